@@ -1,0 +1,73 @@
+"""Processes and ranks. A process is (pid, start_ticks); a rank is (job, attempt, rank): restarts reuse numbers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Count, Int, Record
+
+RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "unknown", "waiting", "stuck"]
+RankStatus = Literal["present", "exited", "stale", "no_permission"]
+
+
+class Process(Record, tag="process", kw_only=True):
+    """A Python or GPU process, or one that belongs to a rank; on discovery, on change, and when it is gone."""
+
+    pid: Count
+    start_ticks: Count  # field 22 of /proc/PID/stat: with `pid` it names one process for ever
+    ppid: Count
+    uid: Count
+    user: str | None = None
+    comm: str
+    cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None where unreadable
+    role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
+    job: str | None = None
+    rank: Count | None = None
+    gone: bool = False
+
+
+class Rank(Record, tag="rank", kw_only=True):
+    """One rank of one job, on discovery, on change and on exit.
+
+    `source` says where the numbers were read (`environ`, `environ (live)`, `argv`, `launcher argv (guess)`). A rank of
+    another user that may not be read has `rank` None, status `no_permission` and the remedy in `reason`.
+    """
+
+    job: str
+    attempt: Count = 0  # TORCHELASTIC_RESTART_COUNT and the like
+    rank: Count | None
+    local_rank: Count | None = None
+    world_size: Count | None = None
+    local_world_size: Count | None = None
+    group_rank: Count | None = None  # the node's number within the job
+    pid: Count
+    start_ticks: Count
+    ns_pid: Count | None = None  # the pid inside the innermost PID namespace, where it differs
+    uid: Count | None = None
+    gpu: str | None = None  # uuid or index, as far as the environment tells
+    launcher: str | None = None  # torchrun, slurm, openmpi, …: whose variables named the rank
+    source: str
+    status: RankStatus = "present"
+    reason: str | None = None
+
+
+class RankStat(Record, tag="rank_stat", kw_only=True):
+    """What a rank's process did in the last tick.
+
+    `state` is `moving` where its CPU time or context switches advanced, `idle` where neither did, `stopped` for T and t,
+    `uninterruptible` for D, `zombie` for Z and X. Captures later add `waiting` and `stuck`.
+    """
+
+    job: str
+    attempt: Count = 0
+    rank: Count | None
+    pid: Count
+    start_ticks: Count
+    state: RankState
+    proc_state: str | None = None  # the kernel's letter
+    cpu_pct: float | None = None  # of one core, over the last tick
+    rss_bytes: Count | None = None
+    threads: Count | None = None
+    ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
+    wchan: str | None = None  # kernel function it sleeps in, where readable
+    step: Int | None = None  # of a watched variable; None until variables are watched

@@ -1,0 +1,49 @@
+"""What a sampler is: a generator of facts about one source, which survives its absence and does not know who listens."""
+
+
+class Unavailable(Exception):
+    """The source does not exist on this node, or may not be read; `try_` says what a person could do."""
+
+    def __init__(self, text, try_=""):
+        super(Unavailable, self).__init__(text)
+        self.text = text
+        self.try_ = try_
+
+
+class Context(object):
+    """What a sampler may know about where it runs; one a run of the agent, shared by all samplers.
+
+    `proc` is the root of the proc file system (tests point it at a folder of fixtures). `psutil` is the module or None.
+    `process_filter` is None, or (name, value) of the environment variable that a process of interest carries.
+    """
+
+    def __init__(self, interval_s=1.0, proc="/proc", psutil=None, process_filter=None, simulate_gpus=0, boot_id=""):
+        self.interval_s = interval_s
+        self.proc = proc
+        self.psutil = psutil
+        self.process_filter = process_filter
+        self.simulate_gpus = simulate_gpus
+        self.boot_id = boot_id
+        self.shared = {}  # what one sampler publishes for the others, by the sampler's name
+
+
+class Sampler(object):
+    """One source. `start` may raise Unavailable; `tick` yields (kind, fields) of the records of this instant.
+
+    Both run on the sampler's own thread; a tick that hangs stops nobody else. `now` is time.monotonic() in seconds.
+    """
+
+    name = ""
+
+    def __init__(self, context):
+        self.context = context
+
+    def start(self):
+        """Find the source; raise Unavailable where it is absent."""
+
+    def tick(self, now):
+        """Yield (kind, fields) for each fact of this instant."""
+        return iter(())
+
+    def stop(self):
+        """Let go of whatever `start` took."""
