@@ -1,0 +1,1 @@
+"""The command line: one file a subcommand; each parses, calls and prints, nothing more."""

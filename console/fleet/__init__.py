@@ -1,0 +1,1 @@
+"""Everything between the console and its nodes: transports, host keys, the bundle, links, reconnects."""

@@ -5,21 +5,22 @@ These structs are the schema; their docstrings and comments are the data diction
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
 from .base import Missing, Record
-from .event import Confidence, Finding, Gap, Log, Mark, Severity
+from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuInfo
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 
-AnyRecord = NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat | Log | Mark | Gap | Finding
+AnyRecord = (
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat | Log | Mark | Gap | Finding
+)
 
 KINDS: Final[dict[str, type[Record]]] = {
-    str(struct.__struct_config__.tag): struct
-    for struct in (NodeState, Node, Host, AgentCost, GpuInfo, Gpu, Process, Rank, RankStat, Log, Mark, Gap, Finding)
+    str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
 }
 
 _decoder = msgspec.json.Decoder(AnyRecord)
@@ -30,9 +31,11 @@ class RawRecord(msgspec.Struct):
     """A record of a kind this version does not know: kept as it came, and counted."""
 
     kind: str
-    node: str
-    agent: str
-    raw: bytes
+    node: str = ""
+    agent: str = ""
+    seq: int = 0
+    rx: int = 0
+    raw: bytes = b""  # the line as it came
 
 
 class BadRecord(ValueError):
@@ -47,33 +50,32 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
     try:
         return _decoder.decode(line)
     except msgspec.ValidationError as error:
-        kind = _unknown_kind(line)
-        if kind is None:
+        raw = _unknown(line)
+        if raw is None:
             raise BadRecord(str(error)) from error
-        return RawRecord(kind=kind, node="", agent="", raw=line)
+        return raw
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRecord(str(error)) from error
 
 
-class _Kind(msgspec.Struct):
-    kind: str
+_raw_decoder = msgspec.json.Decoder(RawRecord)
 
 
-_kind_decoder = msgspec.json.Decoder(_Kind)
-
-
-def _unknown_kind(line: bytes) -> str | None:
+def _unknown(line: bytes) -> RawRecord | None:
     try:
-        kind = _kind_decoder.decode(line).kind
+        raw = _raw_decoder.decode(line)
     except msgspec.ValidationError:
         return None
-    return None if kind in KINDS else kind
+    raw.raw = line
+    return None if raw.kind in KINDS else raw
 
 
 def encode(record: Record | RawRecord) -> bytes:
-    """One line of JSON without the newline; `decode` gives the record back. A raw record leaves as it came."""
+    """One line of JSON without the newline; `decode` gives the record back. A raw record keeps all its fields."""
     if isinstance(record, RawRecord):
-        return record.raw
+        fields = msgspec.json.decode(record.raw)
+        fields.update(node=record.node, agent=record.agent, rx=record.rx)
+        return _encoder.encode(fields)
     return _encoder.encode(record)
 
 
@@ -83,6 +85,7 @@ __all__ = [
     "AnyRecord",
     "BadRecord",
     "Confidence",
+    "Console",
     "Failure",
     "Finding",
     "Gap",

@@ -10,6 +10,13 @@ Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible", "none"]
 
 
+class Console(Record, tag="console", kw_only=True):
+    """Which console this was, once at its start: what makes a file of records a story of its own."""
+
+    cluster: str
+    version: str  # of gconsole
+
+
 class Log(Record, tag="log", kw_only=True):
     """A line worth keeping, of the agent, the kernel, a job or the console itself."""
 

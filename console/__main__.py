@@ -1,0 +1,5 @@
+"""`python -m gconsole` is `gconsole`."""
+
+from .cli.main import main
+
+main()

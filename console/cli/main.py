@@ -1,0 +1,99 @@
+"""`gconsole`: finds the subcommand, loads only that, and turns its errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from .. import __version__
+
+#: Exit codes of every headless command: findings, usage, coverage.
+EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+#: name → (module:attribute, one line of help). The module is imported when its command runs, not before.
+COMMANDS = {
+    "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
+    "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
+    "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
+    "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
+    "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),
+    "clean": ("clean:clean", "Remove what gconsole left on the nodes."),
+    "config": ("config:config", "Show the effective configuration, write a starter file."),
+    "hosts": ("hosts:hosts", "List, add and remove hosts in a file, keeping its comments."),
+    "bundle": ("bundle:bundle", "Fetch the binaries for nodes of other architectures."),
+    "schema": ("schema:schema", "Print what every record means."),
+}
+
+_EPILOG = """\b
+TARGET is a hosts.toml, or a node set: node[1-4],gpu-a or @group.
+Exit codes: 0 fine, 1 a finding, 2 usage or configuration, 3 partial, 4 nothing reachable, 5 internal error.
+New here? gconsole demo, or gconsole config init.
+"""
+
+
+class Commands(click.Group):
+    """Subcommands by name; a first word that is none is a TARGET for `tui`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            args = ["tui", *args]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, epilog=_EPILOG, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gconsole")
+def gconsole() -> None:
+    """The console for a distributed training job that misbehaves.
+
+    \b
+    gconsole hosts.toml        watch it live
+    gconsole batch hosts.toml  the same without a screen, for CI
+    """
+
+
+def main() -> None:
+    """The entry point. No traceback reaches the terminal: an internal error is one line and a file."""
+    try:
+        status = gconsole.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        status = EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        status = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        status = EXIT_OK  # whoever read us has seen enough
+        sys.stdout = None  # type: ignore[assignment]
+    except Exception as error:  # noqa: BLE001 - the last line of defence, which tells where it wrote the story
+        status = _explain(error)
+    sys.exit(status if isinstance(status, int) else EXIT_OK)
+
+
+def _explain(error: Exception) -> int:
+    from ..config import ConfigError
+
+    if isinstance(error, ConfigError):
+        click.echo(f"gconsole: {error}", err=True)
+        return EXIT_USAGE
+    from .crash import keep_story
+
+    click.echo(f"gconsole: internal error: {type(error).__name__}: {error}; the story is in {keep_story()}", err=True)
+    return EXIT_INTERNAL

@@ -1,0 +1,197 @@
+"""What can be configured, as typed records: the fields, their ranges, defaults and meaning stand here and nowhere else.
+
+`schema` derives the table from these structs that reading, `config show` and `config init` work with. A new section is
+one struct derived from `Section` and one field of `Config`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+#: A host as it may stand in an ssh command: never empty, never beginning with "-" (it would be read as an option).
+HOST_PATTERN = r"^[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
+USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+_HOP = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+
+# `extra` says what a JSON schema cannot. "form": the pattern in words; "path": a path on the console's machine, `~` and
+# relative paths are resolved; "global": not to be overridden per node; "example": what the starter file shows.
+LocalPath = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]+$", extra={"form": "a path", "path": True})]
+Host = Annotated[str, Meta(pattern=HOST_PATTERN, extra={"form": "a host name or an address"})]
+User = Annotated[str, Meta(pattern=USER_PATTERN, extra={"form": "a user name"})]
+Jump = Annotated[
+    str, Meta(pattern=rf"^{_HOP}(?:,{_HOP})*$", extra={"form": "[user@]host[:port], several separated by commas"})
+]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$", extra={"form": "a command"})]
+RemotePath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", extra={"form": 'an absolute path, or ""'})]
+Line = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f]([^\x00-\x1f]*[^\s\x00-\x1f])?$", extra={"form": "one line of text"})]
+Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
+Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A section of hosts.toml. Its docstring's first line is the comment that `config init` writes above it."""
+
+
+class ClusterConfig(Section, frozen=True):
+    """What these nodes are, together."""
+
+    name: Annotated[
+        Line | None,
+        Meta(description="the name shown on screens and in reports; the file's own name where unset",
+             extra={"example": "h100-pod"}),
+    ] = None
+
+
+class SshConfig(Section, frozen=True):
+    """How the nodes are reached. The user's ~/.ssh/config applies; what is set here overrides it."""
+
+    user: Annotated[User | None, Meta(description="login on the nodes", extra={"example": "ops"})] = None
+    identity_file: Annotated[
+        LocalPath | None, Meta(description="private key", extra={"example": "~/.ssh/id_ed25519"})
+    ] = None
+    known_hosts: Annotated[
+        LocalPath | None, Meta(description="file of known host keys", extra={"example": "~/.ssh/known_hosts"})
+    ] = None
+    host_key_policy: Annotated[
+        Literal["strict", "accept-new"],
+        Meta(description="strict: the host key must be known; accept-new: keep the key of a new host, refuse a changed one"),
+    ] = "strict"
+    jump: Annotated[
+        Jump | None, Meta(description='hosts to go through (ProxyJump), also chains "a,b"', extra={"example": "bastion"})
+    ] = None
+    port: Annotated[Port | None, Meta(description="TCP port of the nodes' ssh server", extra={"example": 22})] = None
+    transport: Annotated[
+        Literal["asyncssh", "openssh", "local"],
+        Meta(description="asyncssh: built in; openssh: your own ssh program; local: this machine, no SSH"),
+    ] = "asyncssh"
+    connect_timeout_s: Annotated[
+        float, Meta(ge=0.1, le=3600, description="longest wait for a connection and its login, seconds")
+    ] = 10.0
+    max_connecting: Annotated[
+        int, Meta(ge=1, le=1024, description="most logins in flight at once, over all nodes", extra={"global": True})
+    ] = 32
+
+
+class AgentConfig(Section, frozen=True):
+    """The agent that runs on each node while the console is there."""
+
+    python: Annotated[Command, Meta(description="Python (3.6 or newer) on the nodes")] = "python3"
+    run_as: Annotated[
+        Literal["self", "sudo"],
+        Meta(description='self: the login user; sudo: root, by "sudo -n", to see the processes of others'),
+    ] = "self"
+    sample_interval_ms: Annotated[int, Meta(ge=100, le=60_000, description="time between samples, milliseconds")] = 1000
+    linger_s: Annotated[
+        float, Meta(ge=0, le=604_800, description="how long the agent outlives a lost connection, seconds; 0: not at all")
+    ] = 0.0
+    orphan_s: Annotated[
+        float, Meta(ge=1, le=3600, description="silence of the console after which the agent takes it for gone, seconds")
+    ] = 15.0
+    buffer_bytes: Annotated[
+        int, Meta(ge=65_536, le=1 << 40, description="records a lingering agent keeps for the console, bytes of memory")
+    ] = 67_108_864
+    cpu_budget_pct: Annotated[
+        float, Meta(ge=0.1, le=100, description="most CPU for the agent, percent of one core; it samples less above that")
+    ] = 2.0
+    cache_dir: Annotated[
+        RemotePath,
+        Meta(description='folder on the nodes for the agent\'s two binaries; "": /var/tmp, /tmp, then the home folder'),
+    ] = ""
+    ephemeral: Annotated[bool, Meta(description="true: write no file on the nodes, keep the binaries in memory")] = False
+    simulate_gpus: Annotated[int, Meta(ge=0, le=64, description="simulated GPUs per node, marked SIM; 0: none")] = 0
+
+
+class ConsoleConfig(Section, frozen=True):
+    """This program itself."""
+
+    history_bytes: Annotated[
+        int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
+    ] = 1 << 30
+
+
+class NodeEntry(Section, frozen=True):
+    """One [[nodes]] entry as written; beside these keys it takes every key of [ssh] and [agent] that is not global."""
+
+    hosts: Annotated[
+        str, Meta(description="names: node[001-064,071], @group, user@host:port, a,b", extra={"example": "node[01-04]"})
+    ]
+    address: Annotated[
+        Host | None,
+        Meta(description="where the one host of this entry is, if its name does not say", extra={"example": "10.1.2.3"}),
+    ] = None
+    process_filter: Annotated[
+        Filter | None,
+        Meta(description="only processes with this environment variable belong to this node", extra={"example": "env:TEAM=llm"}),
+    ] = None
+    tags: Annotated[tuple[Tag, ...], Meta(description="words to filter by", extra={"example": ["rack3"]})] = ()
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One node with everything that applies to it: defaults, file, its own entry, environment and flags, in that order."""
+
+    name: str  # unique; as shown everywhere. "host:port" where a port was written with the name
+    address: str | None = None  # what to connect to; None: `host`, as ssh resolves it
+    tags: tuple[str, ...] = ()
+    process_filter: tuple[str, str] | None = None  # (KEY, VALUE) of the environment variable that marks this node's processes
+    ssh: SshConfig = SshConfig()
+    agent: AgentConfig = AgentConfig()
+
+    @property
+    def host(self) -> str:
+        """The name to ask ssh's own configuration for: `name` without the port that was written with it."""
+        return self.name.rpartition(":")[0] if self.name.count(":") == 1 else self.name
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a value came from; as text it is the place a person would look at."""
+
+    kind: Literal["default", "file", "environment", "flag", "target"]
+    place: str = ""  # file: "hosts.toml:12"; environment: the variable; flag, target: ""
+
+    def __str__(self) -> str:
+        return self.place or self.kind
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One effective value and where it came from."""
+
+    key: str  # "ssh.user"; for what only an entry can say "nodes.address"
+    value: str | int | float | bool | tuple[str, ...] | None  # paths resolved; None: unset
+    origin: Origin
+    nodes: tuple[str, ...] = ()  # the nodes it holds for, where not for all
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the program was told, checked. Section fields hold what applies to all nodes; `nodes` what applies to each."""
+
+    cluster: str  # name: [cluster] name, else the file's stem, else the target's text
+    nodes: tuple[NodeConfig, ...]  # in the order of the file; never empty, names unique
+    ssh: SshConfig = SshConfig()
+    agent: AgentConfig = AgentConfig()
+    console: ConsoleConfig = ConsoleConfig()
+    path: Path | None = None  # of the file; None for a node set given on the command line
+    warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
+    settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only
+
+
+class ConfigError(Exception):
+    """Something in the configuration is wrong; `str()` is one line: `file:line: key: what is wrong (did you mean X?)`."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, place: str, key: str, text: str, nearest: str = "") -> None:
+        """`place` is "hosts.toml:12", "environment", "flag" or "target"; `key` and `nearest` may be empty."""
+        self.place, self.key, self.text, self.nearest = (one_line(part) for part in (place, key, text, nearest))
+        head = "".join(f"{part}: " for part in (self.place, self.key) if part)
+        hint = f" (did you mean {self.nearest}?)" if nearest else ""
+        super().__init__(f"{head}{self.text}{hint}")
+
+
+def one_line(text: str) -> str:
+    """`text` with control characters written as escapes: what a file holds must not steer a terminal."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

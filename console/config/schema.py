@@ -1,0 +1,217 @@
+"""The table of sections and keys, derived from the structs of `model`, and the check of a value against its key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from .model import ClusterConfig, Config, NodeEntry, Section
+
+Value = str | int | float | bool | tuple[str, ...] | None
+
+#: What a value of a kind is called in an error.
+_KINDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes",
+    tuple: "a list of texts in quotes",
+}  # fmt: skip
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class BadValue(Exception):
+    """A value that its key does not take; `nearest` is what may have been meant, or ""."""
+
+    def __init__(self, text: str, nearest: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.nearest = nearest
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of one section, with all that is known of it."""
+
+    section: str
+    name: str
+    kind: type  # bool, int, float, str or tuple (of str)
+    default: Value
+    help: str
+    required: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""  # of a text, or of each text of a list
+    form: str = ""  # the pattern, in words
+    is_path: bool = False  # a path on the console's machine
+    per_node: bool = False  # may be overridden in a [[nodes]] entry
+    example: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"GCONSOLE_{self.section}_{self.name}".upper()
+
+    def check(self, value: object) -> Value:
+        """`value`, as read from TOML or given by a caller, in the key's own type. Raises BadValue."""
+        if self.kind is float and type(value) is int and abs(value) <= 1 << 53:
+            value = float(value)
+        if self.kind is tuple and type(value) in (list, tuple):
+            return self._check_list(value)  # type: ignore[arg-type]
+        if type(value) is not self.kind:
+            raise BadValue(f"must be {_KINDS[self.kind]}, is {shown(value)}")
+        if isinstance(value, str):
+            return self._check_text(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return self._check_range(value)
+        return value  # type: ignore[return-value]
+
+    def parse(self, text: str) -> Value:
+        """The value that `text`, of an environment variable or a flag, stands for. Raises BadValue."""
+        text = text.strip()
+        if self.kind is bool:
+            if text.lower() not in _WORDS:
+                raise BadValue(f"must be true or false, is {shown(text)}")
+            return _WORDS[text.lower()]
+        if self.kind is int and re.fullmatch(r"[+-]?[0-9](_?[0-9]){0,30}", text):
+            return self.check(int(text))
+        if self.kind is float and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+            return self.check(float(text))
+        if self.kind is tuple:
+            return self.check([part.strip() for part in text.split(",")])
+        return self.check(text)
+
+    def _check_list(self, values: Iterable[object]) -> tuple[str, ...]:
+        for value in values:
+            if not isinstance(value, str):
+                raise BadValue(f"must be {_KINDS[tuple]}, holds {shown(value)}")
+        return tuple(self._check_text(str(value)) for value in values)
+
+    def _check_text(self, text: str) -> str:
+        if self.choices and text not in self.choices:
+            allowed = " or ".join(shown(choice) for choice in self.choices)
+            near = nearest(text, self.choices)
+            raise BadValue(f"must be {allowed}, is {shown(text)}", shown(near) if near else "")
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            raise BadValue(f"must be {self.form}, is {shown(text)}")
+        return text
+
+    def _check_range(self, number: float) -> float:
+        low, high = self.minimum, self.maximum
+        if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
+            raise BadValue(f"must be {_range(low, high)}, is {shown(number)}")
+        return number
+
+
+def shown(value: object) -> str:
+    """A value as TOML would write it, short enough for an error."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        text = str(int(value))
+    elif isinstance(value, int) and abs(value) > 1 << 64:
+        text = "a number beyond 64 bits"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(shown(item) for item in value[:9])}]"
+    elif isinstance(value, dict):
+        text = "a table"
+    else:
+        text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word most like `word`, or "" where none is alike."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+
+
+@cache
+def sections() -> Mapping[str, type[Section]]:
+    """The sections of hosts.toml beside [[nodes]]: [cluster], and every field of `Config` that is a Section."""
+    found: dict[str, type[Section]] = {"cluster": ClusterConfig}
+    for field in inspect.type_info(Config).fields:  # type: ignore[attr-defined]
+        if isinstance(field.type, inspect.StructType) and issubclass(field.type.cls, Section):
+            found[field.name] = field.type.cls
+    return found
+
+
+@cache
+def keys(section: str) -> Mapping[str, Key]:
+    """The keys of one section by name, in the order of its struct; "nodes": what only an entry can say."""
+    struct = NodeEntry if section == "nodes" else sections()[section]
+    described = (_key(section, field) for field in inspect.type_info(struct).fields)  # type: ignore[attr-defined]
+    return {key.name: key for key in described}
+
+
+@cache
+def all_keys() -> Mapping[str, Key]:
+    """Every key that holds for all nodes, by its full name ("ssh.user")."""
+    return {str(key): key for section in sections() for key in keys(section).values()}
+
+
+@cache
+def overrides() -> Mapping[str, Key]:
+    """The keys of other sections that a [[nodes]] entry takes, by bare name."""
+    return {key.name: key for key in all_keys().values() if key.per_node}
+
+
+@cache
+def variables() -> Mapping[str, Key]:
+    """Every environment variable that is read."""
+    return {key.variable: key for key in all_keys().values()}
+
+
+def _key(section: str, field: inspect.Field) -> Key:
+    """Read one field of a section's struct: its type, its bounds and what its annotations say."""
+    about: dict[str, Any] = {}
+    kind = _describe(field.type, about)
+    return Key(
+        section=section, name=field.name, kind=kind, required=field.required,
+        default=None if field.required else field.default, help=about.get("description", ""),
+        minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()),
+        pattern=about.get("pattern", ""), form=about.get("form", ""), is_path=about.get("path", False),
+        per_node=section in ("ssh", "agent") and not about.get("global", False), example=about.get("example"),
+    )  # fmt: skip
+
+
+def _describe(described: inspect.Type, about: dict[str, Any]) -> type:
+    """The Python type of a field; bounds, pattern and description are added to `about`."""
+    match described:
+        case inspect.Metadata(type=inner, extra_json_schema=schema, extra=extra):
+            about.update(schema or {})
+            about.update(extra or {})
+            return _describe(inner, about)
+        case inspect.UnionType(types=members):
+            (inner,) = (member for member in members if not isinstance(member, inspect.NoneType))
+            return _describe(inner, about)
+        case inspect.IntType(ge=low, le=high) | inspect.FloatType(ge=low, le=high):
+            about.update(ge=low, le=high)
+            return int if isinstance(described, inspect.IntType) else float
+        case inspect.StrType(pattern=pattern):
+            about.update(pattern=pattern or "")
+            return str
+        case inspect.LiteralType(values=values):
+            about.update(choices=tuple(str(value) for value in values))
+            return str
+        case inspect.VarTupleType(item_type=inner):
+            _describe(inner, about)
+            return tuple
+        case inspect.BoolType():
+            return bool
+    raise TypeError(f"a configuration field cannot be {described!r}")
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"{shown(low)} to {shown(high)}"
+    return f"at least {shown(low)}" if low is not None else f"at most {shown(high)}"

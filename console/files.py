@@ -1,0 +1,29 @@
+"""How this program writes files: 0600, whole or not at all, never through a link."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the content of `path` (or of what it links to) in one step. Raises OSError."""
+    path = path.resolve()
+    fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def open_new(path: Path) -> BinaryIO:
+    """An empty file of ours to append to; an existing one is emptied, a link refused. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.fdopen(fd, "wb", buffering=1 << 16)

@@ -1,0 +1,101 @@
+"""Why a node cannot be had: one type a reason, each with a short stable name and a thing to try.
+
+Code matches on the type; people read `text` and `try_`; reports carry `name`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..records import Failure
+
+
+class FleetError(Exception):
+    """A node, or a way to it, failed. `retry` says whether trying again by itself makes sense."""
+
+    name: ClassVar[str] = "error"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, text: str, try_: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.try_ = try_
+
+    def as_failure(self) -> Failure:
+        return Failure(self.name, self.text, self.try_)
+
+
+class Dns(FleetError):
+    name = "dns"
+
+
+class Refused(FleetError):
+    name = "refused"
+
+
+class Timeout(FleetError):
+    name = "timeout"
+
+
+class Throttled(FleetError):
+    """The server closed the connection before it said who it is: MaxStartups or PerSourcePenalties."""
+
+    name = "throttled"
+
+
+class HostKeyUnknown(FleetError):
+    name = "host_key_unknown"
+    retry = False
+
+
+class HostKeyChanged(FleetError):
+    name = "host_key_changed"
+    retry = False
+
+
+class Auth(FleetError):
+    name = "auth"
+    retry = False
+
+
+class AuthInteractive(FleetError):
+    """Somebody would have to type something, and nobody is there."""
+
+    name = "auth_interactive"
+    retry = False
+
+
+class NoPython(FleetError):
+    name = "no_python"
+    retry = False
+
+
+class PythonTooOld(FleetError):
+    name = "python_too_old"
+    retry = False
+
+
+class BundleRejected(FleetError):
+    name = "bundle_rejected"
+
+
+class AgentCrashed(FleetError):
+    name = "agent_crashed"
+
+
+class NoPermission(FleetError):
+    name = "no_permission"
+    retry = False
+
+
+class Lost(FleetError):
+    """The connection was there and is gone."""
+
+    name = "lost"
+
+
+class SshConfig(FleetError):
+    """The user's ssh configuration, or a setting of ours for it, does not work."""
+
+    name = "ssh_config"
+    retry = False

@@ -1,0 +1,90 @@
+"""All links of one console, and the `Control` over them."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Sequence
+
+from ..config.model import Config, NodeConfig
+from ..hub import Hub, Published
+from ..records import AgentCost, NodeState
+from .assets import Assets
+from .gate import Gate
+from .identities import Ask
+from .link import Link
+from .staging import Staging
+from .subprocesses import LocalTransport, OpensshTransport
+from .transport import Transport
+
+
+class Fleet:
+    """The live implementation of `hub.Control`. Everything it learns leaves through the hub.
+
+    `ask` is given where a person can answer (a passphrase, a second factor); without it such a login fails.
+    """
+
+    def __init__(self, config: Config, hub: Hub, ask: Ask | None = None) -> None:
+        self.config = config
+        self.hub = hub
+        self._gate = Gate(config.max_connecting)
+        self._assets = Assets()
+        self.staging = Staging(hub, self._assets)
+        self._ask = ask
+        self._transports: dict[str, Transport] = {}
+        self.links: dict[str, Link] = {}
+        self._unsubscribe = hub.subscribe(self._watch)
+        _raise_descriptor_limit(len(config.nodes))
+
+    async def start(self) -> None:
+        """Begin to connect to every node; returns at once."""
+        for node in self.config.nodes:
+            self.add_node(node)
+
+    def add_node(self, node: NodeConfig) -> None:
+        """Begin to connect to one more node."""
+        link = Link(node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now)
+        self.links[node.name] = link
+        link.start()
+
+    async def remove_node(self, node: str) -> None:
+        await self.links.pop(node).stop()
+        self.hub.say(NodeState(node=node, state="removed"))
+
+    async def reconnect(self, node: str) -> None:
+        self.links[node].reconnect()
+
+    async def stop(self) -> None:
+        self._unsubscribe()
+        await self.staging.close()
+        await asyncio.gather(*(link.stop() for link in self.links.values()))
+        await asyncio.gather(*(transport.close() for transport in self._transports.values()))
+
+    def _transport(self, kind: str) -> Transport:
+        if kind not in self._transports:
+            if kind == "local":
+                self._transports[kind] = LocalTransport()
+            elif kind == "openssh":
+                self._transports[kind] = OpensshTransport(self._gate)
+            else:
+                from .ssh import AsyncsshTransport  # 200 ms of import that the other transports need not pay
+
+                self._transports[kind] = AsyncsshTransport(self._gate, self._ask)
+        return self._transports[kind]
+
+    def _watch(self, records: Sequence[Published]) -> None:
+        """The first full tick of an agent: now py-spy may travel without delaying the first sample."""
+        for record in records:
+            if isinstance(record, AgentCost):
+                link = self.links.get(record.node)
+                if link:
+                    self.staging.stage_py_spy(link)
+
+
+def _raise_descriptor_limit(nodes: int) -> None:
+    """A connection takes a few descriptors; the usual soft limit of 1,024 (256 on macOS) is small for a fleet."""
+    wanted = 256 + 4 * nodes
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))

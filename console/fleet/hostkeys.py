@@ -1,0 +1,95 @@
+"""Host keys: read once per set of files, always checked, written only when `accept-new` was asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncssh
+
+from . import failures
+
+
+class KnownHosts:
+    """The entries of one set of known_hosts files, shared by every connection that uses them."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        self.entries = asyncssh.import_known_hosts("")
+        self._load()
+
+    def _load(self) -> None:
+        for path in self.paths:
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise failures.SshConfig(f"known_hosts cannot be read: {error}", f"check {path}") from error
+            for line in text.splitlines():
+                self._load_line(line)
+
+    def _load_line(self, line: str) -> None:
+        try:
+            self.entries.load(line)
+        except ValueError:
+            return  # a line OpenSSH would skip as well (a key type or a format of another version)
+
+    def fingerprints(self, host: str, addr: str, port: int) -> list[str]:
+        """SHA-256 fingerprints of the keys known for a host."""
+        return [key.get_fingerprint() for key in self.entries.match(host, addr, port)[0]]
+
+    def is_known(self, host: str, addr: str, port: int) -> bool:
+        """Whether any key or authority is known for a host: then no other key is ever accepted."""
+        match = self.entries.match(host, addr, port)
+        return bool(match[0] or match[1])
+
+    def accept(self, host: str, port: int, key: asyncssh.SSHKey) -> None:
+        """Append a host's key to the first file: locked, 0600, never through a link. Raises SshConfig."""
+        name = host if port == 22 else f"[{host}]:{port}"
+        line = f"{name} {key.export_public_key('openssh').decode().split(' comment')[0].strip()}\n"
+        path = self.paths[0]
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.write(line.encode())
+        except OSError as error:
+            raise failures.SshConfig(f"the new host key of {host} could not be kept: {error}", f"check {path}") from error
+        self.entries.load(line)
+
+
+class HostKeyCheck:
+    """One connection's verdict on the key it was shown; asyncssh asks only where no known key matched."""
+
+    def __init__(self, known: KnownHosts, node: str, host: str, accept_new: bool) -> None:
+        self.known, self.node, self.host, self.accept_new = known, node, host, accept_new
+        self.failure: failures.FleetError | None = None
+
+    def judge(self, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """True where the key may be trusted from now on; otherwise `failure` says why not."""
+        shown = key.get_fingerprint()
+        if self.known.is_known(self.host, addr, port):
+            before = ", ".join(self.known.fingerprints(self.host, addr, port)) or "a certificate authority's"
+            self.failure = self.changed(before, shown, port)
+        elif self.accept_new:
+            try:
+                self.known.accept(self.host, port, key)
+            except failures.FleetError as error:
+                self.failure = error
+        else:
+            self.failure = failures.HostKeyUnknown(
+                f"the host key is in no known_hosts file (it shows {shown})",
+                f"compare the fingerprint, then connect once with ssh {self.node}; or host_key_policy = \"accept-new\"",
+            )
+        return self.failure is None
+
+    def changed(self, before: str, shown: str, port: int) -> failures.FleetError:
+        name = self.host if port == 22 else f"[{self.host}]:{port}"
+        return failures.HostKeyChanged(
+            f"the host key is not the one in known_hosts (was {before}, is {shown})",
+            f"if {self.node} was reinstalled, remove its line with: ssh-keygen -R '{name}' -f {self.known.paths[0]}",
+        )

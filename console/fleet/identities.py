@@ -1,0 +1,119 @@
+"""The keys a login may use: from the agent, from files; each loaded once and shared by all connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+
+from .sshconfig import Resolved
+
+#: Asks the person for a secret: (who wants it, what is asked) → the answer, or None where nobody is there.
+Ask = Callable[[str, str], Awaitable[str | None]]
+
+
+@dataclass
+class Identities:
+    """Keys to offer, best first, and the key files that could not be opened without a passphrase."""
+
+    keys: list[asyncssh.SSHKeyPair] = field(default_factory=list)
+    locked: list[Path] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # key files that are no keys, with the reason
+
+
+class KeyRing:
+    """Loads identities as OpenSSH orders them: the agent's keys that match a configured file, its others, then files."""
+
+    def __init__(self, ask: Ask | None = None) -> None:
+        self._ask = ask
+        self._agents: dict[str, asyncio.Task[tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]]] = {}
+        self._files: dict[Path, asyncio.Task[asyncssh.SSHKeyPair | None]] = {}
+
+    async def identities(self, resolved: Resolved) -> Identities:
+        """What may be offered to one host."""
+        files = resolved.identity_files
+        agent_keys = await self._agent_keys(resolved.identity_agent or os.environ.get("SSH_AUTH_SOCK", ""))
+        wanted = [public for public in map(_public_part, files) if public]
+        matching = [key for key in agent_keys if key.public_data in wanted]
+        others = [] if resolved.identities_only else [key for key in agent_keys if key not in matching]
+        found = Identities(keys=matching + others)
+        held = {key.public_data for key in agent_keys}
+        for path in files:
+            if _public_part(path) in held:
+                continue
+            try:
+                key = await self._file_key(path)
+            except (asyncssh.KeyImportError, OSError) as error:
+                found.broken.append(f"{path}: {error}")
+                continue
+            if key is None:
+                found.locked.append(path)
+            else:
+                found.keys.append(key)
+        return found
+
+    async def _agent_keys(self, socket: str) -> list[asyncssh.SSHKeyPair]:
+        if not socket:
+            return []
+        if socket not in self._agents:
+            self._agents[socket] = asyncio.create_task(_open_agent(socket))
+        return list((await asyncio.shield(self._agents[socket]))[1])
+
+    async def _file_key(self, path: Path) -> asyncssh.SSHKeyPair | None:
+        """The key in a file; None for an encrypted one whose passphrase nobody gave."""
+        if path not in self._files:
+            self._files[path] = asyncio.create_task(self._load(path))
+        return await asyncio.shield(self._files[path])
+
+    async def _load(self, path: Path) -> asyncssh.SSHKeyPair | None:
+        try:
+            return _keypair(path, None)
+        except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
+            if not _is_locked(error):
+                raise
+        if self._ask is None:
+            return None
+        passphrase = await self._ask(str(path), f"Passphrase for {path}")
+        if passphrase is None:
+            return None
+        try:
+            return _keypair(path, passphrase)
+        except asyncssh.KeyEncryptionError:
+            return None
+
+    async def close(self) -> None:
+        for task in self._agents.values():
+            agent = (await task)[0]
+            if agent is not None:
+                agent.close()
+
+
+async def _open_agent(socket: str) -> tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]:
+    """The agent and its keys; an agent that is not there has none, which is what OpenSSH makes of it too."""
+    try:
+        agent = await asyncssh.connect_agent(socket)
+        return agent, list(await agent.get_keys())
+    except (OSError, ValueError, asyncssh.Error):
+        return None, []
+
+
+def _keypair(path: Path, passphrase: str | None) -> asyncssh.SSHKeyPair:
+    [pair] = asyncssh.load_keypairs([str(path)], passphrase)[:1]
+    return pair
+
+
+def _is_locked(error: Exception) -> bool:
+    """asyncssh has one type for a missing passphrase of PKCS keys and another for OpenSSH's own format."""
+    return isinstance(error, asyncssh.KeyEncryptionError) or "assphrase" in str(error)
+
+
+def _public_part(path: Path) -> bytes | None:
+    """The public key that lies beside a private one, as the agent names it."""
+    try:
+        return asyncssh.read_public_key(f"{path}.pub").public_data
+    except (OSError, asyncssh.KeyImportError):
+        return None

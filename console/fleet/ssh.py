@@ -1,0 +1,262 @@
+"""The default transport: asyncssh, configured as OpenSSH would be, one shared connection per bastion."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from pathlib import Path
+
+import asyncssh
+import msgspec
+
+from ..config.model import NodeConfig, SshConfig
+from . import failures
+from .gate import Gate
+from .hostkeys import HostKeyCheck, KnownHosts
+from .identities import Ask, Identities, KeyRing
+from .sshconfig import Resolved, Resolver
+from .transport import Channel, Receiver
+
+#: From the end of the TCP connection to the end of authentication.
+LOGIN_TIMEOUT_S = 15.0
+#: From the request of a session to its start: a shell's rc files and PAM run in between.
+SESSION_TIMEOUT_S = 20.0
+KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
+
+
+class _Client(asyncssh.SSHClient):
+    """Answers what a handshake asks: is this host key good, is anybody there to type."""
+
+    def __init__(self, check: HostKeyCheck, ask: Ask | None, who: str) -> None:
+        self.check, self.ask, self.who = check, ask, who
+        self.wanted_typing = False
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        return self.check.judge(addr, port, key)
+
+    def kbdint_auth_requested(self) -> str | None:
+        self.wanted_typing = True
+        return "" if self.ask else None
+
+    async def kbdint_challenge_received(self, name, instructions, lang, prompts):  # type: ignore[no-untyped-def]
+        assert self.ask is not None
+        answers = [await self.ask(self.who, prompt.strip() or instructions) for prompt, _ in prompts]
+        return None if None in answers else answers
+
+    async def password_auth_requested(self) -> str | None:
+        self.wanted_typing = True
+        return await self.ask(self.who, f"Password for {self.who}") if self.ask else None
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    """Feeds a Receiver from a session channel."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._status: int | None = None
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            self._receiver.on_error_bytes(data)
+        else:
+            self._receiver.on_bytes(data)
+
+    def exit_status_received(self, status: int) -> None:
+        self._status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._receiver.on_end(self._status, exc)
+
+
+class _SshChannel:
+    """A session channel and the connection that only it uses."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._connection, self._channel = connection, channel
+
+    def write(self, data: bytes) -> None:
+        if not self._channel.is_closing():
+            with contextlib.suppress(BrokenPipeError):  # it closed between the two lines; on_end tells
+                self._channel.write(data)
+
+    def close(self) -> None:
+        self._connection.abort()
+
+
+class AsyncsshTransport:
+    """SSH in this process. `ask` is given where a person can type a passphrase or a second factor."""
+
+    def __init__(self, gate: Gate, ask: Ask | None = None) -> None:
+        self._gate = gate
+        self._ask = ask
+        self._resolver = Resolver()
+        self._ring = KeyRing(ask)
+        self._known: dict[tuple[Path, ...], KnownHosts] = {}
+        self._bastions: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        resolved = self._apply(await self._resolver.resolve(node.host), node.ssh, node.address)
+        jump = resolved.proxy_jump
+        bastion = await self._bastion(jump, node.ssh) if jump else None
+        async with self._gate.enter(jump):
+            connection = await self._connect(node.name, resolved, node.ssh, bastion)
+        try:
+            async with asyncio.timeout(SESSION_TIMEOUT_S):
+                channel, _ = await connection.create_session(
+                    lambda: _Session(receiver), command, encoding=None, stderr=asyncssh.PIPE, window=4 << 20
+                )
+        except (TimeoutError, asyncssh.Error, OSError) as error:
+            connection.abort()
+            if isinstance(error, TimeoutError):
+                raise failures.Timeout(
+                    f"logged in, but no session started within {SESSION_TIMEOUT_S:g} s",
+                    f"try: ssh {node.name} true; look at its shell start-up files, its home, its MaxSessions",
+                ) from error
+            raise failures.Lost(f"logged in, but no session: {error}", f"try: ssh {node.name} true") from error
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        return _SshChannel(connection, channel)
+
+    async def close(self) -> None:
+        for task in self._bastions.values():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result().abort()
+            else:
+                task.cancel()
+        self._bastions.clear()
+        await self._ring.close()
+
+    @staticmethod
+    def _apply(resolved: Resolved, ssh: SshConfig, address: str | None) -> Resolved:
+        """hosts.toml over what the user's ssh configuration says."""
+        ours = {
+            "hostname": address,
+            "port": str(ssh.port) if ssh.port else None,
+            "user": ssh.user,
+            "identityfile": ssh.identity_file,
+            "userknownhostsfile": ssh.known_hosts,
+            "proxyjump": ssh.jump,
+        }
+        values = dict(resolved.values)
+        values.update({key: [value] for key, value in ours.items() if value})
+        if ssh.identity_file:
+            values["identitiesonly"] = ["yes"]
+        if ssh.known_hosts:
+            values.pop("globalknownhostsfile", None)
+        return dataclasses.replace(resolved, values=values)
+
+    async def _bastion(self, jump: str, ssh: SshConfig) -> asyncssh.SSHClientConnection:
+        """The one connection to a bastion (or to the last of a chain), opened by whoever needs it first."""
+        task = self._bastions.get(jump)
+        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().is_closed())):
+            task = self._bastions[jump] = asyncio.create_task(self._open_bastion(jump, ssh))
+        try:
+            return await asyncio.shield(task)
+        except failures.FleetError as error:
+            raise type(error)(f"at the bastion {jump}: {error.text}", error.try_) from error
+
+    async def _open_bastion(self, jump: str, ssh: SshConfig) -> asyncssh.SSHClientConnection:
+        *before, last = jump.split(",")
+        user, _, host_port = last.strip().rpartition("@")
+        host, _, port = host_port.partition(":")
+        own = msgspec.structs.replace(ssh, user=user or None, port=int(port) if port else None, jump=None)
+        resolved = self._apply(await self._resolver.resolve(host), own, None)
+        through = ",".join(before) or resolved.proxy_jump
+        tunnel = await self._bastion(through, ssh) if through else None
+        async with self._gate.enter():
+            return await self._connect(host, resolved, ssh, tunnel)
+
+    async def _connect(
+        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None
+    ) -> asyncssh.SSHClientConnection:
+        known = self._known_hosts(resolved)
+        host = resolved.host_key_alias or resolved.hostname
+        accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
+        check = HostKeyCheck(known, name, host, accept_new)
+        client = _Client(check, self._ask, name)
+        identities = await self._ring.identities(resolved)
+        timeout_s = ssh.connect_timeout_s + LOGIN_TIMEOUT_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncssh.connect(
+                    resolved.hostname,
+                    resolved.port,
+                    config=None,
+                    tunnel=tunnel or (),
+                    proxy_command=(resolved.proxy_command or ()) if tunnel is None else (),
+                    client_factory=lambda: client,
+                    username=resolved.user or (),
+                    client_keys=identities.keys or None,
+                    agent_path=None,
+                    known_hosts=known.entries,
+                    host_key_alias=resolved.host_key_alias or (),
+                    agent_forwarding=False,
+                    connect_timeout=ssh.connect_timeout_s,
+                    login_timeout=LOGIN_TIMEOUT_S,
+                    keepalive_interval=KEEPALIVE_S,
+                    keepalive_count_max=KEEPALIVE_COUNT,
+                    compression_algs=None,
+                )
+        except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
+            raise explain(error, name, resolved, check, client, identities, ssh) from error
+
+    def _known_hosts(self, resolved: Resolved) -> KnownHosts:
+        paths = resolved.known_hosts() or (Path("~/.ssh/known_hosts").expanduser(),)
+        if paths not in self._known:
+            self._known[paths] = KnownHosts(paths)
+        return self._known[paths]
+
+
+def explain(
+    error: Exception, name: str, resolved: Resolved, check: HostKeyCheck, client: _Client,
+    identities: Identities, ssh: SshConfig,
+) -> failures.FleetError:
+    """The failure behind whatever asyncssh or the system raised."""
+    where = f"{resolved.hostname}:{resolved.port}"
+    if check.failure is not None:
+        return check.failure
+    if isinstance(error, socket.gaierror):
+        return failures.Dns(f"the name {resolved.hostname} does not resolve", f"check the spelling, or set address for {name}")
+    if isinstance(error, ConnectionRefusedError):
+        return failures.Refused(f"nothing listens at {where}", "is sshd running there, is the port right?")
+    if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
+        return failures.Timeout(f"no answer from {where} in time ({error or 'connect'})", f"try: ssh -v {name}")
+    if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
+        known = ", ".join(check.known.fingerprints(check.host, "", resolved.port))
+        return check.changed(known, "of another type", resolved.port)
+    if isinstance(error, asyncssh.PermissionDenied):
+        return _explain_denied(name, resolved, client, identities)
+    if isinstance(error, asyncssh.ChannelOpenError):
+        return failures.Refused(f"the bastion cannot reach {where}: {error.reason}", "is the node up, is the address right from there?")
+    if isinstance(error, (ConnectionResetError, BrokenPipeError, asyncssh.ConnectionLost)):
+        return failures.Throttled(
+            f"{where} closed the connection during the handshake ({error or type(error).__name__})",
+            "sshd drops logins beyond MaxStartups, and penalises a source after failures; it is tried again, slower",
+        )
+    if isinstance(error, OSError):
+        return failures.Refused(f"{where} cannot be reached: {error.strerror or error}", f"try: ssh -v {name}")
+    return failures.Lost(f"the login at {where} failed: {error}", f"try: ssh -v {name}")
+
+
+def _explain_denied(name: str, resolved: Resolved, client: _Client, identities: Identities) -> failures.FleetError:
+    user = resolved.user or "the current user"
+    if identities.locked:
+        keys = ", ".join(map(str, identities.locked))
+        return failures.AuthInteractive(
+            f"the key {keys} is encrypted and no ssh-agent holds it", f"ssh-add {identities.locked[0]}"
+        )
+    if client.wanted_typing and client.ask is None:
+        return failures.AuthInteractive(
+            f"the server wants a password or a second factor for {user}, and nobody is here to type it",
+            "use a key or an ssh-agent, or log in once with ssh's ControlMaster and transport = \"openssh\"",
+        )
+    offered = len(identities.keys)
+    broken = f"; unreadable: {'; '.join(identities.broken)}" if identities.broken else ""
+    return failures.Auth(
+        f"key refused for {user} ({offered} key{'' if offered == 1 else 's'} offered{broken})",
+        f"try: ssh -v {name}; is the public key in its authorized_keys, is the user right?",
+    )
+

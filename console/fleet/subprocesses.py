@@ -1,0 +1,150 @@
+"""Transports that are a subprocess here: this machine itself, and the user's own `ssh`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import cast
+
+from ..config.model import NodeConfig
+from . import failures
+from .gate import Gate
+from .transport import Channel, Receiver
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """Feeds a Receiver from a subprocess."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            self._receiver.on_bytes(data)
+        else:
+            self._receiver.on_error_bytes(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # after the exit and the end of all pipes
+        assert self._transport is not None
+        self._receiver.on_end(self._transport.get_returncode(), exc)
+
+
+class SubprocessChannel:
+    """The standard input of a subprocess; closing it ends the whole process group."""
+
+    def __init__(self, process: asyncio.SubprocessTransport) -> None:
+        self._process = process
+        self._stdin = cast(asyncio.WriteTransport, process.get_pipe_transport(0))
+
+    def write(self, data: bytes) -> None:
+        if not self._stdin.is_closing():
+            self._stdin.write(data)
+
+    def close(self) -> None:
+        if self._process.get_returncode() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.get_pid(), signal.SIGTERM)
+        self._process.close()
+
+
+async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None = None) -> SubprocessChannel:
+    loop = asyncio.get_running_loop()
+    process, _ = await loop.subprocess_exec(lambda: _Pipes(receiver), *argv, start_new_session=True, env=env)
+    return SubprocessChannel(process)
+
+
+class LocalTransport:
+    """This machine, without SSH."""
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        env = dict(os.environ)
+        if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
+            env[node.process_filter[0]] = node.process_filter[1]
+        return await _start(["/bin/sh", "-c", command], receiver, env)
+
+    async def close(self) -> None:
+        pass
+
+
+class _UntilItSpeaks:
+    """A receiver in front of another, which holds a place at the gate until the far side has said something.
+
+    `ssh` does not tell when its handshake is over; the first byte of the agent, or the end, does.
+    """
+
+    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[None]) -> None:
+        self._receiver = receiver
+        self._place: AbstractAsyncContextManager[None] | None = place
+        self._leaving: asyncio.Task[bool | None] | None = None
+
+    def on_bytes(self, data: bytes) -> None:
+        self._leave()
+        self._receiver.on_bytes(data)
+
+    def on_error_bytes(self, data: bytes) -> None:
+        self._receiver.on_error_bytes(data)
+
+    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        self._leave()
+        self._receiver.on_end(exit_status, error)
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._leaving = asyncio.ensure_future(self._place.__aexit__(None, None, None))
+            self._place = None
+
+
+class OpensshTransport:
+    """The user's own `ssh`: ControlMaster, GSSAPI, hardware tokens, whatever their configuration says."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        place = self._gate.enter(node.ssh.jump)
+        await place.__aenter__()
+        try:
+            return await _start(ssh_argv(node, command), _UntilItSpeaks(receiver, place))
+        except FileNotFoundError as error:
+            await place.__aexit__(None, None, None)
+            raise failures.SshConfig(
+                "transport = \"openssh\" needs the `ssh` program, and this machine has none",
+                "install OpenSSH's client, or use transport = \"asyncssh\"",
+            ) from error
+
+    async def close(self) -> None:
+        pass
+
+
+def ssh_argv(node: NodeConfig, command: str) -> list[str]:
+    """The `ssh` command line for a node: our settings as options, everything else as the user's configuration has it."""
+    ssh = node.ssh
+    checking = "accept-new" if ssh.host_key_policy == "accept-new" else "yes"
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(max(1, round(ssh.connect_timeout_s))),
+        "StrictHostKeyChecking": checking,
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "3",
+        "User": ssh.user,
+        "Port": str(ssh.port) if ssh.port else None,
+        "HostName": node.address,
+        "UserKnownHostsFile": str(Path(ssh.known_hosts).expanduser()) if ssh.known_hosts else None,
+        "IdentityFile": str(Path(ssh.identity_file).expanduser()) if ssh.identity_file else None,
+        "ProxyJump": ssh.jump,
+    }
+    argv = ["ssh", "-T", "-x"]
+    for key, value in options.items():
+        if value:
+            argv += ["-o", f"{key}={value}"]
+    return [*argv, "--", node.host, command]

@@ -1,0 +1,41 @@
+"""A way to run one command on a node and talk with it; three kinds implement it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..config.model import NodeConfig
+
+
+class Receiver(Protocol):
+    """Who gets what the command writes; called on the event loop, must not block."""
+
+    def on_bytes(self, data: bytes) -> None:
+        """Bytes of its standard output."""
+
+    def on_error_bytes(self, data: bytes) -> None:
+        """Bytes of its standard error."""
+
+    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        """The command ended, or the connection did (`error`); called once, nothing comes after."""
+
+
+class Channel(Protocol):
+    """The running command's standard input."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes; does nothing once the channel has ended."""
+
+    def close(self) -> None:
+        """End the channel and whatever connection only it used."""
+
+
+class Transport(Protocol):
+    """One kind of way to nodes."""
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Start `command` (shell text) on a node. Raises FleetError."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is shared between nodes (bastions)."""

@@ -1,0 +1,240 @@
+"""What a view draws over time: float32 rings, a second each for five minutes, ten seconds each for an hour.
+
+One `Series` holds one family (GPUs, hosts, ranks): an array [slot, entity, metric], NaN where nothing is known. Rows are
+added by doubling; the whole history keeps within a budget by forgetting the oldest part of the hour, with a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Slots of one second each, and of ten seconds each.
+FINE_SLOTS, COARSE_SLOTS = 300, 360
+COARSE_S = 10
+_FIRST_ROWS = 64
+_NEVER = -(1 << 40)
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one entity, oldest first. `t` is in seconds of the console's clock; NaN is unknown."""
+
+    t: NDArray[np.int64]
+    minimum: Floats
+    mean: Floats
+    maximum: Floats
+
+
+class Series:
+    """The history of one family of entities, each with the same metrics."""
+
+    def __init__(self, metrics: Sequence[str], coarse_slots: int = COARSE_SLOTS) -> None:
+        self.metrics = tuple(metrics)
+        self.coarse_slots = coarse_slots
+        self._column = {name: i for i, name in enumerate(self.metrics)}
+        self._row: dict[Hashable, int] = {}
+        self._free: list[int] = []
+        self._now = _NEVER  # the second being written
+        self._coarse_now = _NEVER  # the last ten seconds that were folded, as t // COARSE_S
+        self._fine = _unknown(FINE_SLOTS, 0, len(self.metrics))
+        self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
+        self._counts = np.zeros((coarse_slots, 0), np.uint16)  # how many seconds are in a mean
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the rings."""
+        return self._fine.nbytes + sum(ring.nbytes for ring in self._coarse) + self._counts.nbytes
+
+    def nbytes_with(self, rows: int) -> int:
+        """Memory the rings would hold for that many entities."""
+        return rows * (len(self.metrics) * 4 * (FINE_SLOTS + 3 * self.coarse_slots) + 2 * self.coarse_slots)
+
+    @property
+    def capacity(self) -> int:
+        return self._fine.shape[1]
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def row(self, key: Hashable, reserve: Callable[[Series, int], None]) -> int:
+        """The row of an entity; `reserve(self, rows)` is called before the rings grow."""
+        row = self._row.get(key)
+        if row is None:
+            row = self._free.pop() if self._free else len(self._row)
+            if row >= self.capacity:
+                rows = max(_FIRST_ROWS, self.capacity * 2)
+                reserve(self, rows)
+                self._grow(rows)
+            self._row[key] = row
+        return row
+
+    def put(self, row: int, second: int, values: Sequence[float | None]) -> None:
+        """The metrics of one entity at one second; None is unknown. A second before the last five minutes joins the hour."""
+        if second > self._now:
+            self._advance(second)
+        if second > self._now - FINE_SLOTS:
+            self._fine[second % FINE_SLOTS, row] = values
+            if second // COARSE_S <= self._coarse_now:
+                self._join(row, second, values)
+        elif second > self._now - self.coarse_slots * COARSE_S:
+            self._join(row, second, values)
+
+    def forget(self, key: Hashable) -> None:
+        """Drop an entity; its row is free for another."""
+        row = self._row.pop(key, None)
+        if row is not None:
+            self._fine[:, row] = np.nan
+            for ring in self._coarse:
+                ring[:, row] = np.nan
+            self._counts[:, row] = 0
+            self._free.append(row)
+
+    def recent(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Floats:
+        """The last `seconds` of one metric, a value a second, oldest first; NaN where unknown."""
+        row = self._row.get(key)
+        seconds = min(seconds, FINE_SLOTS)
+        if row is None or self._now == _NEVER:
+            return np.full(seconds, np.nan, np.float32)
+        slots = np.arange(self._now - seconds + 1, self._now + 1) % FINE_SLOTS
+        return self._fine[slots, row, self._column[metric]]
+
+    def hour(self, key: Hashable, metric: str) -> Curve:
+        """What is kept beyond the last minutes: minimum, mean and maximum of each ten seconds, oldest first."""
+        slots = self._coarse_now + np.arange(1 - self.coarse_slots, 1)
+        row = self._row.get(key)
+        if row is None or self._coarse_now == _NEVER:
+            empty = np.full(self.coarse_slots, np.nan, np.float32)
+            return Curve(slots * COARSE_S, empty, empty, empty)
+        at = slots % self.coarse_slots
+        low, mean, high = (ring[at, row, self._column[metric]] for ring in self._coarse)
+        return Curve(slots * COARSE_S, low, mean, high)
+
+    def shrink(self, coarse_slots: int) -> None:
+        """Keep only the newest `coarse_slots` of the ten-second slots."""
+        if self._coarse_now == _NEVER:
+            self._coarse = [_unknown(coarse_slots, self.capacity, len(self.metrics)) for _ in range(3)]
+            self._counts = np.zeros((coarse_slots, self.capacity), np.uint16)
+        else:
+            keep = self._coarse_now + np.arange(1 - coarse_slots, 1)
+            self._coarse = [_moved(ring, keep, self.coarse_slots, coarse_slots) for ring in self._coarse]
+            self._counts = _moved(self._counts, keep, self.coarse_slots, coarse_slots)
+        self.coarse_slots = coarse_slots
+
+    def _grow(self, rows: int) -> None:
+        def wider(ring: Floats) -> Floats:
+            bigger = _unknown(ring.shape[0], rows, ring.shape[2])
+            bigger[:, : ring.shape[1]] = ring
+            return bigger
+
+        self._fine = wider(self._fine)
+        for i in range(3):  # one at a time: the old and the new of all rings at once would double the peak
+            self._coarse[i] = wider(self._coarse[i])
+        counts = np.zeros((self.coarse_slots, rows), np.uint16)
+        counts[:, : self._counts.shape[1]] = self._counts
+        self._counts = counts
+
+    def _advance(self, second: int) -> None:
+        if self._now == _NEVER or second - self._now >= FINE_SLOTS:
+            self._fold_until(self._now // COARSE_S + 1 if self._now != _NEVER else second // COARSE_S)
+            self._fine[:] = np.nan
+            self._skip_to(second // COARSE_S - 1)
+        else:
+            self._fold_until(second // COARSE_S)
+            slots = np.arange(self._now + 1, second + 1) % FINE_SLOTS
+            self._fine[slots] = np.nan
+        self._now = second
+
+    def _fold_until(self, coarse: int) -> None:
+        """Fold every complete ten seconds before slot `coarse` from the fine ring into the hour."""
+        if self._coarse_now == _NEVER:
+            self._coarse_now = coarse - 1
+            return
+        while self._coarse_now < coarse - 1:
+            self._coarse_now += 1
+            slots = np.arange(self._coarse_now * COARSE_S, (self._coarse_now + 1) * COARSE_S) % FINE_SLOTS
+            block = self._fine[slots]
+            known = ~np.isnan(block)
+            count = known.sum(axis=0)
+            at = self._coarse_now % self.coarse_slots
+            self._coarse[0][at] = np.fmin.reduce(block, axis=0)
+            self._coarse[2][at] = np.fmax.reduce(block, axis=0)
+            with np.errstate(invalid="ignore"):
+                self._coarse[1][at] = np.where(known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
+            self._counts[at] = count.max(axis=1, initial=0)
+
+    def _skip_to(self, coarse: int) -> None:
+        """Everything between the last folded slot and `coarse` is unknown."""
+        first = max(self._coarse_now + 1, coarse - self.coarse_slots + 1)
+        for slot in range(first, coarse + 1):
+            for ring in self._coarse:
+                ring[slot % self.coarse_slots] = np.nan
+            self._counts[slot % self.coarse_slots] = 0
+        self._coarse_now = max(self._coarse_now, coarse)
+
+    def _join(self, row: int, second: int, values: Sequence[float | None]) -> None:
+        """Add one late second to ten seconds that are folded already."""
+        at = (second // COARSE_S) % self.coarse_slots
+        new = np.array(values, np.float32)
+        low, mean, high = (ring[at, row] for ring in self._coarse)
+        count = int(self._counts[at, row])
+        self._coarse[0][at, row] = np.fmin(low, new)
+        self._coarse[2][at, row] = np.fmax(high, new)
+        merged = np.where(np.isnan(mean), new, mean + (new - mean) / (count + 1))
+        self._coarse[1][at, row] = np.where(np.isnan(new), mean, merged)
+        self._counts[at, row] = count + 1
+
+
+class History:
+    """All series of one console, within one budget of bytes."""
+
+    def __init__(self, families: dict[str, Sequence[str]], budget_bytes: int, say: Callable[[str], None]) -> None:
+        self.series = {family: Series(metrics) for family, metrics in families.items()}
+        self._budget = budget_bytes
+        self._say = say
+
+    @property
+    def nbytes(self) -> int:
+        return sum(series.nbytes for series in self.series.values())
+
+    @property
+    def hour_s(self) -> int:
+        """How far back the ten-second slots reach, in seconds; shorter than an hour where the budget was too small."""
+        return min(series.coarse_slots for series in self.series.values()) * COARSE_S
+
+    def put(self, family: str, key: Hashable, second: int, values: Sequence[float | None]) -> None:
+        """The metrics of one entity at one second of the console's clock."""
+        series = self.series[family]
+        series.put(series.row(key, self._reserve), second, values)
+
+    def _reserve(self, growing: Series, rows: int) -> None:
+        """Make room before a series grows: halve every series' hour until all fit, and say so."""
+        def needed() -> int:
+            others = sum(series.nbytes for series in self.series.values() if series is not growing)
+            return others + growing.nbytes_with(rows)
+
+        shrunk = False
+        while needed() > self._budget and growing.coarse_slots > 6:
+            for series in self.series.values():
+                series.shrink(max(6, series.coarse_slots // 2))
+            shrunk = True
+        if shrunk:
+            self._say(
+                f"history reaches back {self.hour_s // 60} min instead of 60, to stay within history_bytes = {self._budget}"
+            )
+
+
+def _unknown(slots: int, rows: int, metrics: int) -> Floats:
+    return np.full((slots, rows, metrics), np.nan, np.float32)
+
+
+def _moved(ring: NDArray[np.generic], keep: NDArray[np.int64], old_slots: int, new_slots: int):  # type: ignore[no-untyped-def]
+    """The slots numbered `keep` of a ring of `old_slots`, as a ring of `new_slots`."""
+    moved = np.empty((new_slots, *ring.shape[1:]), ring.dtype)
+    moved[keep % new_slots] = ring[keep % old_slots]
+    return moved

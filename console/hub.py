@@ -1,0 +1,63 @@
+"""The bus every record passes, and `Control`: the one way back to whoever produces them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .records import AnyRecord, RawRecord, Record
+
+#: What travels on the bus.
+Published = AnyRecord | RawRecord
+Sink = Callable[[Sequence[Published]], None]
+
+
+class Control(Protocol):
+    """What a view, batch or an HTTP client may ask for; implemented by the fleet (live) and by replay."""
+
+    async def reconnect(self, node: str) -> None:
+        """Connect to a node again now. Raises KeyError for a node that is not of this fleet."""
+        ...
+
+    async def remove_node(self, node: str) -> None:
+        """Let go of a node; its records stay."""
+        ...
+
+    async def stop(self) -> None:
+        """End orderly: agents told, connections closed."""
+        ...
+
+
+class Hub:
+    """Hands every batch of records to every sink, in the order of subscription, synchronously.
+
+    A sink must not block. Facts that the console itself observes are published with `say`, which stamps them with the
+    console's id as their `agent` and numbers them like any agent's.
+    """
+
+    def __init__(self, console_id: str | None = None) -> None:
+        self.console_id = console_id or secrets.token_hex(8)
+        self._sinks: list[Sink] = []
+        self._seq = 0
+
+    def subscribe(self, sink: Sink) -> Callable[[], None]:
+        """Add a sink; the answer removes it again."""
+        self._sinks.append(sink)
+        return lambda: self._sinks.remove(sink)
+
+    def publish(self, records: Sequence[Published]) -> None:
+        """Records as they arrived, already stamped."""
+        for sink in self._sinks:
+            sink(records)
+
+    def say(self, *records: Record) -> None:
+        """Facts of the console's own, stamped here."""
+        for record in records:
+            self._seq += 1
+            record.agent = self.console_id
+            record.seq = self._seq
+            record.t = record.rx = time.time_ns()
+            record.mono = time.monotonic_ns()
+        self.publish(records)  # type: ignore[arg-type]

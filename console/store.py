@@ -1,0 +1,306 @@
+"""What is true now, and what was: every record folded into current tables, bounded history and a list of events.
+
+One writer (the hub), any number of readers that ask "what changed since version N". Nothing here knows a screen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from .records import (
+    AgentCost,
+    Console,
+    Finding,
+    Gap,
+    Gpu,
+    GpuInfo,
+    Host,
+    Log,
+    Mark,
+    Node,
+    NodeState,
+    Process,
+    Rank,
+    RankStat,
+    RawRecord,
+    Record,
+)
+
+if TYPE_CHECKING:
+    from .history import History
+
+EVENTS = 10_000
+
+#: The metrics whose history is kept, per family: fields of the record of that name.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "host": ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s"),
+    "gpu": (
+        "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz",
+        "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
+    ),
+    "rank_stat": ("cpu_pct", "rss_bytes"),
+}
+
+#: A process for ever: (node, pid, start_ticks).
+ProcessKey = tuple[str, int, int]
+#: A GPU: (node, uuid).
+GpuKey = tuple[str, str]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Table(Generic[K, V]):
+    """Current entries by key, each with the store's version at its last change; removals are remembered as changes."""
+
+    def __init__(self) -> None:
+        self._entries: dict[K, V] = {}
+        self._changed: dict[K, int] = {}  # least recently changed first
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        return self._entries.get(key)
+
+    def values(self) -> list[V]:
+        return list(self._entries.values())
+
+    def put(self, key: K, value: V, version: int) -> None:
+        self._entries[key] = value
+        self.touch(key, version)
+
+    def touch(self, key: K, version: int) -> None:
+        """The entry changed in place."""
+        self._changed.pop(key, None)
+        self._changed[key] = version
+
+    def drop(self, key: K, version: int) -> None:
+        if self._entries.pop(key, None) is not None:
+            self.touch(key, version)
+
+    def changed_since(self, version: int) -> list[K]:
+        """Keys that changed (or went) after that version; the cost is that of the changes, not of the table."""
+        found = []
+        for key in reversed(self._changed):
+            if self._changed[key] <= version:
+                break
+            found.append(key)
+        return found
+
+
+@dataclass(slots=True)
+class NodeNow:
+    """All that is known of one node now."""
+
+    name: str
+    state: NodeState | None = None
+    node: Node | None = None
+    host: Host | None = None
+    cost: AgentCost | None = None  # None until the agent's first full tick
+    heard: int = 0  # console time of its last record, ns; 0 for never
+
+
+@dataclass(slots=True)
+class GpuNow:
+    """All that is known of one GPU now."""
+
+    info: GpuInfo | None = None
+    gpu: Gpu | None = None
+
+
+@dataclass(slots=True)
+class RankNow:
+    """One process that is, or was, a rank."""
+
+    rank: Rank
+    stat: RankStat | None = None
+
+
+@dataclass
+class Counts:
+    """What could not be folded."""
+
+    unknown_kinds: dict[str, int] = field(default_factory=dict)
+
+
+class Store:
+    """The fold of all records. `version` grows with every batch; `history` is None where nobody draws curves."""
+
+    def __init__(self, history_bytes: int | None = None) -> None:
+        self.version = 0
+        self.nodes: Table[str, NodeNow] = Table()
+        self.gpus: Table[GpuKey, GpuNow] = Table()
+        self.ranks: Table[ProcessKey, RankNow] = Table()
+        self.processes: Table[ProcessKey, Process] = Table()
+        self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
+        self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
+        self.counts = Counts()
+        self.console: Console | None = None
+        self.started_rx = 0  # console time of the oldest record, ns
+        self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
+        self.history: History | None = None
+        self._anchors: dict[str, int] = {}  # agent → smallest (rx - t) seen: node time to console time, for slots
+        self._folds: dict[type, Callable[[Record], None]] = {
+            Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host, AgentCost: self._cost,
+            GpuInfo: self._gpu_info, Gpu: self._gpu, Process: self._process, Rank: self._rank, RankStat: self._rank_stat,
+            Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+        }  # fmt: skip
+        if history_bytes is not None:
+            from .history import History  # numpy costs 190 ms to import; batch draws no curves
+
+            self.history = History(FAMILIES, history_bytes, self._warn)
+
+    def apply(self, records: Sequence[Record | RawRecord]) -> None:
+        """Fold a batch; subscribe this to the hub."""
+        self.version += 1
+        for record in records:
+            if isinstance(record, RawRecord):
+                self.counts.unknown_kinds[record.kind] = self.counts.unknown_kinds.get(record.kind, 0) + 1
+                continue
+            if not self.started_rx:
+                self.started_rx = record.rx
+            if record.rx > self.newest_rx:
+                self.newest_rx = record.rx
+            self._folds[type(record)](record)
+
+    def events_since(self, version: int) -> list[Record]:
+        """Events of the batches after that version, oldest first."""
+        found = []
+        for at, record in reversed(self.events):
+            if at <= version:
+                break
+            found.append(record)
+        return found[::-1]
+
+    # -- one fold a kind -------------------------------------------------------------------------------------------------
+
+    def _console(self, record: Console) -> None:
+        self.console = record
+
+    def _node_now(self, record: Record) -> NodeNow:
+        now = self.nodes.get(record.node)
+        if now is None:
+            now = NodeNow(record.node)
+            self.nodes.put(record.node, now, self.version)
+        else:
+            self.nodes.touch(record.node, self.version)
+        return now
+
+    def _heard(self, record: Record) -> NodeNow:
+        now = self._node_now(record)
+        now.heard = max(now.heard, record.rx)
+        return now
+
+    def _node_state(self, record: NodeState) -> None:  # type: ignore[override]
+        if record.state == "removed":
+            self._forget_node(record.node)
+            return
+        now = self._node_now(record)
+        before = now.state
+        now.state = record
+        if before is None or before.state != record.state:
+            self._event(record)
+
+    def _node(self, record: Node) -> None:
+        now = self._heard(record)
+        if now.node is not None and now.node.agent != record.agent:
+            now.host = now.cost = None
+            self._drop_agent(record.node, record.agent)
+        now.node = record
+
+    def _host(self, record: Host) -> None:
+        self._heard(record).host = record
+        self._remember("host", record.node, record)
+
+    def _cost(self, record: AgentCost) -> None:
+        self._heard(record).cost = record
+
+    def _gpu_info(self, record: GpuInfo) -> None:
+        self._gpu_now(record.node, record.uuid).info = record
+
+    def _gpu(self, record: Gpu) -> None:
+        self._gpu_now(record.node, record.uuid).gpu = record
+        self._remember("gpu", (record.node, record.uuid), record)
+
+    def _gpu_now(self, node: str, uuid: str) -> GpuNow:
+        key = (node, uuid)
+        now = self.gpus.get(key)
+        if now is None:
+            now = GpuNow()
+            self.gpus.put(key, now, self.version)
+        else:
+            self.gpus.touch(key, self.version)
+        return now
+
+    def _process(self, record: Process) -> None:
+        key = (record.node, record.pid, record.start_ticks)
+        if record.gone:
+            self.processes.drop(key, self.version)
+        else:
+            self.processes.put(key, record, self.version)
+
+    def _rank(self, record: Rank) -> None:
+        key = (record.node, record.pid, record.start_ticks)
+        now = self.ranks.get(key)
+        if now is None:
+            self.ranks.put(key, RankNow(record), self.version)
+        else:
+            now.rank = record
+            self.ranks.touch(key, self.version)
+        if record.status != "present":
+            self._event(record)
+
+    def _rank_stat(self, record: RankStat) -> None:
+        key = (record.node, record.pid, record.start_ticks)
+        now = self.ranks.get(key)
+        if now is not None:
+            now.stat = record
+            self.ranks.touch(key, self.version)
+            self._remember("rank_stat", key, record)
+
+    def _finding(self, record: Finding) -> None:
+        self.findings.put((record.id, record.culprits), record, self.version)
+        self._event(record)
+
+    def _event(self, record: Record) -> None:
+        self.events.append((self.version, record))
+
+    # -- history, and what goes ------------------------------------------------------------------------------------------
+
+    def _remember(self, family: str, key: Hashable, record: Record) -> None:
+        if self.history is None:
+            return
+        lag = record.rx - record.t
+        anchor = self._anchors.get(record.agent)
+        if anchor is None or lag < anchor:
+            self._anchors[record.agent] = anchor = lag
+        values = [getattr(record, metric) for metric in FAMILIES[family]]
+        self.history.put(family, key, (record.t + anchor) // 1_000_000_000, values)
+
+    def _drop_agent(self, node: str, agent: str) -> None:
+        """A new agent says everything anew: what only its predecessor said of this node is gone."""
+        for table in (self.processes, self.ranks):
+            for key in [key for key in table if key[0] == node]:
+                table.drop(key, self.version)  # type: ignore[attr-defined]
+
+    def _forget_node(self, node: str) -> None:
+        self._drop_agent(node, "")
+        for key in [key for key in self.gpus if key[0] == node]:
+            self.gpus.drop(key, self.version)
+        self.nodes.drop(node, self.version)
+
+    def _warn(self, text: str) -> None:
+        self._event(Log(source="console", severity="warning", text=text))

@@ -1,0 +1,253 @@
+"""The agent: samplers on threads of their own, one writer, one reader, and a watch over all of them.
+
+Nothing waits on the console: records queue in the outbox. Nothing waits on a sampler: one that hangs is reported.
+"""
+
+import importlib.util
+import os
+import sys
+import threading
+import time
+import traceback
+
+from . import clock, requests, wire
+from .blobs import Blobs
+from .outbox import Outbox
+from .samplers.base import Context, Unavailable
+from .samplers.cost import CostSampler
+from .samplers.host import HostSampler
+from .samplers.node import node_fields
+from .samplers.processes import ProcessSampler
+
+#: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
+HUNG_INTERVALS, HUNG_S = 3, 5.0
+#: Facts of one tick come from several threads within a few milliseconds; waiting for them makes one write of them.
+GATHER_S = 0.02
+#: How long the host sampler waits for psutil to arrive before it starts without.
+PSUTIL_S = 5.0
+
+
+class SamplerThread(threading.Thread):
+    """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped, not caught up."""
+
+    def __init__(self, sampler, agent):
+        super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
+        self.daemon = True
+        self.sampler = sampler
+        self.agent = agent
+        self.ready = threading.Event()  # set after the first tick, or when there will be none
+        self.began = None  # time.monotonic() of the tick under way
+
+    def run(self):
+        try:
+            self._start()
+        except Unavailable as error:
+            self.agent.miss(self.sampler.name, error.text, error.try_)
+        except Exception:
+            self.agent.report_crash("sampler %s could not start" % self.sampler.name)
+        else:
+            self._loop()
+        self.ready.set()
+
+    def _start(self):
+        self.began = time.monotonic()
+        try:
+            self.sampler.start()
+        finally:
+            self.began = None
+
+    def _loop(self):
+        due = time.monotonic()
+        failures = 0
+        while not self.agent.ended.is_set():
+            self.began = time.monotonic()
+            try:
+                facts = list(self.sampler.tick(self.began))
+                failures = 0
+            except Exception:
+                failures += 1
+                facts = []
+                if failures in (1, 60):  # once when it begins, once when it does not end
+                    self.agent.report_crash("sampler %s failed" % self.sampler.name)
+            self.began = None
+            if facts:
+                self.agent.outbox.post(facts)
+            self.ready.set()
+            interval = self.agent.context.interval_s
+            due += interval
+            now = time.monotonic()
+            if due < now:
+                due += int((now - due) / interval + 1) * interval
+            self.agent.ended.wait(due - now)
+
+    def is_hung(self, now):
+        began = self.began
+        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.agent.context.interval_s)
+
+
+class Agent(object):
+    """One incarnation of the agent on a node, with the id that all its records carry."""
+
+    def __init__(self, start, place, importer):
+        config = start["config"]
+        self.id = "%016x" % int.from_bytes(os.urandom(8), "big")
+        self.console = start["console"]
+        self.bundle = start["bundle"]
+        self.config = config
+        self.place = place
+        self.linger_s = config.get("linger_s", 0)
+        self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
+        self.blobs = Blobs(place, importer, start.get("blobs", {}))
+        self.ended = threading.Event()
+        self.heard = time.monotonic()  # when the console last said anything
+        self.missing = []
+        self.threads = []
+        self.farewell = None  # what must be removed when the agent ends
+        self._sink = None
+        self._sampling = False
+        self._lock = threading.Lock()
+        self.context = Context(
+            interval_s=config.get("sample_interval_ms", 1000) / 1000.0,
+            process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
+            simulate_gpus=config.get("simulate_gpus", 0),
+        )
+
+    # -- a connection ------------------------------------------------------------------------------------------------
+
+    def run(self, reader, sink):
+        """Serve the only connection this agent will have, then end the process."""
+        threading.Thread(target=self._watch, name="gconsole-watch", daemon=True).start()
+        self.connect(sink, None)
+        self.serve(reader)
+        self.end()
+
+    def connect(self, sink, after):
+        """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held)."""
+        with self._lock:
+            old, self._sink = self._sink, None
+            self.outbox.rewind(after if after is not None else 0)
+            self.outbox.control({"gconsole": self._hello(resumed=self._sampling)})
+            self._sink = sink
+        if old is not None:
+            old.close()
+        threading.Thread(target=self._write, args=(sink,), name="gconsole-writer", daemon=True).start()
+        self._begin_sampling()
+
+    def serve(self, reader):
+        """Act on the console's frames until the connection ends."""
+        try:
+            for line in wire.read_lines(reader):
+                self.heard = time.monotonic()
+                if line:
+                    requests.act(self, wire.decode(line))
+        except wire.BadFrame as error:
+            self.log("error", "the console's connection was dropped: %s" % error)
+        except (OSError, ValueError):
+            return  # the connection is gone, or was closed for a newer one
+
+    def disconnect(self, sink):
+        """The connection of `sink` is over; a newer one stays."""
+        with self._lock:
+            if self._sink is sink:
+                self._sink = None
+
+    def end(self):
+        """End the process now, whatever its threads are stuck in."""
+        self.ended.set()
+        self.blobs.close()
+        if self.farewell:
+            self.farewell()
+        os._exit(0)
+
+    def describe(self):
+        """Who this is, for whoever asks on the socket of a lingering agent."""
+        return {
+            "agent": self.id,
+            "bundle": self.bundle,
+            "console": self.console,
+            "pid": os.getpid(),
+            "linger_s": self.linger_s,
+            "silent_s": round(time.monotonic() - self.heard, 1),
+        }
+
+    def _write(self, sink):
+        while self._sink is sink:
+            data = self.outbox.take(1.0)
+            if not data:
+                continue
+            try:
+                while data:
+                    data = data[sink.write(data) :]
+            except (OSError, ValueError):
+                self.disconnect(sink)
+                return
+            self.ended.wait(GATHER_S)
+
+    def _hello(self, resumed):
+        return {
+            "protocol": list(wire.PROTOCOL),
+            "agent": self.id,
+            "bundle": self.bundle,
+            "pid": os.getpid(),
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "arch": os.uname().machine,
+            "uid": os.geteuid(),
+            "lzma": importlib.util.find_spec("_lzma") is not None,
+            "resumed": resumed,
+            "last_seq": self.outbox.last_seq,
+            "wanted": self.blobs.wanted(),
+            "cache": self.place.root,
+            "cache_refused": self.place.refused,
+            "t": clock.realtime_ns(),
+            "mono": clock.mono_ns(),
+        }
+
+    # -- samplers ----------------------------------------------------------------------------------------------------
+
+    def _begin_sampling(self):
+        if self._sampling:
+            return
+        self._sampling = True
+        samplers = [ProcessSampler(self.context), HostSampler(self.context)]
+        if self.context.simulate_gpus:
+            from . import simulate
+            from .samplers.gpu import GpuSampler
+
+            samplers.append(GpuSampler(self.context, simulate))
+        threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
+
+    def _prepare(self, samplers):
+        """Say who this node is and start the samplers, once psutil is here or known not to come."""
+        try:
+            self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
+        except Unavailable as error:
+            self.miss("psutil", error.text, error.try_)
+        fields = node_fields(self)
+        self.context.boot_id = fields["boot_id"]
+        self.outbox.post([("node", fields)])
+        self.threads = [SamplerThread(sampler, self) for sampler in samplers]
+        for thread in self.threads:
+            thread.start()
+        SamplerThread(CostSampler(self.context, self), self).start()
+
+    def miss(self, name, text, try_):
+        """Note that something is not to be had here; the `node` record is said again if it was already out."""
+        self.missing.append({"name": name, "text": text, "try": try_})
+        if self.threads:
+            self.outbox.post([("node", node_fields(self))])
+
+    def log(self, severity, text, try_=""):
+        self.outbox.post([("log", {"source": "agent", "severity": severity, "text": text, "try_": try_})])
+
+    def report_crash(self, what):
+        """Say that `what` went wrong, with the innermost lines of the exception being handled."""
+        self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
+
+    # -- the watch ---------------------------------------------------------------------------------------------------
+
+    def _watch(self):
+        """End an agent whose console has gone without a word (a half-open connection gives no end of file)."""
+        orphan_s = self.config.get("orphan_s", 15)
+        while not self.ended.wait(1.0):
+            if time.monotonic() - self.heard > orphan_s:
+                self.end()

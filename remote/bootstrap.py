@@ -1,0 +1,83 @@
+"""The first code of the bundle to run on a node: makes the bundle importable and hands over to the agent.
+
+The one-liner on the command line (gconsole.fleet.bundle.STAGE0) has read and checked the bundle; it executes this
+text and calls `boot` with the rest. Nothing is written to disk here: modules are imported from memory, and only their
+compiled form is kept in the cache folder, because compiling them at every start costs time and memory.
+"""
+
+import base64
+import importlib.machinery
+import importlib.util
+import json
+import marshal
+import os
+import sys
+import zlib
+
+
+class BundleImporter(object):
+    """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
+
+    `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
+    `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
+    """
+
+    def __init__(self, modules):
+        self.modules = modules
+        self.extensions = {}
+        self.code_dir = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name in self.extensions:
+            location = self.extensions[name]
+            loader = importlib.machinery.ExtensionFileLoader(name, location)
+            return importlib.util.spec_from_file_location(name, location, loader=loader)
+        if name not in self.modules:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__spec__.name
+        digest, packed, _ = self.modules[name]
+        code = self._cached(digest)
+        if code is None:
+            source = zlib.decompress(base64.b64decode(packed))
+            code = compile(source, "gconsole:" + name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+            self._keep(digest, code)
+        exec(code, module.__dict__)
+
+    def _path(self, digest):
+        return os.path.join(self.code_dir, "%s.%s" % (digest[:32], sys.implementation.cache_tag))
+
+    def _cached(self, digest):
+        if not self.code_dir:
+            return None
+        try:
+            with open(self._path(digest), "rb") as f:
+                return marshal.loads(f.read())
+        except (OSError, ValueError, EOFError, TypeError):
+            return None  # absent or torn: it is compiled and written again
+
+    def _keep(self, digest, code):
+        if not self.code_dir:
+            return
+        path = self._path(digest)
+        draft = "%s.%d" % (path, os.getpid())
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+                f.write(marshal.dumps(code))
+            os.rename(draft, path)
+        except OSError:
+            self.code_dir = None  # a full disk costs compile time, nothing else
+
+
+def boot(stdin, payload):
+    """Install the importer, read the start frame (one line of JSON on `stdin`), run the agent. Does not return."""
+    importer = BundleImporter(json.loads(zlib.decompress(payload).decode("ascii")))
+    sys.meta_path.insert(0, importer)
+    from gconsole_remote import launch
+
+    launch.launch(stdin, json.loads(stdin.readline().decode("utf-8"))["start"], importer)

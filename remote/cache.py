@@ -1,0 +1,185 @@
+"""The one folder the agent may write: compiled code, content-addressed binaries, sockets of lingering agents.
+
+It is 0700 and ours, or it is not used. What is executed from it is checked against its SHA-256 first.
+"""
+
+import errno
+import os
+import stat
+import sys
+import tempfile
+
+
+try:
+    from _sha2 import sha256
+except ImportError:
+    try:
+        from _sha256 import sha256  # Python 3.11 and older
+    except ImportError:
+        from hashlib import sha256  # last: it loads OpenSSL, 4 MB that the agent would carry for ever
+
+
+class Unusable(Exception):
+    """A place that cannot be the cache; the text says why."""
+
+
+def places(configured, uid):
+    """Where the cache may be, best first; a home comes last, because a shared home may be what hangs."""
+    if configured:
+        return [os.path.expanduser(configured)]
+    name = "gconsole-%d" % uid
+    return [
+        os.path.join("/var/tmp", name),
+        os.path.join("/tmp", name),
+        os.path.join(os.path.expanduser("~"), ".cache", "gconsole"),
+    ]
+
+
+def check(path, uid):
+    """Raise Unusable unless `path` is a real folder of ours that nobody else may enter and we may write."""
+    info = os.lstat(path)
+    if stat.S_ISLNK(info.st_mode):
+        raise Unusable("%s is a link" % path)
+    if not stat.S_ISDIR(info.st_mode):
+        raise Unusable("%s is not a folder" % path)
+    if info.st_uid != uid:
+        raise Unusable("%s belongs to uid %d" % (path, info.st_uid))
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        raise Unusable("%s may be entered by others (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
+    if not os.access(path, os.W_OK):
+        raise Unusable("%s cannot be written" % path)
+
+
+def is_noexec(path):
+    """Whether the file system of `path` refuses to run programs and map shared objects."""
+    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+
+
+class Cache(object):
+    """The cache folder in use. `root` is None where there is none (asked for, or no place would do: see `refused`)."""
+
+    def __init__(self, configured="", ephemeral=False):
+        self.root = None
+        self.noexec = False
+        self.refused = []  # why the better places were not taken
+        self._memory = {}  # sha256 -> file descriptor, for binaries that live in memory
+        if ephemeral:
+            return
+        uid = os.geteuid()
+        for path in places(configured, uid):
+            try:
+                self._open(path, uid)
+            except (OSError, Unusable) as error:
+                self.refused.append(str(error))
+                continue
+            noexec = is_noexec(path)
+            if self.root is None or (self.noexec and not noexec):
+                self.root, self.noexec = path, noexec
+            if not self.noexec:
+                break
+            self.refused.append("%s is mounted noexec" % path)
+
+    @staticmethod
+    def _open(path, uid):
+        try:
+            os.makedirs(path, 0o700)
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        check(path, uid)
+        for name in ("blob", "code", "run"):
+            try:
+                os.mkdir(os.path.join(path, name), 0o700)
+            except OSError as error:
+                if error.errno != errno.EEXIST:
+                    raise
+            check(os.path.join(path, name), uid)
+
+    def folder(self, name):
+        """The folder of that name inside the cache ("code", "run"), or None without a cache."""
+        return os.path.join(self.root, name) if self.root else None
+
+    def find(self, digest):
+        """The path of the binary with that SHA-256, or None; its content has been checked just now."""
+        if digest in self._memory:
+            return self._memory_path(digest)
+        if self.root is None or self.noexec:
+            return None
+        path = os.path.join(self.root, "blob", digest)
+        try:
+            info = os.lstat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
+            return None
+        return path if sha256_of(path) == digest else None
+
+    def writer(self, digest):
+        """A `BlobWriter` for the binary with that SHA-256: into the folder, or into memory where that cannot run it."""
+        if self.root is None or self.noexec:
+            return BlobWriter(self, digest, memory_file("gconsole-" + digest[:8]), None)
+        draft, path = tempfile.mkstemp(prefix=".draft-", dir=os.path.join(self.root, "blob"))
+        return BlobWriter(self, digest, draft, path)
+
+    def keep_in_memory(self, digest, fd):
+        self._memory[digest] = fd
+
+    def _memory_path(self, digest):
+        return "/proc/%d/fd/%d" % (os.getpid(), self._memory[digest])
+
+
+class BlobWriter(object):
+    """Takes the pieces of one binary, checks the whole, and puts it in its place; nothing of a bad one stays."""
+
+    def __init__(self, cache, digest, fd, draft):
+        self.cache, self.digest, self.fd, self.draft = cache, digest, fd, draft
+        self._hash = sha256()
+
+    def write(self, data):
+        self._hash.update(data)
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def finish(self):
+        """The path of the finished binary. Raises Unusable where its content is not what its name says."""
+        if self._hash.hexdigest() != self.digest:
+            self.abandon()
+            raise Unusable("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
+        os.fchmod(self.fd, 0o700)
+        if self.draft is None:
+            self.cache.keep_in_memory(self.digest, self.fd)
+            return self.cache.find(self.digest)
+        os.close(self.fd)
+        path = os.path.join(os.path.dirname(self.draft), self.digest)
+        os.rename(self.draft, path)
+        return path
+
+    def abandon(self):
+        os.close(self.fd)
+        if self.draft is not None:
+            os.unlink(self.draft)
+
+
+def sha256_of(path):
+    """Hex SHA-256 of a file's content."""
+    digest = sha256()
+    with open(path, "rb") as f:
+        for piece in iter(lambda: f.read(1 << 16), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def memory_file(name):
+    """The descriptor of a nameless file in memory (memfd), inherited by no child unless passed on."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    import ctypes  # Python 3.6 and 3.7 lack the call; the numbers are the kernel's for these machines
+
+    number = {"x86_64": 319, "aarch64": 279}.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, "no memfd on %s with Python %d.%d" % ((os.uname().machine,) + sys.version_info[:2]))
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(number, name.encode("ascii"), 1)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create: " + os.strerror(ctypes.get_errno()))
+    return fd

@@ -1,0 +1,168 @@
+"""The environment of another process: as it was at exec, and as it is now.
+
+/proc/PID/environ shows only the first. Ranks set at run time (mp.spawn, Ray Train, Lightning, mpi_discovery) live in the
+array that libc's `environ` points to, which is read from /proc/PID/mem with the rights that py-spy needs.
+"""
+
+import os
+import struct
+
+from .procfs import GONE
+from .symbols import BadImage, find_symbol
+
+#: An array of more pointers, or a longer value, is garbage or none of ours.
+MOST_VARIABLES, LONGEST_VALUE = 8192, 4096
+PAGE = 4096
+
+
+class Live(object):
+    """Where one process keeps its environment, and what was found there last. `address` None: not to be had."""
+
+    __slots__ = ("address", "array", "values")
+
+    def __init__(self, address):
+        self.address = address
+        self.array = None
+        self.values = None
+
+
+class EnvironReader(object):
+    """Reads the variables called `names` of processes; remembers where each libc keeps its environment."""
+
+    def __init__(self, procfs, names):
+        self.procfs = procfs
+        self.names = frozenset(name.encode() for name in names)
+        self._offsets = {}  # (device, inode) of an image: the offset of `environ` in it, or None
+
+    def static(self, pid):
+        """The wanted variables as they were at exec, and the raw block. Raises PermissionError where denied."""
+        block = self.procfs.read(pid, "environ")
+        return self._wanted(block.split(b"\0")), block
+
+    def locate(self, pid):
+        """Find the live environment of a process. Raises PermissionError where its memory is not ours to read."""
+        try:
+            fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+        except GONE:
+            return Live(None)
+        try:
+            return Live(self._find(pid, fd))
+        except (BadImage, OSError, ValueError, OverflowError, struct.error):
+            return Live(None)  # another architecture, static, musl before its start, or gone: the exec-time one stands
+        finally:
+            os.close(fd)
+
+    def live(self, pid, live, env_start):
+        """The wanted variables as they are now; None where that cannot be told."""
+        if live.address is None:
+            return None
+        try:
+            fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            array = _array(fd, live.address)
+            if array is None:
+                return None
+            if array != live.array:
+                live.values = self._wanted(self._strings(pid, fd, array, env_start))
+                live.array = array
+            return live.values
+        except (OSError, OverflowError, struct.error):
+            return None  # it moved while being read, or is gone
+        finally:
+            os.close(fd)
+
+    def _find(self, pid, fd):
+        def read(address, size):
+            return os.pread(fd, size, address)
+
+        for base, image in self._images(pid):
+            if image not in self._offsets:
+                try:
+                    offset = find_symbol(read, base, b"environ")
+                    self._offsets[image] = find_symbol(read, base, b"__environ") if offset is None else offset
+                except BadImage:
+                    self._offsets[image] = None
+            if self._offsets[image] is not None:
+                return base + self._offsets[image]
+        return None
+
+    def _images(self, pid):
+        """The images that may define `environ`, in the order the linker looks: the program (copy relocation), libc."""
+        program = os.fsencode(self.procfs.link(pid, "exe"))
+        found = {}
+        for line in self.procfs.read(pid, "maps", 16 << 20).split(b"\n"):
+            fields = line.split(None, 5)
+            if len(fields) < 6 or fields[2].strip(b"0"):  # without a file, or not its beginning
+                continue
+            path = fields[5]
+            name = path.rpartition(b"/")[2]
+            if path == program:
+                order = 0
+            elif name.startswith((b"libc.so.", b"libc-", b"ld-musl-", b"libc.musl-")):
+                order = 1
+            else:
+                continue
+            base = int(fields[0].partition(b"-")[0], 16)
+            found.setdefault(order, (base, (fields[3], fields[4])))
+        return [found[order] for order in sorted(found)]
+
+    def _strings(self, pid, fd, array, env_start):
+        """The bytes each pointer of `array` leads to. Those of exec time come from one block, the rest from memory."""
+        block = self.procfs.read(pid, "environ")
+        pages = {}
+        for pointer, in struct.iter_unpack("<Q", array):
+            at = pointer - env_start
+            if env_start and 0 <= at < len(block):
+                yield block[at : block.find(b"\0", at)]
+            else:
+                yield _string(fd, pointer, pages)
+
+    def _wanted(self, strings):
+        values = {}
+        for string in strings:
+            name, _, value = string.partition(b"=")
+            if name in self.names and name not in values:  # getenv gives the first
+                values[name] = value
+        return {
+            name.decode("ascii"): value[:LONGEST_VALUE].decode("utf-8", "replace") for name, value in values.items()
+        }
+
+
+def _array(fd, address):
+    """The pointers of the environment as bytes, without the closing null; None before libc has set it up."""
+    start, = struct.unpack("<Q", os.pread(fd, 8, address))
+    if not start:
+        return None
+    data = b""
+    while len(data) < 8 * MOST_VARIABLES:
+        # up to the end of the page first: what lies behind may not be mapped
+        part = os.pread(fd, PAGE - (start + len(data)) % PAGE or PAGE, start + len(data))
+        for at in range(0, len(part) - 7, 8):
+            if part[at : at + 8] == b"\0\0\0\0\0\0\0\0":
+                return data + part[:at]
+        if len(part) % 8 or not part:
+            return None
+        data += part
+    return None
+
+
+def _string(fd, pointer, pages):
+    """The string at `pointer`, at most LONGEST_VALUE and its page's rest; b"" where the pointer leads nowhere."""
+    data = b""
+    while len(data) < LONGEST_VALUE:
+        page = (pointer + len(data)) // PAGE * PAGE
+        if page not in pages:
+            try:
+                pages[page] = os.pread(fd, PAGE, page)
+            except (OSError, OverflowError):
+                pages[page] = b""
+        part = pages[page][(pointer + len(data)) - page :]
+        end = part.find(b"\0")
+        if end >= 0:
+            return data + part[:end]
+        if not part:
+            return b""
+        data += part
+    return data

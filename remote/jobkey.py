@@ -1,0 +1,115 @@
+"""The name of a job: the same on every node of the job without asking anybody, and different for two jobs.
+
+What launcher gave it decides, the first that applies:
+
+    slurm-1234.0            Slurm job and step; `:port` where RANK came with MASTER_PORT, `/namespace` under mpirun,
+                            because one step or shell may run several jobs
+    llama@10.0.0.1:29500    torchelastic's run id (not "none") and the master
+    pmix-prterun-n1-77@1    Open MPI, PRRTE: a name of the mpirun
+    ray-01000000@10.…:port  Ray's job and the master of this trainer
+    10.0.0.1:29500~3fa1     the master alone. Ports are reused (29500 is everybody's default): the suffix is of the world
+                            size and the uid, which are the same on every node
+    local~9c02              nothing at all: the suffix is of this machine, so nodes are never merged by mistake
+
+A master on a loopback address names another machine on each node: there the suffix also holds the boot id and the
+network namespace, so that two nodes are one job only where they share the loopback itself.
+"""
+
+import zlib
+
+from .launchers import number, slurm_step
+from .procfs import printable
+
+#: Longer names come from nobody who means well.
+LONGEST = 128
+
+
+def job_key(env, claim, uid, machine):
+    """The job's name. `machine()` gives text for the machine and its network: boot id and network namespace."""
+    master = _master(env)
+    place = "~" + _digest(machine()) if master and _is_loopback(master) else ""
+    unique = _unique_name(env)
+    if unique:
+        return printable(unique, LONGEST)
+    shared = _shared_name(env, claim, master)
+    if shared:
+        return printable(shared, LONGEST) + place
+    weak = "%s %s" % (claim.world_size, uid)
+    if not master:
+        return "local~" + _digest("%s %s %s" % (machine(), claim.launcher, weak))
+    if place:
+        weak = "%s %s" % (machine(), weak)
+    return "%s~%s" % (printable(master, LONGEST), _digest(weak))
+
+
+def master_key(address, port, world_size, uid):
+    """The name that `job_key` gives to a job of which only the master, the size and the user are known."""
+    return "%s~%s" % (printable("%s:%s" % (_address(address), port), LONGEST), _digest("%s %s" % (world_size, uid)))
+
+
+def local_key(label, machine):
+    """A name for what cannot be named: `label` and a mark of the machine."""
+    return "%s~%s" % (printable(label, LONGEST), _digest(machine))
+
+
+def restart_family(env, uid):
+    """What stays the same over the restarts of one elastic job even where the master's port does not; or None."""
+    run = _run_id(env)
+    return (run, _address(env.get("MASTER_ADDR", "")), slurm_step(env), uid) if run else None
+
+
+def _unique_name(env):
+    """A name that no other job anywhere has, or None."""
+    if slurm_step(env):
+        return None
+    for prefix, name in (("pmix", "PMIX_NAMESPACE"), ("flux", "FLUX_JOB_ID"), ("pals", "PALS_APID")):
+        if env.get(name):
+            return "%s-%s" % (prefix, env[name])
+    return None
+
+
+def _shared_name(env, claim, master):
+    """A name that several jobs may carry at a time, with what tells them apart; or None."""
+    step = slurm_step(env)
+    if step:
+        port = number(env.get("MASTER_PORT")) if claim.authority == 0 else None
+        if port:
+            return "slurm-%s:%d" % (step, port)
+        namespace = env.get("PMIX_NAMESPACE", "")
+        return "slurm-%s/%s" % (step, namespace) if namespace and "slurm" not in namespace else "slurm-" + step
+    run = _run_id(env)
+    if run:
+        return "%s@%s" % (run, master or "?")
+    if env.get("RAY_JOB_ID"):
+        return "ray-%s@%s" % (env["RAY_JOB_ID"], master) if master else "ray-" + env["RAY_JOB_ID"]
+    return None
+
+
+def _run_id(env):
+    run = env.get("TORCHELASTIC_RUN_ID", "")
+    return run if run not in ("", "none") else None
+
+
+def _master(env):
+    """`address:port` of the rendezvous, or None."""
+    for address, port in (
+        ("MASTER_ADDR", "MASTER_PORT"),
+        ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    ):
+        if env.get(address):
+            return "%s:%s" % (_address(env[address]), number(env.get(port)) or "?")
+    return env.get("JAX_COORDINATOR_ADDRESS") or None
+
+
+def _address(text):
+    return text.strip("[] ").lower()
+
+
+def _is_loopback(master):
+    address = master.rpartition(":")[0]
+    return address.startswith(("127.", "localhost", "ip6-localhost", "::ffff:127.")) or address == "::1"
+
+
+def _digest(text):
+    # crc32, because four digits tell apart the handful of jobs that share a master, and hashlib costs memory
+    return "%04x" % (zlib.crc32(text.encode("utf-8", "replace")) & 0xFFFF)

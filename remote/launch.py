@@ -1,0 +1,19 @@
+"""How the agent starts: alone on its channel, or detached behind a socket that this process only relays to."""
+
+import os
+
+from . import cache, linger
+from .agent import Agent
+
+
+def launch(stdin, start, importer):
+    """Run what `start` asks for on this channel; ends the process. `start` is the console's start frame."""
+    config = start["config"]
+    os.nice(10)  # before any thread starts: on Linux a thread has a niceness of its own
+    place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
+    importer.code_dir = place.folder("code")
+    if config.get("linger_s", 0) > 0:
+        linger.attach(stdin, start, place, lambda: Agent(start, place, importer))
+        return
+    agent = Agent(start, place, importer)
+    agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))

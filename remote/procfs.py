@@ -1,0 +1,160 @@
+"""Reading /proc: one process at a time, with as few system calls as a figure costs.
+
+A process that is gone raises FileNotFoundError or ProcessLookupError (`GONE`), one that may not be read PermissionError.
+"""
+
+import os
+
+GONE = (FileNotFoundError, ProcessLookupError)
+
+#: What a name in an argument must contain for its value not to leave the node.
+SECRETS = ("password", "passwd", "secret", "token", "api_key", "apikey", "access_key", "credential")
+
+MAX_CMDLINE = 512
+
+
+class Stat(object):
+    """What /proc/PID/stat says (proc(5) numbers its fields from 1). Times are in clock ticks, `rss` in pages.
+
+    `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
+    """
+
+    __slots__ = ("comm", "cpu_ticks", "env_start", "exit_code", "ppid", "rss", "start_ticks", "state", "threads")
+
+    def __init__(self, data):
+        # comm may hold spaces and parentheses: the last ")" ends it
+        head, _, tail = data.rpartition(b")")
+        fields = tail.split()
+        self.comm = head.partition(b"(")[2].decode("utf-8", "replace")
+        self.state = fields[0].decode("ascii", "replace")
+        self.ppid = int(fields[1])
+        self.cpu_ticks = int(fields[11]) + int(fields[12])
+        self.threads = int(fields[17])
+        self.start_ticks = int(fields[19])
+        self.rss = int(fields[21])
+        self.env_start = int(fields[47]) if len(fields) > 47 else 0
+        self.exit_code = int(fields[49]) if len(fields) > 49 else 0
+
+    @property
+    def dead(self):
+        """Dead for good: the main thread of a living process may be a zombie while other threads run."""
+        return self.state in "ZXx" and self.threads <= 1
+
+
+class Status(object):
+    """What only /proc/PID/status says: the real uid, the pid in the innermost namespace, context switches."""
+
+    __slots__ = ("ns_pid", "switches", "uid")
+
+    def __init__(self, data):
+        self.uid = self.ns_pid = self.switches = None
+        voluntary = involuntary = None
+        for line in data.split(b"\n"):
+            if line.startswith(b"Uid:"):
+                self.uid = int(line.split()[1])
+            elif line.startswith(b"NSpid:"):
+                self.ns_pid = int(line.split()[-1])
+            elif line.startswith(b"voluntary_ctxt"):
+                voluntary = int(line.split()[1])
+            elif line.startswith(b"nonvoluntary_ctxt"):
+                involuntary = int(line.split()[1])
+        if voluntary is not None and involuntary is not None:
+            self.switches = voluntary + involuntary
+
+
+class ProcFs(object):
+    """The proc file system at `root`."""
+
+    def __init__(self, root="/proc"):
+        self.root = root
+
+    def names(self):
+        """Every name in the root, as a set of strings: the processes and the rest."""
+        return set(os.listdir(self.root))
+
+    def path(self, pid, name):
+        return "%s/%s/%s" % (self.root, pid, name)
+
+    def read(self, pid, name, limit=1 << 20):
+        """The bytes of one file of a process, at most about `limit`."""
+        fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while limit > 0:
+                part = os.read(fd, 65536)  # a short one says nothing: maps comes in whole lines
+                if not part:
+                    break
+                parts.append(part)
+                limit -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def read_at_once(self, pid, name):
+        """The bytes of a file that the kernel makes in one piece (stat, status, wchan, comm): one read."""
+        fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 16384)
+        finally:
+            os.close(fd)
+
+    def stat(self, pid):
+        return Stat(self.read_at_once(pid, "stat"))
+
+    def status(self, pid):
+        return Status(self.read_at_once(pid, "status"))
+
+    def link(self, pid, name):
+        """Where a link of a process points."""
+        return os.readlink(self.path(pid, name))
+
+    def argv(self, pid):
+        """The arguments, decoded; [] for a kernel thread, or a process that has overwritten them with nothing."""
+        data = self.read(pid, "cmdline", 1 << 17)
+        return [part.decode("utf-8", "replace") for part in data.rstrip(b"\0").split(b"\0")] if data else []
+
+    def wchan(self, pid):
+        """The kernel function the main thread sleeps in; None while it runs or where that may not be read."""
+        try:
+            name = self.read_at_once(pid, "wchan").decode("ascii", "replace")
+        except OSError:
+            return None
+        return name if name not in ("", "0") else None
+
+    def thread_names(self, pid, most=48):
+        """The names of the first threads of a process: world-readable, and they tell a library from a script."""
+        found = []
+        try:
+            for tid in sorted(os.listdir(self.path(pid, "task")))[:most]:
+                found.append(self.read_at_once(pid, "task/%s/comm" % tid).decode("utf-8", "replace").strip())
+        except OSError:
+            pass  # gone, or not for us: then these names tell nothing
+        return found
+
+
+def command_line(argv):
+    """Arguments joined by spaces for people: secrets masked, control characters out, at most 512 characters."""
+    if not argv:
+        return None
+    shown = []
+    mask = False
+    for argument in argv[:256]:
+        name, equals, _ = argument.partition("=")
+        if mask and not argument.startswith("-"):
+            argument = "***"
+        elif equals and _is_secret(name):
+            argument = name + "=***"
+        mask = not equals and name.startswith("-") and _is_secret(name)
+        shown.append(argument)
+    return printable(" ".join(shown), MAX_CMDLINE)
+
+
+def printable(text, most):
+    """`text` with everything unprintable as a space, cut at `most` characters."""
+    text = text[:most]
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def _is_secret(name):
+    name = name.lower().replace("-", "_")
+    return any(word in name for word in SECRETS)

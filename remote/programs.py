@@ -1,0 +1,168 @@
+"""Telling what a process is from its name and arguments, which the kernel shows to everybody."""
+
+from .launchers import number, options_of
+
+#: Python programs that start ranks and are none, though they may carry the variables of one (srun + torchrun).
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.elastic.multiprocessing": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.accelerate_cli": "accelerate",
+    "deepspeed.launcher.launch": "deepspeed",
+    "deepspeed.launcher.runner": "deepspeed",
+    "horovod.runner.launch": "horovodrun",
+    "colossalai.cli": "colossalai",
+    "torchx.apps.main": "torchx",
+}
+SCRIPTS = {
+    "torchrun": "torchrun",
+    "deepspeed": "deepspeed",
+    "horovodrun": "horovodrun",
+    "colossalai": "colossalai",
+    "torchx": "torchx",
+}
+#: Scripts that launch only under one of their subcommands.
+SUBCOMMANDS = {"accelerate": ("launch", "accelerate"), "conda": ("run", "conda run"), "mamba": ("run", "conda run")}
+#: The same as files of a package: `python /site-packages/torch/distributed/run.py`.
+FILES = {
+    "torch/distributed/run.py": "torchrun",
+    "torch/distributed/launch.py": "torchrun",
+    "accelerate/commands/launch.py": "accelerate",
+    "deepspeed/launcher/launch.py": "deepspeed",
+    "deepspeed/launcher/runner.py": "deepspeed",
+}
+#: Programs that are not Python, by the kernel's name for them (15 characters).
+NATIVE = {
+    "srun": "srun",
+    "slurmstepd": "slurm",
+    "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "mpiexec.hydra": "mpirun",
+    "orterun": "mpirun",
+    "prterun": "mpirun",
+    "orted": "mpirun",
+    "prted": "mpirun",
+    "hydra_pmi_proxy": "mpirun",
+    "hydra_bstrap_pr": "mpirun",
+    "palsd": "pals",
+}
+#: Whose Python children are ranks, one for one.
+STARTS_RANKS = frozenset(["torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "slurm", "mpirun", "pals"])
+
+COMPILERS = frozenset(
+    ["nvcc", "cicc", "ptxas", "cudafe++", "fatbinary", "nvlink", "cc1plus", "cc1", "gcc", "g++", "c++", "clang", "ninja"]
+)
+#: Names of threads that only a process with torch's communication in it has.
+COMMUNICATION_THREADS = ("pt_tcpstore", "gloo_tcp_loop", "pt_gloo_", "pt_nccl_")
+
+
+def is_python_name(name):
+    """Whether a file or process name is that of an interpreter (python3.11, pypy3, pt_main_thread, ray::worker)."""
+    return name.startswith(("python", "pypy")) and "config" not in name
+
+
+def is_python_guess(comm, argv):
+    """Whether a process whose executable may not be seen is Python, by what it calls itself."""
+    first = argv[0].rpartition("/")[2] if argv else ""
+    return is_python_name(first) or is_python_name(comm) or comm.startswith(("pt_main_thread", "ray::", "pt_data_worker"))
+
+
+def launcher_of(argv, comm):
+    """The launcher that this process is ("torchrun", "slurm", …), or None."""
+    if comm in NATIVE:
+        return NATIVE[comm]
+    kind, name, rest = program(argv)
+    if kind == "module":
+        return MODULES.get(name)
+    if kind != "script":
+        return None
+    short = name.rpartition("/")[2]
+    if short in SUBCOMMANDS:
+        word, launcher = SUBCOMMANDS[short]
+        return launcher if word in rest[:1] else None
+    if short in SCRIPTS:
+        return SCRIPTS[short]
+    for ending, launcher in FILES.items():
+        if name.endswith(ending):
+            return launcher
+    return None
+
+
+def program(argv):
+    """(kind, name, arguments) of what an interpreter runs; kind is "module", "script", "code" or "" (interactive)."""
+    if not argv:
+        return "", "", []
+    if not is_python_name(argv[0].rpartition("/")[2]):
+        return "script", argv[0], argv[1:]
+    at = 1
+    while at < len(argv):
+        argument = argv[at]
+        if argument == "-m":
+            return "module", argv[at + 1] if at + 1 < len(argv) else "", argv[at + 2 :]
+        if argument == "-c":
+            return "code", argv[at + 1] if at + 1 < len(argv) else "", argv[at + 2 :]
+        if not argument.startswith("-") or argument == "-":
+            return "script", argument, argv[at + 1 :]
+        at += 2 if argument in ("-W", "-X", "--check-hash-based-pycs") else 1
+    return "", "", []
+
+
+def child_role(argv, comm):
+    """The role of a process below a rank that is not a rank itself."""
+    if comm.startswith("pt_data_worker"):
+        return "dataloader_worker"
+    text = " ".join(argv[:6])
+    if "_worker_loop" in text:
+        return "dataloader_worker"
+    if comm in COMPILERS or "compile_worker" in text:
+        return "compile_worker"
+    return "child"
+
+
+class LauncherPlan(object):
+    """What a launcher's arguments say of the ranks below it. Anything they leave open is None."""
+
+    __slots__ = ("address", "local_world_size", "node_rank", "nodes", "port", "run_id", "world_size")
+
+    def __init__(self, argv):
+        options = options_of(_launcher_arguments(argv))
+        self.local_world_size = number(options.get("nproc_per_node")) or None
+        self.nodes = number(options.get("nnodes", "1" if self.local_world_size else "")) or None
+        if options.get("standalone") is not None:
+            self.nodes = 1
+        self.node_rank = number(options.get("node_rank"))
+        self.address = options.get("master_addr")
+        self.port = number(options.get("master_port"))
+        self.run_id = options.get("rdzv_id")
+        self._accelerate(options)
+        if self.nodes == 1:
+            self.node_rank = 0
+        self.world_size = self.nodes * self.local_world_size if self.nodes and self.local_world_size else None
+
+    def _accelerate(self, options):
+        processes = number(options.get("num_processes"))
+        if not processes:
+            return
+        self.nodes = number(options.get("num_machines")) or 1
+        self.local_world_size = processes // self.nodes or None
+        self.node_rank = number(options.get("machine_rank"))
+        self.address = options.get("main_process_ip")
+        self.port = number(options.get("main_process_port"))
+
+
+def _launcher_arguments(argv):
+    """The launcher's own arguments: those before the script that it runs."""
+    rest = program(argv)[2]
+    for at, argument in enumerate(rest):
+        if argument.endswith(".py") and not argument.startswith("-"):
+            return rest[:at]
+    return rest
+
+
+def slurm_step_of(argv):
+    """`1234.0` from a slurmstepd's title, `slurmstepd: [1234.0]`; None for its batch and extern steps."""
+    title = " ".join(argv)
+    step = title.partition("[")[2].partition("]")[0]
+    job, _, number_ = step.partition(".")
+    return step if job.isdecimal() and number_.isdecimal() else None

@@ -1,0 +1,63 @@
+"""What the console may ask of an agent: one row a verb, nothing else is obeyed."""
+
+import threading
+
+from . import clock
+
+
+def act(agent, frame):
+    """Do what one frame asks. A frame that asks for nothing known is answered, where it has an id, with an error."""
+    if "ping" in frame:
+        agent.outbox.control({"pong": frame["ping"], "t": clock.realtime_ns(), "mono": clock.mono_ns()})
+    elif "ack" in frame:
+        agent.outbox.acknowledge(frame["ack"])
+    elif "blob" in frame:
+        agent.blobs.receive(agent, frame)
+    elif "stop" in frame:
+        agent.end()
+    elif "id" in frame:
+        threading.Thread(target=_answer, args=(agent, frame), name="gconsole-request", daemon=True).start()
+
+
+def _answer(agent, frame):
+    verb = VERBS.get(frame.get("do"))
+    try:
+        if verb is None:
+            raise Refused("unknown_request", "this agent cannot %r" % frame.get("do"), "use the same version on both")
+        answer = {"ok": verb(agent, frame.get("args") or {})}
+    except Refused as error:
+        answer = {"error": {"name": error.name, "text": error.text, "try": error.try_}}
+    except Exception as error:
+        agent.report_crash("request %s failed" % frame.get("do"))
+        answer = {"error": {"name": "agent_error", "text": "%s: %s" % (type(error).__name__, error), "try": ""}}
+    agent.outbox.control(dict(answer, re=frame["id"]))
+
+
+class Refused(Exception):
+    """A request that cannot be met; name, text and what to try."""
+
+    def __init__(self, name, text, try_=""):
+        super(Refused, self).__init__(text)
+        self.name, self.text, self.try_ = name, text, try_
+
+
+def _offer(agent, args):
+    """Binaries the console could send, {name: {arch: sha256}}; the answer names those this node lacks."""
+    for name, by_arch in args.items():
+        agent.blobs.offer(name, by_arch)
+    return [name for name in agent.blobs.wanted() if name in args]
+
+
+def _settled(agent, args):
+    """Wait for a binary on its way; where it lies, or a refusal."""
+    agent.blobs.wait(args["name"], 110.0)
+    path = agent.blobs.path(args["name"])
+    if path is None:
+        raise Refused("blob", agent.blobs.problem(args["name"]) or "it did not arrive", "gconsole doctor")
+    return {"path": path}
+
+
+VERBS = {
+    "offer": _offer,
+    "settled": _settled,
+}

@@ -1,0 +1,84 @@
+"""What the agent itself costs: CPU, memory, bytes; and the brake that keeps it inside its budget."""
+
+import os
+import resource
+import time
+
+from .base import Sampler
+
+#: The budget is judged over this long, so that one start-up burst does not slow an agent that is cheap afterwards.
+WINDOW_S = 10.0
+#: The sampling interval is never stretched beyond this many times what was asked for.
+MOST_SLOWED = 8
+
+
+def _cpu_s(who):
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+class CostSampler(Sampler):
+    """The agent's own cost, from its process times and /proc/self/statm. Its first fact ends the first full tick."""
+
+    name = "cost"
+
+    def __init__(self, context, agent):
+        super(CostSampler, self).__init__(context)
+        self.agent = agent
+        self.asked_s = context.interval_s
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._last = None
+        self._window = None
+
+    def start(self):
+        deadline = time.monotonic() + 10.0
+        for thread in self.agent.threads:
+            thread.ready.wait(max(0.0, deadline - time.monotonic()))
+
+    def tick(self, now):
+        used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN)
+        sent = self.agent.outbox.posted_bytes
+        cpu_pct = tx = None
+        if self._last:
+            elapsed = now - self._last[0]
+            cpu_pct = 100.0 * (used - self._last[1]) / elapsed
+            tx = (sent - self._last[2]) / elapsed
+        self._last = (now, used, sent)
+        self._brake(now, used)
+        yield (
+            "agent_cost",
+            {
+                "cpu_pct": cpu_pct,
+                "rss_bytes": self._rss(),
+                "tx_bytes_s": tx,
+                "sample_interval_ms": int(self.context.interval_s * 1000),
+                "hung": [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)],
+            },
+        )
+
+    def _rss(self):
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * self._page
+
+    def _brake(self, now, used):
+        """Sample half as often while over budget, twice as often again when well under it."""
+        if self._window is None:
+            self._window = (now, used)
+            return
+        elapsed = now - self._window[0]
+        if elapsed < max(WINDOW_S, 4 * self.context.interval_s):
+            return
+        pct = 100.0 * (used - self._window[1]) / elapsed
+        self._window = (now, used)
+        budget = self.agent.config.get("cpu_budget_pct", 2)
+        interval = self.context.interval_s
+        if pct > budget and interval < self.asked_s * MOST_SLOWED:
+            self.context.interval_s = interval * 2
+            self.agent.log(
+                "warning",
+                "the agent used %.1f %% of a core, its budget is %g %%: it samples every %g s now"
+                % (pct, budget, interval * 2),
+                "raise [agent] cpu_budget_pct or sample_interval_ms",
+            )
+        elif pct < budget / 3.0 and interval > self.asked_s:
+            self.context.interval_s = max(self.asked_s, interval / 2)

@@ -1,0 +1,78 @@
+"""Who this node is: read once at the start, and again when a capability turns out to be missing."""
+
+import os
+import sys
+
+
+def node_fields(agent):
+    """The fields of the `node` record. Whatever cannot be read is None."""
+    uname = os.uname()
+    context = agent.context
+    return {
+        "hostname": uname.nodename,
+        "boot_id": _text("/proc/sys/kernel/random/boot_id") or "",
+        "kernel": uname.release,
+        "arch": uname.machine,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "os": _pretty_name(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "mem_total_bytes": _mem_total(),
+        "uid": os.geteuid(),
+        "user": user_name(os.geteuid()),
+        "pid": os.getpid(),
+        "sample_interval_ms": int(context.interval_s * 1000),
+        "ptrace_scope": _number("/proc/sys/kernel/yama/ptrace_scope"),
+        "capabilities": _capabilities(agent),
+        "missing": list(agent.missing),
+        "simulated": bool(context.simulate_gpus),
+    }
+
+
+def user_name(uid):
+    """The login name of a uid, or None where it has none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def _capabilities(agent):
+    found = []
+    if agent.context.psutil is not None:
+        found.append("psutil")
+    if os.path.isdir("/proc/pressure"):
+        found.append("psi")
+    if agent.context.simulate_gpus:
+        found.append("simulate")
+    if agent.place.root:
+        found.append("cache")
+    return found
+
+
+def _text(path):
+    try:
+        with open(path) as f:
+            return f.read().strip()
+    except OSError:
+        return None
+
+
+def _number(path):
+    text = _text(path)
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _pretty_name():
+    for line in (_text("/etc/os-release") or "").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.split("=", 1)[1].strip("\"'")
+    return None
+
+
+def _mem_total():
+    for line in (_text("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
