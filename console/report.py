@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from .analysis.jobs import JobTable, job_table
+from .nodesets import natural
 from .records import Failure, Finding, Severity
 from .store import NodeNow, Store
 
@@ -122,12 +123,21 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
 
     `fail_on` is one severity (that or a worse one counts), or ids of findings.
     """
-    if not any(line.state == "ok" for line in report.nodes):
-        return 4
-    if any(_counts(line, fail_on) for line in report.findings):
+    if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
     unseen = any(job.ranks_missing for job in report.jobs)
-    return 3 if unseen or any(line.state != "ok" for line in report.nodes) else 0
+    return _coverage([line.state for line in report.nodes], unseen)
+
+
+def coverage_code(store: Store) -> int:
+    """The exit code of a command that makes no findings: 4 nothing reachable, 3 some nodes unseen, 0 all seen."""
+    return _coverage([now.state.state if now.state else "failed" for now in store.nodes.values()], False)
+
+
+def _coverage(states: Sequence[str], unseen: bool) -> int:
+    if "ok" not in states:
+        return 4
+    return 3 if unseen or any(state != "ok" for state in states) else 0
 
 
 def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
@@ -137,3 +147,38 @@ def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
     if threshold is not None:
         return _RANKING[line.severity] >= threshold
     return line.id in fail_on
+
+
+def iso(ns: int) -> str | None:
+    """An instant as ISO-8601 UTC with microseconds; None for 0, which is no instant."""
+    if ns == 0:
+        return None
+    return datetime.fromtimestamp(ns // 1000 / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _node_line(now: NodeNow) -> NodeLine:
+    state = now.state.state if now.state else "failed"
+    node = now.node
+    return NodeLine(
+        node=now.name,
+        state=state if state in ("ok", "lost") else "failed",
+        error=now.state.error if now.state else None,
+        hostname=node.hostname if node else None,
+        python=node.python if node else None,
+        kernel=node.kernel if node else None,
+        agent=node.agent if node else None,
+        simulated=node.simulated if node else None,
+    )
+
+
+def _finding_line(finding: Finding) -> FindingLine:
+    return FindingLine(
+        id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
+        victims=finding.victims, text=finding.text, evidence=finding.evidence, first_seen=iso(finding.first_seen) or "",
+        cleared_at=iso(finding.cleared_at) if finding.cleared_at else None,
+    )
+
+
+def to_json(report: Report) -> bytes:
+    """The report as indented JSON with a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 
-from . import clock, requests, wire
+from . import clock, presence, requests, wire
 from .blobs import Blobs
 from .outbox import Outbox
 from .samplers.base import Context, Unavailable
@@ -57,7 +57,6 @@ class SamplerThread(threading.Thread):
             self.began = None
 
     def _loop(self):
-        due = time.monotonic()
         failures = 0
         while not self.agent.ended.is_set():
             self.began = time.monotonic()
@@ -73,12 +72,12 @@ class SamplerThread(threading.Thread):
             if facts:
                 self.agent.outbox.post(facts)
             self.ready.set()
-            interval = self.agent.context.interval_s
-            due += interval
-            now = time.monotonic()
-            if due < now:
-                due += int((now - due) / interval + 1) * interval
-            self.agent.ended.wait(due - now)
+            self.agent.ended.wait(self._until_next_slot())
+
+    def _until_next_slot(self):
+        """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
+        interval = self.agent.context.interval_s
+        return interval - (time.monotonic() - self.agent.epoch) % interval
 
     def is_hung(self, now):
         began = self.began
@@ -100,9 +99,12 @@ class Agent(object):
         self.blobs = Blobs(place, importer, start.get("blobs", {}))
         self.ended = threading.Event()
         self.heard = time.monotonic()  # when the console last said anything
+        self.epoch = time.monotonic()  # where the grid of ticks begins
         self.missing = []
         self.threads = []
-        self.farewell = None  # what must be removed when the agent ends
+        self.farewell = None  # called when the agent ends
+        self._presence = None  # the file that tells others that this agent uses the cache
+        self._label = start.get("label", "")
         self._sink = None
         self._sampling = False
         self._lock = threading.Lock()
@@ -155,9 +157,13 @@ class Agent(object):
         """End the process now, whatever its threads are stuck in."""
         self.ended.set()
         self.blobs.close()
-        if self.farewell:
-            self.farewell()
-        os._exit(0)
+        try:
+            if self._presence:
+                os.unlink(self._presence)
+            if self.farewell:
+                self.farewell()
+        finally:
+            os._exit(0)
 
     def describe(self):
         """Who this is, for whoever asks on the socket of a lingering agent."""
@@ -172,7 +178,7 @@ class Agent(object):
 
     def _write(self, sink):
         while self._sink is sink:
-            data = self.outbox.take(1.0)
+            data = self.outbox.take(1.0, GATHER_S)
             if not data:
                 continue
             try:
@@ -181,7 +187,6 @@ class Agent(object):
             except (OSError, ValueError):
                 self.disconnect(sink)
                 return
-            self.ended.wait(GATHER_S)
 
     def _hello(self, resumed):
         return {
@@ -208,12 +213,15 @@ class Agent(object):
         if self._sampling:
             return
         self._sampling = True
+        self._presence = presence.register(self.place, self, self._label)
         samplers = [ProcessSampler(self.context), HostSampler(self.context)]
         if self.context.simulate_gpus:
             from . import simulate
             from .samplers.gpu import GpuSampler
 
-            samplers.append(GpuSampler(self.context, simulate))
+            # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
+            host = "%s %s" % (os.uname().nodename, self.context.process_filter)
+            samplers.append(GpuSampler(self.context, simulate.SimulatedNvml(self.context.simulate_gpus, host)))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _prepare(self, samplers):

@@ -86,7 +86,7 @@ class Blobs(object):
         """Wait until the blob is here or known not to come."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            while name in self._digests and name not in self._paths and name not in self._problems:
+            while name not in self._paths and name not in self._problems:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     return

@@ -31,7 +31,7 @@ def places(configured, uid):
     return [
         os.path.join("/var/tmp", name),
         os.path.join("/tmp", name),
-        os.path.join(os.path.expanduser("~"), ".cache", "gconsole"),
+        os.path.join(os.path.expanduser("~"), ".cache", "gconsole-agent"),
     ]
 
 

@@ -1,6 +1,7 @@
 """How the agent starts: alone on its channel, or detached behind a socket that this process only relays to."""
 
 import os
+import signal
 
 from . import cache, linger
 from .agent import Agent
@@ -13,7 +14,14 @@ def launch(stdin, start, importer):
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
     importer.code_dir = place.folder("code")
     if config.get("linger_s", 0) > 0:
-        linger.attach(stdin, start, place, lambda: Agent(start, place, importer))
+        linger.attach(stdin, start, place, lambda: Agent(start, place, importer), end_on_signals)
         return
     agent = Agent(start, place, importer)
+    end_on_signals(agent)
     agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))
+
+
+def end_on_signals(agent):
+    """Leave nothing behind when somebody ends this process politely."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.end())

@@ -79,7 +79,7 @@ def claim_of(env, source):
     """The claim that an environment makes, or None. Complete sets first; a lone RANK needs another of torch's words."""
     for authority, row in enumerate(TABLE):
         rank, size = number(env.get(row[1])), number(env.get(row[2]))
-        if rank is None or not size or rank >= size or (row[0] == "slurm" and not _is_srun_step(env)):
+        if rank is None or not size or rank >= size or (row[0] == "slurm" and not _is_parallel_step(env)):
             continue
         return _completed(Claim(rank, size, row[0], source, authority), env)
     rank = number(env.get("RANK"))
@@ -146,6 +146,11 @@ def slurm_step(env):
     if not job.isdigit():
         return None
     return "%s.%s" % (job, env["SLURM_STEP_ID"]) if _is_srun_step(env) else job
+
+
+def _is_parallel_step(env):
+    # everything typed into `srun --pty bash` carries SLURM_PROCID=0 of SLURM_NTASKS=1
+    return _is_srun_step(env) and env.get("SLURM_NTASKS") != "1"
 
 
 def _is_srun_step(env):

@@ -15,8 +15,11 @@ import time
 from . import cache, wire
 
 
-def attach(stdin, start, place, make_agent):
-    """Connect this channel to the lingering agent of this console, starting one where there is none. Ends the process."""
+def attach(stdin, start, place, make_agent, prepare):
+    """Connect this channel to the lingering agent of this console, starting one where there is none. Does not return.
+
+    `make_agent` makes that agent, in a process of its own; `prepare(agent)` is called there before it serves.
+    """
     folder = place.folder("run") or _own_folder(start["console"])
     path = os.path.join(folder, "%s.sock" % start["console"])
     with open(path + ".lock", "w") as lock:
@@ -27,7 +30,9 @@ def attach(stdin, start, place, make_agent):
             child = os.fork()
             if child == 0:
                 _detach(lock)
-                _serve_forever(make_agent(), listener, path, None if place.root else folder)
+                agent = make_agent()
+                prepare(agent)
+                _serve_forever(agent, listener, path, None if place.root else folder)
             listener.close()
             os.waitpid(child, 0)
             peer = _connect(path, start["bundle"])

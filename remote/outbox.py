@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 import zlib
 
 from . import clock, wire
@@ -78,11 +79,17 @@ class Outbox(object):
             self._control.append(line)
             self._wake.notify()
 
-    def take(self, wait_s):
-        """Bytes to write now: control frames, then records not yet handed out. b"" after `wait_s` without any."""
+    def take(self, wait_s, gather_s):
+        """Bytes to write now: control frames, then records not yet handed out. b"" after `wait_s` without any.
+
+        A control frame goes at once; records wait `gather_s` for those of the same tick, which makes one write of them.
+        """
         with self._wake:
             if not self._ready():
                 self._wake.wait(wait_s)
+            deadline = time.monotonic() + gather_s
+            while self._ready() and not self._control and time.monotonic() < deadline:
+                self._wake.wait(deadline - time.monotonic())
             data = b"".join(self._control)
             self._control.clear()
             for chunk in self._chunks:

@@ -12,6 +12,9 @@ SECRETS = ("password", "passwd", "secret", "token", "api_key", "apikey", "access
 
 MAX_CMDLINE = 512
 
+#: A thread of the kernel itself (linux/sched.h); in a container pid 2 is anybody's.
+PF_KTHREAD = 0x00200000
+
 
 class Stat(object):
     """What /proc/PID/stat says (proc(5) numbers its fields from 1). Times are in clock ticks, `rss` in pages.
@@ -19,7 +22,7 @@ class Stat(object):
     `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
     """
 
-    __slots__ = ("comm", "cpu_ticks", "env_start", "exit_code", "ppid", "rss", "start_ticks", "state", "threads")
+    __slots__ = ("comm", "cpu_ticks", "env_start", "exit_code", "kernel", "ppid", "rss", "start_ticks", "state", "threads")
 
     def __init__(self, data):
         # comm may hold spaces and parentheses: the last ")" ends it
@@ -28,6 +31,7 @@ class Stat(object):
         self.comm = head.partition(b"(")[2].decode("utf-8", "replace")
         self.state = fields[0].decode("ascii", "replace")
         self.ppid = int(fields[1])
+        self.kernel = bool(int(fields[6]) & PF_KTHREAD)
         self.cpu_ticks = int(fields[11]) + int(fields[12])
         self.threads = int(fields[17])
         self.start_ticks = int(fields[19])

@@ -57,7 +57,21 @@ def _settled(agent, args):
     return {"path": path}
 
 
+def _doctor(agent, args):
+    from . import doctor  # ctypes and subprocess: memory that an agent nobody asks need not hold
+
+    return doctor.examine(agent, args)
+
+
+def _clean(agent, args):
+    from . import cleaning
+
+    return cleaning.clean(agent, args)
+
+
 VERBS = {
+    "clean": _clean,
+    "doctor": _doctor,
     "offer": _offer,
     "settled": _settled,
 }

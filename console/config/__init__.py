@@ -7,7 +7,7 @@ Importing this package costs a few milliseconds; ClusterShell, tomli and tomlkit
 Nothing here opens a connection, and nothing here knows who will use the result.
 """
 
-#from .load import is_file_target, load
+from .load import is_file_target, load
 from .model import AgentConfig, Config, ConfigError, ConsoleConfig, NodeConfig, SshConfig
 
 __all__ = [
@@ -17,6 +17,6 @@ __all__ = [
     "ConsoleConfig",
     "NodeConfig",
     "SshConfig",
-#    "is_file_target",
-#    "load",
+    "is_file_target",
+    "load",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from .model import ClusterConfig, Config, NodeEntry, Section
+from .model import ClusterConfig, Config, NodeConfig, NodeEntry, Section
 
 Value = str | int | float | bool | tuple[str, ...] | None
 
@@ -111,22 +111,26 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return number
 
 
-def shown(value: object) -> str:
-    """A value as TOML would write it, short enough for an error."""
+def written(value: object) -> str:
+    """A value as TOML would write it; what TOML has no words for is described."""
     if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-    elif isinstance(value, bool):
-        text = "true" if value else "false"
-    elif isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        text = str(int(value))
-    elif isinstance(value, int) and abs(value) > 1 << 64:
-        text = "a number beyond 64 bits"
-    elif isinstance(value, list | tuple):
-        text = f"[{', '.join(shown(item) for item in value[:9])}]"
-    elif isinstance(value, dict):
-        text = "a table"
-    else:
-        text = str(value)
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, int) and abs(value) > 1 << 64:
+        return "a number beyond 64 bits"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(written(item) for item in value)}]"
+    return "a table" if isinstance(value, dict) else str(value)
+
+
+def shown(value: object) -> str:
+    """A value as TOML would write it, cut to what fits into an error."""
+    if isinstance(value, list | tuple):
+        value = value[:20]
+    text = written(value[:100] if isinstance(value, str) else value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
@@ -138,19 +142,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
 @cache
 def sections() -> Mapping[str, type[Section]]:
     """The sections of hosts.toml beside [[nodes]]: [cluster], and every field of `Config` that is a Section."""
-    found: dict[str, type[Section]] = {"cluster": ClusterConfig}
-    for field in inspect.type_info(Config).fields:  # type: ignore[attr-defined]
-        if isinstance(field.type, inspect.StructType) and issubclass(field.type.cls, Section):
-            found[field.name] = field.type.cls
-    return found
+    return {"cluster": ClusterConfig, **_sections_of(Config)}
 
 
 @cache
 def keys(section: str) -> Mapping[str, Key]:
     """The keys of one section by name, in the order of its struct; "nodes": what only an entry can say."""
     struct = NodeEntry if section == "nodes" else sections()[section]
-    described = (_key(section, field) for field in inspect.type_info(struct).fields)  # type: ignore[attr-defined]
-    return {key.name: key for key in described}
+    return {field.name: _key(section, field) for field in _fields(struct)}
 
 
 @cache
@@ -171,6 +170,27 @@ def variables() -> Mapping[str, Key]:
     return {key.variable: key for key in all_keys().values()}
 
 
+def _sections_of(struct: type[msgspec.Struct]) -> dict[str, type[Section]]:
+    fields = {field.name: field.type for field in _fields(struct)}
+    return {
+        name: kind.cls
+        for name, kind in fields.items()
+        if isinstance(kind, inspect.StructType) and issubclass(kind.cls, Section)
+    }
+
+
+@cache
+def per_node_sections() -> frozenset[str]:
+    """The sections that hold for each node of its own: the Section fields of `NodeConfig`."""
+    return frozenset(_sections_of(NodeConfig))
+
+
+def _fields(struct: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    described = inspect.type_info(struct)
+    assert isinstance(described, inspect.StructType)
+    return described.fields
+
+
 def _key(section: str, field: inspect.Field) -> Key:
     """Read one field of a section's struct: its type, its bounds and what its annotations say."""
     about: dict[str, Any] = {}
@@ -180,7 +200,7 @@ def _key(section: str, field: inspect.Field) -> Key:
         default=None if field.required else field.default, help=about.get("description", ""),
         minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()),
         pattern=about.get("pattern", ""), form=about.get("form", ""), is_path=about.get("path", False),
-        per_node=section in ("ssh", "agent") and not about.get("global", False), example=about.get("example"),
+        per_node=section in per_node_sections() and not about.get("global", False), example=about.get("example"),
     )  # fmt: skip
 
 

@@ -99,3 +99,13 @@ class SshConfig(FleetError):
 
     name = "ssh_config"
     retry = False
+
+
+class AgentRefused(FleetError):
+    """The agent could not do what it was asked; its own stable word for why is `reason`."""
+
+    name = "agent_refused"
+
+    def __init__(self, reason: str, text: str, try_: str = "") -> None:
+        super().__init__(f"{reason}: {text}", try_)
+        self.reason = reason

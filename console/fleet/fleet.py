@@ -27,7 +27,7 @@ class Fleet:
     def __init__(self, config: Config, hub: Hub, ask: Ask | None = None) -> None:
         self.config = config
         self.hub = hub
-        self._gate = Gate(config.max_connecting)
+        self._gate = Gate(config.ssh.max_connecting)
         self._assets = Assets()
         self.staging = Staging(hub, self._assets)
         self._ask = ask
@@ -78,6 +78,7 @@ class Fleet:
             if isinstance(record, AgentCost):
                 link = self.links.get(record.node)
                 if link:
+                    link.sampled()
                     self.staging.stage_py_spy(link)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
+import platform
 import random
 import time
 import zlib
@@ -73,6 +75,7 @@ class Link:
         self._channel: Channel | None = None
         self._retry_now = asyncio.Event()
         self._stopping = False
+        self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
         self._reset()
 
     # -- the life of a link ------------------------------------------------------------------------------------------
@@ -98,12 +101,23 @@ class Link:
             if self._stopping:
                 return
             assert self._failure is not None
+            self._settled.set()
             wait_s = random.uniform(0, delay_s) if self._failure.retry else None
             self._say("lost" if was_ok else "failed", retry_in_s=wait_s)
             delay_s = min(delay_s * 2, RETRY_MOST_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._retry_now.wait()
+
+    async def first_word(self) -> None:
+        """Wait until the agent has sampled once. Raises the FleetError that the first attempt ended with."""
+        await self._settled.wait()
+        if self.state not in ("ok", "lost"):
+            raise self._failure or failures.Lost(f"{self.node.name} is not connected")
+
+    def sampled(self) -> None:
+        """The agent's first full tick has arrived."""
+        self._settled.set()
 
     def reconnect(self) -> None:
         """Try again now, whatever the link is doing."""
@@ -323,6 +337,7 @@ class Link:
         return {
             "protocol": PROTOCOL,
             "console": self._hub.console_id,
+            "label": f"uid {os.getuid()} at {platform.node()}, pid {os.getpid()}",
             "bundle": bundle.build().digest,
             "agent": self.agent_id,
             "after": self._last_seq,
@@ -371,7 +386,7 @@ class Link:
             self._replies.pop(number, None)
         if "error" in answer:
             error = answer["error"]
-            raise failures.NoPermission(str(error.get("text")), str(error.get("try", "")))
+            raise failures.AgentRefused(str(error.get("name")), str(error.get("text")), str(error.get("try", "")))
         return answer["ok"]
 
     def send_problem(self, name: str, text: str) -> None:

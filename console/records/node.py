@@ -68,9 +68,9 @@ class Host(Record, tag="host", kw_only=True):
     cpu_stall_pct: float | None = None  # PSI: share of the last 10 s in which some task waited for a CPU
     mem_stall_pct: float | None = None
     io_stall_pct: float | None = None
-    disk_read_bytes_s: float | None = None
+    disk_read_bytes_s: float | None = None  # whole physical disks
     disk_write_bytes_s: float | None = None
-    net_rx_bytes_s: float | None = None  # all interfaces but loopback
+    net_rx_bytes_s: float | None = None  # physical interfaces; where there are none, all but loopback
     net_tx_bytes_s: float | None = None
     uptime_s: float | None = None
     processes: Count | None = None  # processes visible to the agent

@@ -7,7 +7,7 @@ from typing import Literal
 from .base import Count, Int, Record
 
 RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "unknown", "waiting", "stuck"]
-RankStatus = Literal["present", "exited", "stale", "no_permission"]
+RankStatus = Literal["present", "exited", "stale", "no_permission", "withdrawn"]
 
 
 class Process(Record, tag="process", kw_only=True):
@@ -29,8 +29,11 @@ class Process(Record, tag="process", kw_only=True):
 class Rank(Record, tag="rank", kw_only=True):
     """One rank of one job, on discovery, on change and on exit.
 
-    `source` says where the numbers were read (`environ`, `environ (live)`, `argv`, `launcher argv (guess)`). A rank of
-    another user that may not be read has `rank` None, status `no_permission` and the remedy in `reason`.
+    `source` says where the numbers were read: `environ` (as at exec), `environ (live)` (set at run time), `argv`; for a
+    rank that may not be read also `launcher argv (guess)`, `parent process`, `thread names`. Such a rank, mostly of
+    another user, has status `no_permission`, the remedy in `reason`, and `rank` None where nothing tells the number.
+    `stale` is a leftover of an attempt that was restarted; `exited` says in `reason` how it ended, as far as anybody
+    could see. `withdrawn` takes a rank back: the process turned out to be none, or another one.
     """
 
     job: str

@@ -1,0 +1,127 @@
+"""The console without a screen: watch for a while, then a report, a summary and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from .hub import Control, Hub
+from .nodesets import fold, fold_ranks
+from .records import Failure, Log, NodeState
+from .report import Report
+from .store import Store
+
+#: How often the progress line and the end are looked at; records themselves are folded as they arrive.
+LOOK_S = 0.1
+#: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
+CONNECT_S = 45.0
+
+
+class Progress:
+    """One line on stderr that says how far things are; `write` is None where nobody wants it."""
+
+    def __init__(self, store: Store, write: Callable[[str], None] | None) -> None:
+        self._store, self._write, self._last = store, write, ""
+
+    def show(self) -> None:
+        if self._write is None:
+            return
+        states = [now.state.state if now.state else "expected" for now in self._store.nodes.values()]
+        ready = sum(1 for now in self._store.nodes.values() if now.cost)
+        failed = sum(state in ("failed", "lost") for state in states)
+        line = f"nodes {ready}/{len(states)} sampled" + (f", {failed} failed" if failed else "")
+        line += f" · ranks {len(self._store.ranks)}"
+        if line != self._last:
+            self._last = line
+            self._write(line)
+
+
+async def watch(store: Store, hub: Hub, control: Control, for_s: float, progress: Progress) -> None:
+    """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop."""
+    began = time.monotonic()
+    try:
+        while True:
+            progress.show()
+            elapsed = time.monotonic() - began
+            if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
+                return
+            await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+    finally:
+        say_unsettled(store, hub)
+        progress.show()
+        await control.stop()
+
+
+def is_settled(store: Store) -> bool:
+    """Whether every node has sent its first full tick or failed to."""
+    nodes = store.nodes.values()
+    return bool(nodes) and all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
+
+
+def say_unsettled(store: Store, hub: Hub) -> None:
+    """Nodes that are still on their way when the time is up have failed, with that as their reason."""
+    failure = Failure("timeout", "still connecting when the time was up", "give it longer: --for")
+    for now in store.nodes.values():
+        if now.state and now.state.state in ("expected", "connecting"):
+            hub.say(
+                NodeState(
+                    node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags
+                )
+            )
+
+
+def summary(report: Report) -> str:
+    """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
+    return "\n".join([_head(report), *_job_lines(report), *_trouble_lines(report), *_finding_lines(report)])
+
+
+def _head(report: Report) -> str:
+    ok = sum(line.state == "ok" for line in report.nodes)
+    sim = "  SIM" if report.simulated else ""
+    took = (report.ended_at_ns - report.started_at_ns) / 1e9
+    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {len(report.ranks)} ranks  watched {took:.1f} s"
+
+
+def _job_lines(report: Report) -> list[str]:
+    lines = []
+    for job in report.jobs:
+        states: dict[str, int] = {}
+        for row in report.ranks:
+            if row.job == job.job and row.attempt == job.attempt:
+                states[row.state] = states.get(row.state, 0) + 1
+        world = job.world_size if job.world_size is not None else "–"
+        words = " · ".join(f"{state} {count}" for state, count in sorted(states.items(), key=lambda item: -item[1]))
+        lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}")
+        reasons: dict[str, list[int | None]] = {}
+        for missing in job.ranks_missing:
+            reasons.setdefault(missing.reason, []).append(missing.rank)
+        lines += [f"    ◌ rank {fold_ranks(ranks)}: {reason}" for reason, ranks in reasons.items()]
+        lines += [f"    ▲ {conflict}" for conflict in job.conflicts]
+    return lines
+
+
+def _trouble_lines(report: Report) -> list[str]:
+    """Failed nodes, folded over equal reasons."""
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for line in report.nodes:
+        if line.state != "ok" and line.error:
+            key = (line.error.name, line.error.text.replace(line.node, "%n"), line.error.try_.replace(line.node, "%n"))
+            reasons.setdefault(key, []).append(line.node)
+    lines = []
+    for (name, text, try_), nodes in reasons.items():
+        one = nodes[0] if len(nodes) == 1 else "NODE"
+        lines.append(f"  ✖ {fold(nodes)}  {name}: {text.replace('%n', one)}")
+        if try_:
+            lines.append(f"    try: {try_.replace('%n', one)}")
+    return lines
+
+
+def _finding_lines(report: Report) -> list[str]:
+    glyphs = {"error": "✖", "warning": "▲", "info": "·"}
+    return [f"  {glyphs[line.severity]} {line.id}  {line.text}" for line in report.findings]
+
+
+def warnings(store: Store) -> list[str]:
+    """What the console or an agent logged as a warning or worse, for stderr."""
+    return [f"{r.node}: {r.text}" if r.node else r.text for _, r in store.events if isinstance(r, Log) and r.severity != "info"]

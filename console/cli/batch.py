@@ -1,0 +1,45 @@
+"""`gconsole batch`: the console without a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import Duration
+
+
+@click.command()
+@click.argument("target", metavar="TARGET", required=False)
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
+@click.option("--for", "for_s", type=Duration(), default="0s", show_default=True,
+              help="Watch this long; 0s ends when every node has sent its first full tick or failed.")
+@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
+@click.option("--quiet", is_flag=True, help="No progress and no summary.")
+@click.option("--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write every record, a line each.")
+@click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
+@click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
+              help="Findings that make the exit code 1: at or above a severity, or by id.")
+def batch(
+    target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
+    records: Path | None, source: Path | None, fail_on: str,
+) -> int:
+    """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
+
+    \b
+    gconsole batch hosts.toml --for 10s -o report.json
+    gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
+    """
+    if (target is None) == (source is None):
+        raise click.UsageError("give either a TARGET or --from FILE")
+    wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
+    if source is not None:
+        from .offline import run_from_file
+
+        return run_from_file(source, output=output, quiet=quiet, fail_on=wanted)
+    from .live import run_batch
+    from .options import load_target
+
+    return run_batch(
+        load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted
+    )

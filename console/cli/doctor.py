@@ -1,0 +1,29 @@
+"""`gconsole doctor`: what works on each node."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from .options import load_target, target
+
+
+@click.command()
+@target
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    """What works on each node, what does not, why, and what to do.
+
+    Looks at: reachability, host key and login, Python, the agent's start, /proc visibility, ptrace, sudo, psutil,
+    py-spy, NVML, the clock, the cache folder, and how long the buffer lasts.
+    """
+    from .. import diagnosis
+    from ..fleet.survey import survey
+    from .progress import counted
+
+    config = load_target(target, overrides)
+    answers = asyncio.run(survey(config, "doctor", {}, deadline_s=60.0, progress=counted("examined")))
+    exam = diagnosis.examine(answers)
+    click.echo(diagnosis.to_json(exam) if as_json else diagnosis.to_text(exam))
+    return diagnosis.exit_code(exam)

@@ -1,0 +1,112 @@
+"""Puts the parts together for a live run: hub, store, fleet, and either a screen or a report."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from .. import __version__, batch
+from ..config import Config
+from ..fleet.fleet import Fleet
+from ..hub import Hub
+from ..recordfile import RecordWriter
+from ..records import Console
+from ..store import Store
+from .main import EXIT_INTERRUPTED
+from .output import finish
+
+
+def run_tui(config: Config) -> int:
+    """Watch a fleet in the terminal until the person quits; an exit code."""
+    from ..tui.app import ConsoleApp
+
+    hub = Hub()
+    store = Store(config.console.history_bytes)
+    hub.subscribe(store.apply)
+    hub.say(Console(cluster=config.cluster, version=__version__))
+    fleet = Fleet(config, hub)
+    app = ConsoleApp(
+        store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
+        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
+    )
+    app.run()
+    return app.return_code or 0
+
+
+def run_batch(
+    config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
+    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
+) -> int:
+    """Watch a fleet without a screen, write the report and the summary; an exit code."""
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet))
+    status = finish(store, output, quiet, fail_on)
+    return EXIT_INTERRUPTED if interrupted else status
+
+
+def observe(config: Config) -> Store:
+    """Look at a fleet once, until every node has sampled or failed."""
+    store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet=False))
+    if interrupted:
+        raise KeyboardInterrupt
+    return store
+
+
+async def _watch(config: Config, for_s: float, records: Path | None, quiet: bool) -> tuple[Store, bool]:
+    hub = Hub()
+    store = Store()
+    hub.subscribe(store.apply)
+    writer = _writer(records)
+    if writer:
+        hub.subscribe(writer)
+    hub.say(Console(cluster=config.cluster, version=__version__))
+    fleet = Fleet(config, hub)
+    interrupted = _on_signals()
+    await fleet.start()
+    progress = batch.Progress(store, None if quiet else _progress)
+    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress))
+    await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    try:
+        await watching
+    except asyncio.CancelledError:
+        if not interrupted.done():
+            raise
+    if not quiet:
+        click.echo("", err=True)
+        for line in batch.warnings(store):
+            click.echo(f"gconsole: {line}", err=True)
+    if writer:
+        writer.close()
+        if writer.failure:
+            click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
+    return store, interrupted.done()
+
+
+def _writer(path: Path | None) -> RecordWriter | None:
+    if path is None:
+        return None
+    try:
+        return RecordWriter(path)
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from error
+
+
+def _on_signals() -> asyncio.Future[None]:
+    """Done once SIGINT or SIGTERM has come."""
+    loop = asyncio.get_running_loop()
+    interrupted: asyncio.Future[None] = loop.create_future()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: interrupted.done() or interrupted.set_result(None))
+    return interrupted
+
+
+def _progress(line: str) -> None:
+    """On a terminal the line replaces itself; in a log each is a line of its own."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+    else:
+        click.echo(line, err=True)

@@ -1,0 +1,51 @@
+"""Options and parameter types that several subcommands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ..config import Config, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+class Duration(click.ParamType):
+    """`10s`, `300ms`, `2m`, `1h`, `1.5` (seconds); the value is in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
+        if match is None:
+            self.fail(f"{value!r} is no duration; write 10s, 300ms, 2m or 1h", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+def target(command: F) -> F:
+    """The TARGET argument and `--set`, the flags that override any key of hosts.toml."""
+    command = click.option(
+        "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True,
+        help="Override a key of hosts.toml for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
+    )(command)
+    return click.argument("target", metavar="TARGET")(command)
+
+
+def load_target(target: str, overrides: tuple[str, ...]) -> Config:
+    """The configuration of a TARGET; warnings go to stderr. Raises ConfigError."""
+    flags = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or "." not in key:
+            raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
+        flags[key.strip()] = value.strip()
+    config = load(target, flags=flags)
+    for warning in config.warnings:
+        click.echo(f"gconsole: {warning}", err=True)
+    return config

@@ -1,0 +1,28 @@
+"""Where the report and the summary of a headless command go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from .. import batch, files, report
+from ..store import Store
+
+
+def finish(store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...]) -> int:
+    """Write the report where it was asked for (`-` is stdout) and the summary where there is room for it."""
+    made = report.make_report(store)
+    data = report.to_json(made)
+    if output == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    elif output is not None:
+        try:
+            files.write_atomically(Path(output), data)
+        except OSError as error:
+            raise click.FileError(output, error.strerror or str(error)) from error
+    if not quiet:
+        click.echo(batch.summary(made), err=output == "-")
+    return report.exit_code(made, fail_on)

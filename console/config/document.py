@@ -1,0 +1,226 @@
+"""One hosts.toml, read strictly: what is not known, not of its type or not in its range is an error with its line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .lines import Path as KeyPath
+from .lines import Place, places
+from .model import ConfigError, Origin, Setting
+from .nodeset import Host, expand, fold
+from .nodetext import MAX_NAMES, BadNodeSet
+from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
+
+#: A hosts.toml that names 16,384 nodes one by one is smaller than this.
+_MAX_BYTES = 16 << 20
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The text of a hosts.toml that is valid TOML, and where everything in it stands."""
+
+    name: str  # as the person wrote the path; errors begin with it
+    path: Path
+    text: str
+    data: dict[str, Any]
+    places: Mapping[KeyPath, Place]
+
+    def line(self, *path: str | int) -> int:
+        """The line of a key; of the nearest thing around it that has one, where it is not in the file."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]].line
+        return 1
+
+    def error(self, path: KeyPath, key: str, text: str, near: str = "") -> ConfigError:
+        return ConfigError(f"{self.name}:{self.line(*path)}", key, text, near)
+
+    def origin(self, *path: str | int) -> Origin:
+        return Origin("file", f"{self.name}:{self.line(*path)}")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One [[nodes]] entry, checked."""
+
+    index: int  # in the file, from 0
+    text: str  # `hosts` as written
+    hosts: tuple[Host, ...]
+    origin: Origin  # of `hosts`
+    own: Mapping[str, Setting]  # what it sets, by full name: "ssh.port", "nodes.address"
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a hosts.toml says, checked."""
+
+    settings: Mapping[str, Setting]  # by full name, only those that the file sets
+    entries: tuple[Entry, ...]
+
+
+def read(path: Path, name: str) -> Document:
+    """Read a file; `name` is how to call it in errors. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(name, "", "no such file; gconsole config init FILE writes one", _neighbour(path)) from None
+    except IsADirectoryError:
+        raise ConfigError(name, "", "is a folder, not a file", _neighbour(path / "hosts")) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigError(name, "", f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if len(raw) > _MAX_BYTES:
+        raise ConfigError(name, "", f"is larger than {_MAX_BYTES >> 20} MiB, which no hosts.toml is")
+    return parse(decode(raw, name), path, name)
+
+
+def decode(raw: bytes, name: str) -> str:
+    """The text of a file's bytes. Raises ConfigError where they are not UTF-8, or begin with a byte order mark."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        text = f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8"
+        raise ConfigError(f"{name}:{line}", "", text) from None
+    if text.startswith("\ufeff"):
+        raise ConfigError(f"{name}:1", "", "begins with a byte order mark; save the file as UTF-8 without one")
+    return text
+
+
+def parse(text: str, path: Path, name: str) -> Document:
+    """Parse TOML and find its lines. Raises ConfigError with the line of a syntax error."""
+    import tomli
+
+    try:
+        data = tomli.loads(text)
+        return Document(name, path, text, data, places(text))
+    except tomli.TOMLDecodeError as error:
+        raise ConfigError(f"{name}:{error.lineno}", "", f"not valid TOML: {_lower(error.msg)}") from error
+    except RecursionError:
+        raise ConfigError(name, "", "not valid TOML: lists or tables are nested too deeply") from None
+    except ValueError as error:  # of an integer of thousands of digits
+        raise ConfigError(name, "", f"not valid TOML: {_lower(str(error))}") from error
+
+
+def check(document: Document) -> Contents:
+    """Check everything in a document. Raises ConfigError at the first thing that is wrong."""
+    settings: dict[str, Setting] = {}
+    for section, table in document.data.items():
+        if section == "nodes":
+            continue
+        if section not in sections():
+            raise _unknown_section(document, section, table)
+        if not isinstance(table, dict):
+            text = f"must be a section, [{section}], is {shown(table)}"
+            raise document.error((section,), section, text)
+        for name, value in table.items():
+            key = keys(section).get(name)
+            if key is None:
+                raise _unknown_key(document, (section, name), section, keys(section))
+            settings[str(key)] = _setting(document, (section, name), key, value)
+    return Contents(settings, tuple(_entries(document)))
+
+
+def resolve_path(key: Key, value: Value, folder: Path) -> Value:
+    """The value of a key that is a local path made absolute: `~` expanded, else relative to `folder`. Raises BadValue."""
+    if not key.is_path or not isinstance(value, str):
+        return value
+    expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
+    if expanded.startswith("~"):
+        raise BadValue(f"names a home folder that does not exist, is {shown(value)}")
+    return str(folder.absolute() / expanded)
+
+
+def _entries(document: Document) -> Iterator[Entry]:
+    tables = document.data.get("nodes", [])
+    if isinstance(tables, dict):
+        raise document.error(("nodes",), "nodes", "must be a list of entries: write [[nodes]], with two brackets")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise document.error(("nodes",), "nodes", f"must be [[nodes]] entries, is {shown(tables)}")
+    if not tables:
+        raise ConfigError(document.name, "nodes", 'no node is named; add an entry: [[nodes]] with hosts = "node[01-04]"')
+    seen: dict[str, Origin] = {}
+    for index, table in enumerate(tables):
+        entry = _entry(document, index, table)
+        _refuse_known(document, entry, seen)
+        seen.update((host.name, entry.origin) for host in entry.hosts)
+        if len(seen) > MAX_NAMES:
+            raise document.error(("nodes", index, "hosts"), "nodes.hosts", f"more than {MAX_NAMES:,} nodes up to here")
+        yield entry
+
+
+def _entry(document: Document, index: int, table: dict[str, Any]) -> Entry:
+    at = ("nodes", index)
+    known = {**keys("nodes"), **overrides()}
+    own: dict[str, Setting] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise _unknown_key(document, (*at, name), "nodes", known)
+        own[str(known[name])] = _setting(document, (*at, name), known[name], value)
+    hosts = own.pop("nodes.hosts", None)
+    if hosts is None:
+        raise document.error(at, "nodes.hosts", 'is missing; every entry names its nodes: hosts = "node[01-04]"')
+    text = str(hosts.value)
+    try:
+        members = expand(text)
+    except BadNodeSet as error:
+        raise document.error((*at, "hosts"), "nodes.hosts", error.text, error.nearest) from None
+    if "nodes.address" in own and len(members) > 1:
+        why = f"an address belongs to one host, this entry names {len(members)}"
+        raise document.error((*at, "address"), "nodes.address", why)
+    return Entry(index, text, members, hosts.origin, own)
+
+
+def _refuse_known(document: Document, entry: Entry, seen: Mapping[str, Origin]) -> None:
+    again = [host.name for host in entry.hosts if host.name in seen]
+    if again:
+        first = seen[again[0]]
+        again = [name for name in again if seen[name] == first]
+        text = f"{fold(again)} {'is' if len(again) == 1 else 'are'} named twice (first at {first})"
+        raise document.error(("nodes", entry.index, "hosts"), "nodes.hosts", text)
+
+
+def _setting(document: Document, path: KeyPath, key: Key, value: object) -> Setting:
+    try:
+        checked = resolve_path(key, key.check(value), document.path.parent)
+    except BadValue as error:
+        raise document.error(path, str(key), error.text, error.nearest) from None
+    return Setting(str(key), checked, document.origin(*path))
+
+
+def _unknown_section(document: Document, section: str, value: object) -> ConfigError:
+    if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
+        near = nearest(section, [*sections(), "nodes"])
+        near = f"[[{near}]]" if near == "nodes" else f"[{near}]" if near else ""
+        return document.error((section,), section, "unknown section", near)
+    return document.error((section,), section, "unknown key outside of a section", _elsewhere(section))
+
+
+def _unknown_key(document: Document, path: KeyPath, section: str, known: Mapping[str, Key]) -> ConfigError:
+    name = str(path[-1])
+    near = nearest(name, known) or _elsewhere(name)
+    return document.error(path, f"{section}.{name}", "unknown key", near)
+
+
+def _elsewhere(name: str) -> str:
+    """Where a key of that name, or nearly, belongs; "" for none."""
+    bare = {key.name: key for key in all_keys().values()}
+    near = nearest(name, bare)
+    return f"{near} in [{bare[near].section}]" if near else ""
+
+
+def _neighbour(path: Path) -> str:
+    """A TOML file in the same folder whose name is like that of `path`; "" for none."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".toml"]
+    except (OSError, ValueError):
+        return ""
+    near = nearest(path.name, names)
+    return str(path.parent / near) if near else ""
+
+
+def _lower(message: str) -> str:
+    return re.sub(r"^[A-Z](?=[a-z])", lambda match: match.group().lower(), message)

@@ -1,0 +1,160 @@
+"""Entries of a hosts.toml added and removed; every other byte of the file stays as it is.
+
+Texts are cut and joined at the places that `lines` finds, because a rewrite through a TOML writer moves or drops comments
+that stand between two entries. What comes out is parsed, compared with what was meant, and checked like any file before it
+replaces the old one. Only `nodes = [{…}, …]`, entries as inline tables, is edited by tomlkit, which knows its commas.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .document import Document, Entry, check, parse, read
+from .lines import Place
+from .model import ConfigError
+from .nodeset import expand, fold
+from .nodetext import BadNodeSet, terms
+from .schema import nearest
+from .write import replace
+
+
+def entries(name: str) -> tuple[Entry, ...]:
+    """The entries of a file. Raises ConfigError."""
+    return check(read(Path(name), name)).entries
+
+
+def add(name: str, hosts: str, values: Mapping[str, str | int | Sequence[str] | None]) -> int:
+    """Add one entry at the end; `values` are its other keys by bare name, None and empty ones left out.
+
+    Returns how many nodes it names. Raises ConfigError, and then the file is as it was.
+    """
+    document = read(Path(name), name)
+    table: dict[str, Any] = {"hosts": hosts}
+    table |= {key: value if isinstance(value, str | int) else list(value) for key, value in values.items() if value}
+    text = _appended_inline(document, table) if _is_inline(document) else _appended(document, table)
+    expected = copy.deepcopy(document.data)
+    expected.setdefault("nodes", []).append(table)
+    return len(_replace(document, text, expected)[-1].hosts)
+
+
+def remove(name: str, hosts: str) -> int:
+    """Remove nodes from the entries that name them; an entry that is left without a node goes.
+
+    An entry that names a group keeps it and takes the nodes out: "@rack1!node003". Returns how many nodes were removed.
+    Raises ConfigError, and then the file is as it was.
+    """
+    document = read(Path(name), name)
+    found = check(document).entries
+    leaving = _leaving(document, found, hosts)
+    if all(host.name in leaving for entry in found for host in entry.hosts):
+        raise ConfigError(name, "nodes", "no node would be left; remove the file instead")
+    expected = copy.deepcopy(document.data)
+    text = document.text
+    for entry in reversed(found):  # from the end: the places before a cut stay right
+        remaining = [host for host in entry.hosts if host.name not in leaving]
+        if len(remaining) == len(entry.hosts):
+            continue
+        if remaining:
+            expected["nodes"][entry.index]["hosts"] = _without(entry, leaving)
+            text = _spliced(text, document.places["nodes", entry.index, "hosts"], _without(entry, leaving))
+        else:
+            del expected["nodes"][entry.index]
+            text = _cut_inline(text, entry.index) if _is_inline(document) else _cut(document, text, entry.index)
+    _replace(document, text, expected)
+    return len(leaving)
+
+
+def _leaving(document: Document, found: Sequence[Entry], hosts: str) -> frozenset[str]:
+    """The names to remove, all of them in the file. Raises ConfigError."""
+    try:
+        leaving = frozenset(host.name for host in expand(hosts))
+    except BadNodeSet as error:
+        raise ConfigError("hosts", "", error.text, error.nearest) from None
+    known = {host.name for entry in found for host in entry.hosts}
+    unknown = sorted(leaving - known)
+    if unknown:
+        raise ConfigError(document.name, "", f"does not name {fold(unknown)}", nearest(unknown[0], known))
+    return leaving
+
+
+def _without(entry: Entry, leaving: Collection[str]) -> str:
+    """The `hosts` of an entry without some of its nodes, operand by operand, in its own order."""
+    gone = {host.text for host in entry.hosts if host.name in leaving}
+    operands = terms(entry.text)
+    if not all(term.is_plain for term in operands):
+        return f"{entry.text}!{fold(sorted(gone))}"
+    kept = []
+    for term in operands:
+        names = list(term.names())
+        remaining = [name for name in names if name not in gone]
+        if remaining:
+            kept.append(term.text if len(remaining) == len(names) else fold(remaining))
+    return ",".join(kept)
+
+
+def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """Check the new text and write it; its entries."""
+    edited = parse(text, document.path, document.name)
+    found = check(edited).entries
+    if edited.data != expected:
+        raise ConfigError(document.name, "", "is written in a way that cannot be edited safely; edit it by hand")
+    replace(document.path, text, document.name)
+    return found
+
+
+def _is_inline(document: Document) -> bool:
+    """True where the entries are written `nodes = [{…}]` rather than [[nodes]]."""
+    place = document.places.get(("nodes",))
+    return place is not None and document.text[place.start] != "["
+
+
+def _appended(document: Document, table: Mapping[str, Any]) -> str:
+    text = document.text
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if text and not text.endswith("\n"):
+        text += newline
+    gap = newline if text.strip() else ""
+    lines = ["[[nodes]]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+    return text + gap + newline.join(lines)
+
+
+def _spliced(text: str, place: Place, value: str) -> str:
+    return text[: place.value_start] + _toml(value) + text[place.value_end :]
+
+
+def _cut(document: Document, text: str, index: int) -> str:
+    """`text` without one [[nodes]] entry, from its header to its last value; what follows below, comments too, stays."""
+    own = [place for path, place in document.places.items() if path[:2] == ("nodes", index)]
+    start = text.rfind("\n", 0, min(place.start for place in own)) + 1
+    line_end = text.find("\n", max(place.value_end for place in own))
+    before, after = text[:start], text[line_end + 1 :] if line_end >= 0 else ""
+    if not before.rstrip(" \t\r\n") or before.endswith(("\n\n", "\n\r\n")):
+        after = after.removeprefix("\r").removeprefix("\n")  # one blank line between the neighbours, not two
+    return before + after
+
+
+def _appended_inline(document: Document, table: Mapping[str, Any]) -> str:
+    import tomlkit
+
+    edited: Any = tomlkit.parse(document.text)
+    entry = tomlkit.inline_table()
+    entry.update(table)
+    edited["nodes"].append(entry)
+    return tomlkit.dumps(edited)
+
+
+def _cut_inline(text: str, index: int) -> str:
+    import tomlkit
+
+    edited: Any = tomlkit.parse(text)
+    del edited["nodes"][index]
+    return tomlkit.dumps(edited)
+
+
+def _toml(value: object) -> str:
+    import tomlkit
+
+    return tomlkit.item(value).as_string()  # type: ignore[no-any-return,call-overload]

@@ -1,0 +1,163 @@
+"""From a TARGET, the environment and the flags to one `Config`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .document import Contents, Document, Entry, check, read, resolve_path
+from .model import Config, ConfigError, NodeConfig, Origin, Section, Setting
+from .nodeset import Host, expand
+from .nodetext import BadNodeSet
+from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
+
+_TARGET = Origin("target")
+_PREFIX = "GCONSOLE_"
+
+
+def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check everything. Raises ConfigError, whose text is one line for a person.
+
+    `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"}; None is
+    a flag that was not given, and a text is read as the key's type wants. Later wins: defaults, the file's sections, the
+    file's [[nodes]] entry, `user@…:port` in its `hosts`, the environment, flags. So a flag or a variable overrides also
+    what an entry says of its own nodes. Only `user@host:port` in a node set that is itself the TARGET beats both: it was
+    typed for that very host. A variable that is empty counts as not set; one that is unknown is a warning.
+
+    Relative paths in the file are relative to the file's folder, all others to the working folder.
+    """
+    forced, warnings = _environment(environ)
+    forced |= _flags(flags)
+    if is_file_target(target):
+        document = read(Path(target), target)
+        return configure(document, check(document), forced, warnings)
+    return _assemble(Contents({}, (_target_entry(target),)), forced, cluster=target, path=None, warnings=warnings)
+
+
+def is_file_target(target: str) -> bool:
+    """True where TARGET is a file: it ends in .toml, has a "/" outside of brackets, or is there (and is no folder)."""
+    if target.endswith(".toml") or "/" in re.sub(r"\[[^\]]*\]", "", target):
+        return True
+    path = Path(target)
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # longer than a file name can be, or with a NUL: a node set, and checked as one
+        return False
+
+
+def configure(
+    document: Document, contents: Contents, forced: Mapping[str, Setting], warnings: tuple[str, ...] = ()
+) -> Config:
+    """The Config of a checked document; `forced` holds what overrides it, by full name."""
+    return _assemble(contents, forced, cluster=document.path.stem, path=document.path, warnings=warnings)
+
+
+def _target_entry(target: str) -> Entry:
+    try:
+        return Entry(0, target, expand(target), _TARGET, {})
+    except BadNodeSet as error:
+        raise ConfigError("target", "", error.text, error.nearest) from None
+
+
+def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """What the GCONSOLE_* variables set, by full name, and a warning for each that is unknown."""
+    found: dict[str, Setting] = {}
+    warnings = []
+    for name, text in sorted(environ.items()):
+        key = variables().get(name)
+        if key is not None and text:
+            found[str(key)] = _forced(key, text, Origin("environment", name), "environment", name)
+        elif key is None and name.startswith(_PREFIX):
+            near = nearest(name, variables())
+            hint = f" (did you mean {near}?)" if near else ""
+            warnings.append(str(ConfigError("environment", name, f"unknown variable, not used{hint}")))
+    return found, tuple(warnings)
+
+
+def _flags(flags: Mapping[str, object]) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for name, value in flags.items():
+        if name not in all_keys():
+            raise ConfigError("flag", name, "unknown key", nearest(name, all_keys()))
+        if value is not None:
+            found[name] = _forced(all_keys()[name], value, Origin("flag"), "flag", name)
+    return found
+
+
+def _forced(key: Key, value: object, origin: Origin, place: str, name: str) -> Setting:
+    try:
+        checked = key.parse(value) if isinstance(value, str) else key.check(value)
+        return Setting(str(key), resolve_path(key, checked, Path.cwd()), origin)
+    except BadValue as error:
+        raise ConfigError(place, name, error.text, error.nearest) from None
+
+
+def _assemble(
+    contents: Contents, forced: Mapping[str, Setting], *, cluster: str, path: Path | None, warnings: tuple[str, ...]
+) -> Config:
+    defaults = {str(key): Setting(str(key), key.default, Origin("default")) for key in all_keys().values()}
+    shared = {**defaults, **contents.settings, **forced}
+    if shared["cluster.name"].value is None:
+        shared["cluster.name"] = Setting("cluster.name", cluster, Origin("default"))
+    nodes: list[NodeConfig] = []
+    partial: list[Setting] = []
+    for entry in contents.entries:
+        own = {name: setting for name, setting in entry.own.items() if name not in forced}
+        partial += _for_entry(entry, own, forced)
+        nodes += _nodes(entry, {**shared, **own}, forced)
+    return Config(
+        cluster=str(shared["cluster.name"].value), nodes=tuple(nodes), path=path, warnings=warnings,
+        settings=(*shared.values(), *partial),
+        **{name: _section(name, shared) for name in sections() if name != "cluster"},
+    )  # fmt: skip
+
+
+def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, Setting]) -> list[NodeConfig]:
+    """The nodes of one entry; those that differ in nothing but the name share their sections."""
+    common = {name: _section(name, settings) for name in per_node_sections()}
+    about = {name: settings[f"nodes.{name}"].value for name in keys("nodes") if f"nodes.{name}" in settings}
+    if isinstance(about.get("process_filter"), str):
+        name, _, value = str(about["process_filter"]).removeprefix("env:").partition("=")
+        about["process_filter"] = (name, value)
+    nodes = []
+    for host in entry.hosts:
+        written = {key.partition(".")[2]: value for key, value in _written(host, entry, forced).items()}
+        ssh = msgspec.structs.replace(common["ssh"], **written) if written else common["ssh"]
+        fields: dict[str, Any] = {**common, "ssh": ssh, **about}
+        nodes.append(NodeConfig(name=host.name, **fields))
+    return nodes
+
+
+def _written(host: Host, entry: Entry, forced: Mapping[str, Setting]) -> dict[str, str | int]:
+    """What a name says itself, `user@…:port`, by full name, as far as nothing overrides it."""
+    said = {"ssh.user": host.user, "ssh.port": host.port}
+    return {
+        name: value
+        for name, value in said.items()
+        if value is not None and (name not in forced or entry.origin.kind == "target")
+    }
+
+
+def _for_entry(entry: Entry, own: Mapping[str, Setting], forced: Mapping[str, Setting]) -> Iterator[Setting]:
+    """What holds for the nodes of one entry only: its own keys, and the users and ports that stand in its names."""
+    by_name = {host.name: _written(host, entry, forced) for host in entry.hosts}
+    for setting in own.values():
+        names = tuple(name for name, written in by_name.items() if setting.key not in written)
+        if names:
+            yield msgspec.structs.replace(setting, nodes=names)
+    with_names: dict[tuple[str, str | int], list[str]] = {}
+    for name, written in by_name.items():
+        for item in written.items():
+            with_names.setdefault(item, []).append(name)
+    for (key, value), names_of_value in with_names.items():
+        yield Setting(key, value, entry.origin, tuple(names_of_value))
+
+
+def _section(name: str, settings: Mapping[str, Setting]) -> Any:
+    struct: type[Section] = sections()[name]
+    return struct(**{key.name: settings[str(key)].value for key in keys(name).values()})

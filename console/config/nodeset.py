@@ -1,0 +1,157 @@
+"""Names of nodes: `node[001-064,071]`, `@group`, `node[1-9]!node3`, `user@host:port`, expanded and folded.
+
+The syntax is ClusterShell's NodeSet, and so is the work wherever groups or set operations take part. A plain list of names
+and ranges is expanded here, in the order in which it was written; that it means the same is held by a test.
+"""
+
+from __future__ import annotations
+
+import collections
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from .nodetext import MAX_NAMES, BadNodeSet, terms
+from .schema import nearest
+
+_HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([1-9][0-9]{0,4}))?")
+#: What all operands together, excluded ones and the contents of groups too, may expand to.
+_MAX_EXPANDED = 4 * MAX_NAMES
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One member of a node set."""
+
+    name: str  # "gpu-a", or "gpu-a:2222" where a port was written
+    text: str  # as written: "ops@gpu-a:2222"
+    user: str | None = None
+    port: int | None = None
+
+
+def expand(text: str) -> tuple[Host, ...]:
+    """The members of a node set, at least 1 and at most MAX_NAMES, counted before they are expanded.
+
+    Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name given twice.
+    """
+    found = terms(text)
+    names: list[str]
+    if all(term.is_plain for term in found):
+        if sum(term.count for term in found) > MAX_NAMES:
+            raise BadNodeSet(f"{_shortened(text)} names more than {MAX_NAMES:,} nodes")
+        names = [name for term in found for name in term.names()]
+    else:
+        if sum(term.count for term in found) > _MAX_EXPANDED:
+            raise BadNodeSet(f"{_shortened(text)} names too many nodes (more than {MAX_NAMES:,} are not taken)")
+        names = _by_clustershell(text)
+    hosts = tuple(_host(name) for name in names)
+    repeated = [name for name, times in collections.Counter(host.name for host in hosts).items() if times > 1]
+    if repeated:
+        raise BadNodeSet(f"{_shortened(fold(repeated))} is named twice in {_shortened(text)}")
+    return hosts
+
+
+def fold(names: Iterable[str]) -> str:
+    """The shortest way to write these names: node[001-064,071]. Names that no node set can hold are listed as they are."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    names = list(names)
+    try:
+        folded = str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+        terms(folded)
+    except (NodeSetException, BadNodeSet):
+        return ",".join(names)
+    return folded
+
+
+def _host(text: str) -> Host:
+    """Read `[user@]host[:port]`. Raises BadNodeSet."""
+    match = _HOST.fullmatch(text)
+    if match is None:
+        if _is_ipv6(text):
+            return Host(text, text)
+        raise BadNodeSet(f'"{_shortened(text)}" is no [user@]host[:port]')
+    user, host, port = match.groups()
+    if len(host) > 253:
+        raise BadNodeSet(f'"{_shortened(host)}" is longer than a host name can be')
+    if port is not None and int(port) > 65535:
+        raise BadNodeSet(f'the port of "{text}" must be 1 to 65535')
+    return Host(f"{host}:{port}" if port else host, text, user, int(port) if port else None)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return text[0] != ":"  # a name begins with a letter or a digit; [[nodes]] address takes every address
+
+
+def _by_clustershell(text: str) -> list[str]:
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+    from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError
+
+    groups = _Groups()
+    try:
+        names = list(NodeSet(text, resolver=groups))
+    except GroupSourceError as error:
+        raise BadNodeSet(f"{_shortened(text)}: the group source failed ({error.args[0]})") from error
+    except GroupResolverError as error:
+        raise BadNodeSet(f"{_shortened(text)}: ClusterShell's groups cannot be used ({error})") from error
+    except NodeSetException as error:
+        why = "a group names itself" if isinstance(error.__context__, RecursionError) else str(error)
+        raise BadNodeSet(f"{_shortened(text)} cannot be read ({why})") from error
+    if not names:
+        raise BadNodeSet(f"{_shortened(text)} names no node")
+    if len(names) > MAX_NAMES:
+        raise BadNodeSet(f"{_shortened(text)} names {len(names):,} nodes, more than {MAX_NAMES:,}")
+    return names
+
+
+class _Groups:
+    """ClusterShell's configured groups, with every text they give counted before ClusterShell expands it."""
+
+    def __init__(self) -> None:
+        from ClusterShell.NodeSet import std_group_resolver
+
+        self._resolver: Any = std_group_resolver()
+        self._expanded = 0
+
+    def group_nodes(self, group: str, namespace: str | None = None) -> list[str]:
+        nodes = self._checked(self._resolver.group_nodes(group, namespace), f"@{group}")
+        if not nodes:
+            self._refuse_unknown(group, namespace)
+        return nodes
+
+    def all_nodes(self, namespace: str | None = None) -> list[str]:
+        return self._checked(self._resolver.all_nodes(namespace), "@*")
+
+    def grouplist(self, namespace: str | None = None) -> list[str]:
+        return list(self._resolver.grouplist(namespace))
+
+    def _checked(self, texts: Iterable[str], group: str) -> list[str]:
+        texts = [text for text in texts if text.strip()]
+        for text in texts:
+            self._expanded += sum(term.count for term in terms(text))
+            if self._expanded > _MAX_EXPANDED:
+                raise BadNodeSet(f"{group} names too many nodes (more than {MAX_NAMES:,} are not taken)")
+        return texts
+
+    def _refuse_unknown(self, group: str, namespace: str | None) -> None:
+        """Raise BadNodeSet unless the source lists the group: a group may be empty, a mistyped one must not vanish."""
+        from ClusterShell.NodeUtils import GroupSourceNoUpcall
+
+        try:
+            known = self.grouplist(namespace)
+        except GroupSourceNoUpcall:
+            known = []
+        if group not in known:
+            near = nearest(group, known)
+            raise BadNodeSet(f"there is no group @{group}", f"@{near}" if near else "")
+
+
+def _shortened(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,0 +1,124 @@
+"""The demo's cluster: one process that runs the SSH servers of all nodes, launches the job, and cleans up after both.
+
+`demo_cluster` starts it as `python -m gconsole.demo.cluster NODES RANKS GPUS`, holds its standard input open, and reads
+one line: the path of the hosts.toml to use. When the input ends, for whatever reason, so does the cluster: it kills all
+that it started and removes its folder. Were it killed itself, its ranks would end by the kernel's hand, and its agents
+because their input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .job import Job
+
+if TYPE_CHECKING:
+    from .server import NodeServer
+
+#: The variable that tells which node a process belongs to: all nodes of a demo share one process table.
+MARK = "GCONSOLE_DEMO_NODE"
+#: What a login on a node inherits of this environment; the rest (a Slurm job's ranks, say) is not the node's.
+INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+USER = "demo"
+
+
+def node_names(nodes: int) -> list[str]:
+    return [f"demo{number}" for number in range(1, nodes + 1)]
+
+
+async def run(nodes: int, ranks: int, gpus: int) -> None:
+    """Serve until nobody holds our standard input any more."""
+    end = _when_told_to_end()
+    demo = secrets.token_hex(4)  # two demos on one machine have nodes of the same names
+    marks = [f"{name}-{demo}" for name in node_names(nodes)]
+    login = {key: os.environ[key] for key in INHERITED if key in os.environ}
+    environments = [{**login, MARK: mark} for mark in marks]
+    folder = Path(tempfile.mkdtemp(prefix="gconsole-demo-"))  # 0700
+    job = Job(ranks, environments)
+    servers: list[NodeServer] = []
+    try:
+        await job.start()
+        import asyncssh  # a quarter of a second, in which the ranks get going
+
+        from .server import NodeServer
+
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        servers += [NodeServer(key, environment) for environment in environments]
+        for server in servers:
+            await server.start()
+        (folder / "id_ed25519").touch(0o600)
+        (folder / "id_ed25519").write_bytes(key.export_private_key("openssh"))
+        (folder / "known_hosts").write_text("".join(server.known_hosts_line for server in servers))
+        hosts = folder / "hosts.toml"
+        hosts.write_text(_hosts_toml(folder, gpus, marks, [server.port for server in servers]), encoding="utf-8")
+        print(hosts, flush=True)
+        await end.wait()
+    finally:
+        try:
+            await asyncio.gather(job.stop(), *(server.stop() for server in servers))
+        finally:
+            shutil.rmtree(folder)
+
+
+def _when_told_to_end() -> asyncio.Event:
+    """Set when standard input ends or a signal asks."""
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, end.set)
+
+    def read() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            end.set()
+
+    loop.add_reader(0, read)
+    return end
+
+
+def _hosts_toml(folder: Path, gpus: int, marks: list[str], ports: list[int]) -> str:
+    """The file a person would have written for these nodes."""
+    common = f"""\
+[cluster]
+name = "demo"
+
+[ssh]
+user = {_quoted(USER)}
+identity_file = {_quoted(folder / "id_ed25519")}
+known_hosts = {_quoted(folder / "known_hosts")}
+jump = "none"
+
+[agent]
+python = {_quoted(sys.executable)}
+ephemeral = true
+simulate_gpus = {gpus}
+"""
+    entries = [
+        f"""
+[[nodes]]
+hosts = {_quoted(name)}
+address = "127.0.0.1"
+port = {port}
+process_filter = {_quoted(f"env:{MARK}={mark}")}
+"""
+        for name, mark, port in zip(node_names(len(marks)), marks, ports, strict=True)
+    ]
+    return common + "".join(entries)
+
+
+def _quoted(text: object) -> str:
+    """A TOML string; JSON's quoting is a subset of it as long as no surrogates are spelled out."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    asyncio.run(run(*map(int, sys.argv[1:])))

@@ -1,0 +1,157 @@
+"""The job of `gconsole demo`: each rank fits the same weights to noisy data and averages its gradient around a ring.
+
+Plain Python and nothing else, so that it runs anywhere; small steps and long pauses, so that it costs next to nothing.
+It is a program of its own (`python ring.py`), configured as torchrun would: RANK and WORLD_SIZE in the environment. Its
+launcher also gives it RING_LISTENER (the number of an inherited listening socket), RING_PORTS (the port of every rank's
+socket, in order), RING_TOKEN (what neighbours of this job say to each other) and RING_LAUNCHER (the launcher's pid).
+All sockets listen before the first rank runs, so a rank that starts late is waited for and no port is ever guessed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+
+WEIGHTS = 48
+#: Computing takes this long, seconds; with the exchange it makes about four steps a second.
+COMPUTE_S = 0.23
+LEARNING_RATE = 0.05
+#: A neighbour says who it is at once; a stranger that found the port by chance is not waited for longer, seconds.
+HELLO_S = 2.0
+
+# From <sys/prctl.h>
+PR_SET_PDEATHSIG = 1
+PR_SET_PTRACER = 0x59616D61
+PR_SET_PTRACER_ANY = ctypes.c_ulong(-1).value
+
+
+class Ring:
+    """The connections of one rank: it hears from its `left` neighbour and speaks to its `right` one."""
+
+    def __init__(self, rank: int, world_size: int, left: socket.socket, right: socket.socket) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.left = left
+        self.right = right
+
+    def all_reduce(self, values: list[float]) -> list[float]:
+        """The sums of `values` over all ranks, element by element; every rank gets the same bits.
+
+        Each piece goes around once and is added to, then goes around again as it is. `values` must be small: a piece
+        has to fit into a socket's buffer (128 KiB and more), because every rank speaks before it listens.
+        """
+        pieces = [values[piece :: self.world_size] for piece in range(self.world_size)]
+        for hop in range(self.world_size - 1):
+            self.send(pieces[(self.rank - hop) % self.world_size])
+            arriving = (self.rank - hop - 1) % self.world_size
+            pieces[arriving] = [mine + theirs for mine, theirs in zip(pieces[arriving], self.receive(), strict=True)]
+        for hop in range(self.world_size - 1):
+            self.send(pieces[(self.rank + 1 - hop) % self.world_size])
+            pieces[(self.rank - hop) % self.world_size] = self.receive()
+        sums = [0.0] * len(values)
+        for piece, numbers in enumerate(pieces):
+            sums[piece :: self.world_size] = numbers
+        return sums
+
+    def send(self, numbers: list[float]) -> None:
+        """Hand some numbers to the right neighbour."""
+        self.right.sendall(struct.pack(f"!I{len(numbers)}d", len(numbers), *numbers))
+
+    def receive(self) -> list[float]:
+        """Wait for the numbers that the left neighbour hands over."""
+        (count,) = struct.unpack("!I", receive_exactly(self.left, 4))
+        return list(struct.unpack(f"!{count}d", receive_exactly(self.left, 8 * count)))
+
+
+def receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """`count` bytes of a connection. Raises ConnectionError where it ends before."""
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError("the neighbour is gone")
+        data += more
+    return data
+
+
+def join(rank: int, ports: list[int], listener: socket.socket, token: bytes) -> Ring:
+    """Connect to the right neighbour, wait for the left one."""
+    if len(ports) == 1:
+        return Ring(rank, 1, listener, listener)  # alone: it never speaks
+    right = socket.create_connection(("127.0.0.1", ports[(rank + 1) % len(ports)]))
+    right.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    right.sendall(token)
+    left = wait_for_neighbour(listener, token)
+    return Ring(rank, len(ports), left, right)
+
+
+def wait_for_neighbour(listener: socket.socket, token: bytes) -> socket.socket:
+    """The first connection that knows this job's token; whoever else connects is sent away."""
+    while True:
+        connection, _ = listener.accept()
+        connection.settimeout(HELLO_S)
+        try:
+            if receive_exactly(connection, len(token)) == token:
+                connection.settimeout(None)
+                return connection
+        except (ConnectionError, TimeoutError):
+            pass  # a stranger: closed below like one that said something wrong
+        connection.close()
+
+
+def compute(weights: list[float], target: list[float], noise: random.Random) -> tuple[float, list[float]]:
+    """Loss and gradient of one batch; the pause stands for the work of a GPU."""
+    time.sleep(COMPUTE_S * noise.uniform(0.9, 1.1))
+    gradient = [weight - wanted + noise.gauss(0, 0.1) for weight, wanted in zip(weights, target, strict=True)]
+    return sum(g * g for g in gradient) / len(gradient), gradient
+
+
+def train(ring: Ring) -> None:
+    """Step until somebody ends the process."""
+    noise = random.Random(ring.rank)
+    target = [random.Random(index).uniform(-1, 1) for index in range(WEIGHTS)]
+    weights = [0.0] * WEIGHTS
+    step, loss = 0, 1.0
+    while True:
+        rate = LEARNING_RATE * min(1.0, loss)  # shorter steps near the goal
+        own_loss, gradient = compute(weights, target, noise)
+        total_loss, *total = ring.all_reduce([own_loss, *gradient])
+        weights = [weight - rate * g / ring.world_size for weight, g in zip(weights, total, strict=True)]
+        loss = total_loss / ring.world_size
+        step += 1
+
+
+def end_with(launcher: int) -> None:
+    """Let the kernel kill this process when its launcher is gone, however that ends."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:  # it went before the kernel knew
+        sys.exit("ring.py: the launcher is gone")
+
+
+def allow_tracing() -> None:
+    """Let py-spy of the same user read this process under ptrace_scope 1; without Yama there is nothing to allow."""
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY)
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2); its answer is ignored, for the kernels that do not know an option do without it."""
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+def main() -> None:
+    """One rank, from its environment."""
+    end_with(int(os.environ["RING_LAUNCHER"]))
+    allow_tracing()
+    ports = [int(port) for port in os.environ["RING_PORTS"].split(",")]
+    listener = socket.socket(fileno=int(os.environ["RING_LISTENER"]))
+    train(join(int(os.environ["RANK"]), ports, listener, os.environ["RING_TOKEN"].encode()))
+
+
+if __name__ == "__main__":
+    main()

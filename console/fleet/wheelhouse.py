@@ -1,0 +1,70 @@
+"""Fills the console's cache with the wheels that nodes of each architecture need; pip does the fetching."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .assets import ARCHES, PSUTIL, PY_SPY, Assets, wheel_dir
+
+#: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
+_PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1", "manylinux_2_28")
+_TIMEOUT_S = 300.0
+
+
+class WheelhouseError(Exception):
+    """pip could not find or fetch a wheel; the text says which, and its last words."""
+
+
+def fill(source: Path | None) -> None:
+    """Fetch what is missing, from the package index or from a folder of wheels. Raises WheelhouseError."""
+    folder = wheel_dir()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for arch in ARCHES:
+        for name in (PSUTIL, PY_SPY):
+            if Assets().get(name, arch) is None or not _has_wheel(folder, name, arch):
+                _fetch(name, arch, folder, source)
+
+
+def describe() -> list[str]:
+    """A line a binary: which version, for which architecture, from where."""
+    found = Assets()
+    lines = []
+    for name in (PSUTIL, PY_SPY):
+        version = importlib.metadata.version(name)
+        for arch in ARCHES:
+            asset = found.get(name, arch)
+            lines.append(
+                f"● {name} {version} {arch}  {asset.source}" if asset else f"◌ {name} {version} {arch}  missing; gconsole bundle"
+            )
+    return lines
+
+
+def _has_wheel(folder: Path, name: str, arch: str) -> bool:
+    stem = f"{name.replace('-', '_')}-{importlib.metadata.version(name)}-"
+    return any(arch in path.name and "linux" in path.name for path in folder.glob(f"{stem}*.whl"))
+
+
+def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
+    wanted = f"{name}=={importlib.metadata.version(name)}"
+    origin = ["--no-index", "--find-links", str(source)] if source else []
+    platforms = [word for tag in _PLATFORMS for word in ("--platform", f"{tag}_{arch}")]
+    with tempfile.TemporaryDirectory() as scratch:
+        argv = [
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+            "--implementation", "cp", "--python-version", "3.11", "--abi", "abi3", "--abi", "none",
+            *platforms, *origin, "--dest", scratch, wanted,
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {error}") from error
+        wheels = list(Path(scratch).glob("*.whl"))
+        if done.returncode or not wheels:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word why"]
+            raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {last[0]}")
+        shutil.move(str(wheels[0]), folder / wheels[0].name)

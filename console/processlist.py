@@ -1,0 +1,82 @@
+"""`gconsole ps` as text: processes of all nodes, those with one role and command line on one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from .nodesets import fold, fold_ranks
+from .records import Process
+from .report import coverage_code
+from .store import Store
+
+#: What a person looks for first.
+_ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")
+
+
+@dataclass
+class _Group:
+    """Processes that differ only in node, pid and rank."""
+
+    role: str
+    job: str | None
+    user: str
+    cmdline: str
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
+
+
+def to_text(store: Store) -> str:
+    """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
+    rows = [("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND")]
+    for group in _groups(store):
+        nodes = fold(sorted(set(group.nodes)))
+        pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
+        rows.append(
+            (str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", group.role, group.user, group.cmdline + pid)
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows]
+    for now in store.nodes.values():
+        if now.state and now.state.error:
+            lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
+        elif now.host and now.host.unreadable:
+            lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users may not be read")
+    return "\n".join(lines)
+
+
+def to_json(store: Store) -> str:
+    """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
+    failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
+    document = {"schema": "gconsole.ps/1", "processes": sorted(store.processes.values(), key=_order), "failed": failed}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def exit_code(store: Store) -> int:
+    return coverage_code(store)
+
+
+def _order(process: Process) -> tuple[str, int]:
+    return (process.node, process.pid)
+
+
+def _groups(store: Store) -> list[_Group]:
+    groups: dict[tuple[str, str | None, str, str], _Group] = {}
+    for process in sorted(store.processes.values(), key=_order):
+        user = process.user or str(process.uid)
+        cmdline = printable(process.cmdline or f"[{process.comm}]")[:100]
+        key = (process.role, process.job, user, cmdline)
+        group = groups.setdefault(key, _Group(*key))
+        group.nodes.append(process.node)
+        group.pids.append(process.pid)
+        if process.rank is not None:
+            group.ranks.append(process.rank)
+    place = {role: i for i, role in enumerate(_ROLES)}
+    return sorted(groups.values(), key=lambda g: (g.job or "~", place.get(g.role, 99), min(g.ranks, default=0), g.cmdline))
+
+
+def printable(text: str) -> str:
+    """Text of a node without anything that could steer a terminal."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)

@@ -1,0 +1,1 @@
+"""What the views show, as frozen values made by pure functions of the store; nothing here imports textual."""

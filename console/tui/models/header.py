@@ -1,0 +1,114 @@
+"""The top line: who, how many of how many, and what must never be overlooked. It never lies: unknown is `–`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import figures
+from ..text import clean, width_of
+from .nodes import FleetSummary
+from .spans import Span
+
+NAME = "gconsole"
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class Header:
+    """Everything the top line can say."""
+
+    cluster: str
+    fleet: FleetSummary
+    gpus_seen: int | None = None
+    gpus_expected: int | None = None  # None while some node has not said how many it has
+    job: str | None = None  # the only job's name
+    jobs: int | None = None  # None before every node has been looked at once
+    ranks_found: int | None = None
+    ranks_expected: int | None = None
+    simulated: bool = False
+    replay_at: int | None = None  # console time of the newest record, ns; None where this is live
+    frozen_at: int | None = None  # console time, ns
+    staging: tuple[int, int] | None = None  # nodes that have py-spy, of how many; None when there is nothing to tell
+    age_ns: int | None = None  # of the newest data, where nothing fresh comes in at all
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of the line; the highest `drop` goes first when there is no room, 0 never goes."""
+
+    drop: int
+    spans: tuple[Span, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(width_of(span.text) for span in self.spans)
+
+
+def header_spans(header: Header, width: int) -> tuple[Span, ...]:
+    """The line for that many cells: what does not fit is left out whole, the least important first."""
+    parts = _parts(header)
+    while len(parts) > 1 and _width(parts) > width:
+        worst = max(parts, key=lambda part: part.drop)
+        if worst.drop == 0:
+            break
+        parts.remove(worst)
+    spans: list[Span] = [Span(" ")]
+    for part in parts:
+        if len(spans) > 1:
+            spans.append(Span(" " * _GAP))
+        spans.extend(part.spans)
+    return tuple(spans)
+
+
+def _width(parts: Sequence[_Part]) -> int:
+    return 2 + sum(part.width for part in parts) + _GAP * (len(parts) - 1)
+
+
+def _parts(header: Header) -> list[_Part]:
+    fleet = header.fleet
+    parts = [_Part(9, (Span(NAME, "strong"),)), _Part(5, (Span(clean(header.cluster), "accent"),))]
+    if header.simulated:
+        parts.append(_Part(0, (Span(" SIM ", "badge-warning"),)))
+    if header.frozen_at is not None:
+        parts.append(_Part(0, (Span(f" FROZEN {figures.clock_time(header.frozen_at)} ", "badge", "app.freeze"),)))
+    if header.replay_at is not None:
+        parts.append(_Part(0, (Span(f" REPLAY {figures.clock_time(header.replay_at)} ", "badge"),)))
+    nodes_style = "text" if fleet.ok == fleet.expected else "failed" if fleet.counts.get("failed") else "warning"
+    parts.append(_Part(0, (Span(figures.seen(fleet.ok, fleet.expected), nodes_style), Span(" nodes", "muted"))))
+    if header.age_ns is not None:
+        parts.append(_Part(1, (Span(f"◐ {figures.age(header.age_ns)} old", "stale"),)))
+    parts.append(_Part(4, _gpus(header)))
+    parts.append(_Part(2, _ranks(header)))
+    if header.job is not None:
+        parts[-1] = _Part(2, parts[-1].spans)
+        parts.insert(-1, _Part(6, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
+    if header.staging is not None:
+        staged, expected = header.staging
+        parts.append(_Part(7, (Span(f"py-spy {staged}/{expected}", "muted"),)))
+    return parts
+
+
+def _gpus(header: Header) -> tuple[Span, ...]:
+    if header.gpus_seen is None:
+        return (Span(figures.UNKNOWN, "unknown"), Span(" GPUs", "muted"))
+    short = header.gpus_expected is not None and header.gpus_seen < header.gpus_expected
+    return (
+        Span(figures.seen(header.gpus_seen, header.gpus_expected), "warning" if short else "text"),
+        Span(" GPUs", "muted"),
+    )
+
+
+def _ranks(header: Header) -> tuple[Span, ...]:
+    if header.jobs is None:
+        return (Span(figures.UNKNOWN, "unknown"), Span(" ranks", "muted"))
+    if header.jobs == 0:
+        return (Span("no job", "muted"),)
+    short = header.ranks_expected is not None and (header.ranks_found or 0) < header.ranks_expected
+    found = Span(figures.seen(header.ranks_found, header.ranks_expected), "warning" if short else "text")
+    label = Span(" ranks", "muted")
+    return (found, label) if header.jobs == 1 else (Span(f"{header.jobs} jobs ", "muted"), found, label)
+
+
+def _short(name: str, width: int = 24) -> str:
+    return name if width_of(name) <= width else name[: width - 1] + "…"

@@ -1,0 +1,148 @@
+"""The heat map: a row of figures a node, one figure a GPU, scaled to 0..1 for colour and height."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...store import GpuKey, GpuNow, NodeNow, Table
+from .. import figures
+from ..status import Status
+from .nodes import NodeSummary
+
+Scale = Literal["load", "temperature"]
+
+_COLD_C, _HOT_C = 30.0, 90.0
+_POWER_FALLBACK_W = 700.0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure the map can show. `read` gives the figure, `level` its place between 0 and 1."""
+
+    name: str
+    title: str
+    unit: str
+    scale: Scale
+    read: Callable[[GpuNow], float | None]
+    level: Callable[[float, GpuNow], float]
+
+
+def _memory_pct(gpu: GpuNow) -> float | None:
+    total = gpu.info.mem_total_bytes if gpu.info else None
+    used = gpu.gpu.mem_used_bytes if gpu.gpu else None
+    return None if not total or used is None else 100 * used / total
+
+
+def _power_limit(gpu: GpuNow) -> float:
+    return (gpu.info.power_limit_w if gpu.info else None) or _POWER_FALLBACK_W
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("util", "utilisation", "%", "load", lambda g: g.gpu and g.gpu.util_pct, lambda v, _: v / 100),
+    Metric("memory", "memory", "%", "load", _memory_pct, lambda v, _: v / 100),
+    Metric("power", "power", "W", "load", lambda g: g.gpu and g.gpu.power_w, lambda v, g: v / _power_limit(g)),
+    Metric(
+        "temperature", "temperature", "°C", "temperature",
+        lambda g: g.gpu and g.gpu.temp_c, lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One figure: its text of at most three characters, and its level, None where it is unknown."""
+
+    text: str
+    level: float | None
+
+
+_UNKNOWN = Cell(figures.UNKNOWN, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """One node's figures. `note` stands in the place of cells that do not exist."""
+
+    node: str
+    status: Status
+    cells: tuple[Cell, ...] = ()
+    note: str = ""
+
+
+def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: Metric) -> HeatRow:
+    """The row of one node; the last known figures of a node that is silent stay, and are drawn as stale."""
+    if not gpus:
+        return HeatRow(node.name, node.status, note=_note(node))
+    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric) for gpu in gpus))
+
+
+def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
+    """Where no GPU is known: the CPUs of the node, all together, as its one cell."""
+    value = now.host.cpu_pct if now and now.host else None
+    if value is None:
+        return HeatRow(node.name, node.status, note=_note(node))
+    return HeatRow(node.name, node.status, (Cell(figures.whole(value), _clamped(value / 100)),))
+
+
+def _note(node: NodeSummary) -> str:
+    if node.reason and node.status == "failed":
+        return node.reason.partition(":")[0]
+    return "" if node.fresh else node.word
+
+
+def _cell(gpu: GpuNow, metric: Metric) -> Cell:
+    value = metric.read(gpu)
+    if value is None:
+        return _UNKNOWN
+    return Cell(figures.whole(value)[:3], _clamped(metric.level(value, gpu)))
+
+
+def _clamped(level: float) -> float:
+    return min(1.0, max(0.0, level))
+
+
+class GpuIndex:
+    """The GPUs of each node in the order of their index, kept up to date from what the store says changed."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[GpuNow, ...]] = {}
+        self._keys: dict[str, set[GpuKey]] = {}
+        self.total = 0
+        self.simulated: set[str] = set()  # nodes with a simulated GPU
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    def of(self, node: str) -> tuple[GpuNow, ...]:
+        return self._of.get(node, ())
+
+    def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey]) -> set[str]:
+        """Take in what changed; the nodes whose figures did."""
+        nodes: set[str] = set()
+        for key in changed:
+            nodes.add(key[0])
+            known = self._keys.setdefault(key[0], set())
+            (known.add if key in gpus else known.discard)(key)
+        for node in nodes:
+            self._arrange(node, gpus)
+        return nodes
+
+    def _arrange(self, node: str, gpus: Table[GpuKey, GpuNow]) -> None:
+        found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (_index(item[1]), item[0]))
+        self.total += len(found) - len(self._of.get(node, ()))
+        self._of[node] = tuple(gpu for _, gpu in found)
+        if any(_is_simulated(gpu) for gpu in self._of[node]):
+            self.simulated.add(node)
+        else:
+            self.simulated.discard(node)
+
+
+def _index(gpu: GpuNow) -> int:
+    record = gpu.gpu or gpu.info
+    return record.index if record else 0
+
+
+def _is_simulated(gpu: GpuNow) -> bool:
+    return bool((gpu.gpu and gpu.gpu.simulated) or (gpu.info and gpu.info.simulated))

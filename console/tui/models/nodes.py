@@ -1,0 +1,119 @@
+"""Each node in one phrase: its state, why it is not here, how old its data are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ...records import NodeState
+from ...store import NodeNow
+from ..status import Status
+from ..text import clean
+
+#: Data older than this many sample periods are stale.
+STALE_PERIODS = 3
+_DEFAULT_PERIOD_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary:
+    """One node as the screen tells it."""
+
+    name: str
+    status: Status
+    word: str  # "ok", "stale", "connecting", "lost", …
+    reason: str = ""  # one phrase, e.g. "auth: the key was refused"
+    try_: str = ""
+    age_ns: int | None = None  # of its newest data, where they are not fresh
+    fresh: bool = False  # data come in now
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class FleetSummary:
+    """All nodes, in their given order."""
+
+    nodes: tuple[NodeSummary, ...] = ()
+    by_name: dict[str, NodeSummary] = field(default_factory=dict)
+    counts: dict[Status, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> int:
+        """Nodes whose data come in now."""
+        return sum(node.fresh for node in self.nodes)
+
+    @property
+    def expected(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def simulated(self) -> bool:
+        return any(node.simulated for node in self.nodes)
+
+
+def fleet_summary(
+    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Collection[str], now: int
+) -> FleetSummary:
+    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of an open finding."""
+    found = tuple(
+        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=name in blamed) for name in names
+    )
+    return FleetSummary(found, {node.name: node for node in found}, dict(Counter(node.status for node in found)))
+
+
+def node_summary(
+    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, blamed: bool = False
+) -> NodeSummary:
+    """One node at the instant `now` (console time, ns)."""
+    if node is None or node.state is None:
+        return NodeSummary(name, "unknown", "expected", simulated=simulated)
+    simulated = simulated or bool(node.node and node.node.simulated)
+    state = node.state
+    age = now - node.heard if node.heard else None
+    if state.state != "ok":
+        return _not_ok(name, state, age, simulated)
+    if age is not None and age > STALE_PERIODS * period_ns(node):
+        return NodeSummary(name, "stale", "stale", age_ns=age, simulated=simulated)
+    hung = node.cost.hung if node.cost else ()
+    if hung:
+        names = clean(", ".join(hung))
+        return NodeSummary(
+            name, "warning", "ok", f"hung: {names} did not come back", "look at that driver or mount on the node",
+            fresh=True, simulated=simulated,
+        )  # fmt: skip
+    return NodeSummary(name, "warning" if blamed else "ok", "ok", fresh=True, simulated=simulated)
+
+
+def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> NodeSummary:
+    reason, try_ = "", ""
+    if state.error is not None:
+        words = clean(state.error.name).replace("_", " ")
+        text = clean(state.error.text)
+        reason = text if text.lower().startswith(words.lower()) else f"{words}: {text}"
+        try_ = clean(state.error.try_)
+    status: Status = "failed" if state.state in ("lost", "failed") else "unknown"
+    return NodeSummary(name, status, state.state, reason, try_, age_ns=age, simulated=simulated)
+
+
+def period_ns(node: NodeNow) -> int:
+    """The sample period in force on that node, ns."""
+    if node.cost is not None:
+        return node.cost.sample_interval_ms * 1_000_000
+    period = node.node.sample_interval_ms if node.node is not None else _DEFAULT_PERIOD_MS
+    return period * 1_000_000
+
+
+def folded(names: Collection[str]) -> str:
+    """`node[001-064]`: names as a node set."""
+    if len(names) == 1:
+        return next(iter(names))
+    from ClusterShell.NodeSet import NodeSet  # 30 ms of import that the first paint need not wait for
+
+    return str(NodeSet.fromlist(list(names), resolver=_no_groups()))
+
+
+def _no_groups() -> object:
+    from ClusterShell.NodeUtils import GroupResolver
+
+    return GroupResolver()  # names are names here: an "@" in one must not ask the user's group files

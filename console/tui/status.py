@@ -1,0 +1,33 @@
+"""The five things a state can be, and the glyph that says the same as its colour."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Status = Literal["ok", "warning", "failed", "unknown", "stale"]
+
+GLYPHS: dict[Status, str] = {"ok": "●", "warning": "▲", "failed": "✖", "unknown": "◌", "stale": "◐"}
+#: Worst first: the order in which states are counted and listed.
+BY_WEIGHT: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
+
+#: What a rank does (`RankStat.state`, and what the console adds) → how bad that is.
+RANK_STATUS: dict[str, Status] = {
+    "moving": "ok",
+    "waiting": "warning",
+    "idle": "warning",
+    "uninterruptible": "warning",
+    "stuck": "failed",
+    "stopped": "failed",
+    "zombie": "failed",
+    "exited": "failed",
+    "no_permission": "warning",
+    "stale": "stale",
+    "missing": "unknown",
+    "unknown": "unknown",
+}
+SEVERITY_STATUS: dict[str, Status] = {"error": "failed", "warning": "warning", "info": "unknown"}
+
+
+def rank_status(state: str) -> Status:
+    """How bad a rank's state is; a state nobody here has heard of is unknown."""
+    return RANK_STATUS.get(state, "unknown")

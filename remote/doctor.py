@@ -1,0 +1,166 @@
+"""What works on this node, what does not, why, and what to do: one function a check."""
+
+import ctypes
+import os
+import sys
+import time
+
+from . import commands
+
+OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
+
+#: nvml.h: what a person should read for the return values of nvmlInit that happen in practice.
+_NVML = {
+    4: ("no permission", "the login user may not open /dev/nvidia*"),
+    9: ("the NVIDIA driver is not loaded", "modprobe nvidia, or look at dmesg"),
+    18: ("driver and library versions differ", "the driver was updated without a reboot: reload it or reboot"),
+    12: ("the driver library could not be found", "install the NVIDIA driver"),
+}
+_STA_UNSYNC = 0x0040  # linux/timex.h
+_TIME_ERROR = 5
+
+
+def examine(agent, args):
+    """All checks as a list of {"name", "state", "text", "try"}."""
+    return [_check(name, function, agent) for name, function in CHECKS]
+
+
+def _check(name, function, agent):
+    state, text, try_ = function(agent)
+    return {"name": name, "state": state, "text": text, "try": try_}
+
+
+def _python(agent):
+    return OK, "%d.%d.%d at %s" % (sys.version_info[:3] + (sys.executable or "?",)), ""
+
+
+def _cache(agent):
+    place = agent.place
+    if place.root is None:
+        if agent.config.get("ephemeral"):
+            return OK, "none, as asked (ephemeral): binaries live in memory", ""
+        return WARN, "no place for it: %s" % "; ".join(place.refused), "name one: [agent] cache_dir"
+    free = os.statvfs(place.root)
+    text = "%s, %d GB free" % (place.root, free.f_bavail * free.f_frsize >> 30)
+    if place.noexec:
+        return WARN, text + ", mounted noexec: binaries live in memory", "name another: [agent] cache_dir"
+    if place.refused:
+        return OK, text + " (not taken: %s)" % "; ".join(place.refused), ""
+    return OK, text, ""
+
+
+def _proc(agent):
+    try:
+        with open("/proc/1/stat") as f:
+            f.read()
+    except OSError:
+        return WARN, "processes of other users are hidden (hidepid)", "run_as = \"sudo\", or the group of hidepid's gid="
+    seen = agent.context.shared.get("processes")
+    if seen is not None and seen.unreadable:
+        return WARN, "%d Python processes of other users may not be read" % seen.unreadable, "run_as = \"sudo\""
+    return OK, "all processes visible", ""
+
+
+def _ptrace(agent):
+    if os.geteuid() == 0:
+        return OK, "root may read any process", ""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
+            scope = int(f.read())
+    except (OSError, ValueError):
+        return OK, "no Yama here: processes of the same user may be read", ""
+    if scope == 0:
+        return OK, "ptrace_scope 0: processes of the same user may be read", ""
+    return (
+        WARN,
+        "ptrace_scope %d: stacks of running processes may not be read" % scope,
+        "run_as = \"sudo\"; or sysctl kernel.yama.ptrace_scope=0",
+    )
+
+
+def _sudo(agent):
+    if os.geteuid() == 0:
+        return OK, "not needed: the agent is root", ""
+    status, said = commands.run("sudo_probe", 5.0)
+    if status == 0:
+        return OK, "works without a password", ""
+    return INFO, "not available (%s)" % (said.splitlines()[0] if said else "status %s" % status), ""
+
+
+def _py_spy(agent):
+    agent.blobs.wait("py-spy", 30.0)
+    path = agent.blobs.path("py-spy")
+    if path is None:
+        return FAIL, agent.blobs.problem("py-spy") or "it did not arrive", "see the line `cache`; on the console: gconsole bundle"
+    status, said = commands.run("py_spy_version", 10.0, blob=path)
+    if status != 0:
+        return FAIL, "it does not run here: %s" % said, "another place for it: [agent] cache_dir"
+    return OK, "%s at %s" % (said, path), ""
+
+
+def _psutil(agent):
+    if agent.context.psutil is None:
+        reasons = [missing["text"] for missing in agent.missing if missing["name"] == "psutil"]
+        return WARN, (reasons or ["absent"])[0], "host figures stay partly unknown; gconsole bundle"
+    return OK, agent.context.psutil.__version__, ""
+
+
+def _nvml(agent):
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return INFO, "no NVIDIA driver library here", ""
+    status = nvml.nvmlInit_v2()
+    if status != 0:
+        text, try_ = _NVML.get(status, ("nvmlInit returned %d" % status, "nvidia-smi shows more"))
+        return FAIL, text, try_
+    count = ctypes.c_uint()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlShutdown()
+    return OK, "%d GPUs" % count.value, ""
+
+
+def _clock(agent):
+    """The kernel's own word on whether the clock is disciplined: adjtimex(2), read only (modes = 0)."""
+    words = (ctypes.c_long * 64)()  # struct timex is 208 bytes on 64-bit Linux; modes is its first int
+    state = ctypes.CDLL(None).adjtimex(ctypes.byref(words))
+    if state < 0:
+        return INFO, "the kernel does not say", ""
+    max_error_us, status = words[3], words[5] & 0xFFFFFFFF
+    if state == _TIME_ERROR or status & _STA_UNSYNC:
+        return WARN, "not synchronised, says the kernel", "is chrony, ntpd or ptp4l running?"
+    return OK, "synchronised, says the kernel; within %d ms" % max(1, max_error_us // 1000), ""
+
+
+def _buffer(agent):
+    """How long the records of this node would fit into the buffer, at the rate of the last seconds, uncompressed."""
+    before, began = agent.outbox.posted_bytes, time.monotonic()
+    time.sleep(max(2.0, 2 * agent.context.interval_s))
+    rate = (agent.outbox.posted_bytes - before) / (time.monotonic() - began)
+    size = agent.config.get("buffer_bytes", 0)
+    covers = "about %s s" % _rounded(size / rate) if rate else "any time"
+    if agent.linger_s <= 0:
+        return INFO, "linger_s is 0: nothing is kept while the console is away (%s would fit)" % covers, ""
+    if rate and size / rate < agent.linger_s:
+        return WARN, "%s fit, less than linger_s = %g" % (covers, agent.linger_s), "raise [agent] buffer_bytes"
+    return OK, "%s fit" % covers, ""
+
+
+def _rounded(number):
+    """To one leading digit, so that equal nodes say equal things."""
+    unit = 10 ** (len(str(int(number))) - 1)
+    return "{:,}".format(int(number / unit) * unit)
+
+
+CHECKS = [
+    ("python", _python),
+    ("proc", _proc),
+    ("ptrace", _ptrace),
+    ("sudo", _sudo),
+    ("psutil", _psutil),
+    ("py-spy", _py_spy),
+    ("nvml", _nvml),
+    ("clock", _clock),
+    ("cache", _cache),
+    ("buffer", _buffer),
+]

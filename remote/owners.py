@@ -1,0 +1,118 @@
+"""Which process is a rank, among all that carry its variables.
+
+Whatever a rank starts inherits its environment: data loader workers, compile workers, trackers, profilers. The owner of
+a rank is the topmost *Python* process of a chain that carries the same (job, attempt, rank); a shell or numactl above it
+is a wrapper. What once was below an owner never becomes one, even when the owner dies and init adopts it.
+"""
+
+
+class Ownership(object):
+    """`owners`: pids of ranks. `owner_of`: pid of a process below a rank: pid of that rank. `launchers`: pids whose
+    own claim is void, because the ranks below them have a better one. `stale`: owners of an attempt that is over."""
+
+    __slots__ = ("launchers", "owner_of", "owners", "stale")
+
+    def __init__(self, owners, owner_of, launchers, stale):
+        self.owners = owners
+        self.owner_of = owner_of
+        self.launchers = launchers
+        self.stale = stale
+
+
+def ownership(table, former):
+    """Judge all processes of the table. `former` holds the (pid, start_ticks) of those that were below a rank before."""
+    excluded = _own(table)
+    claimants = {
+        entry.pid: entry
+        for entry in table.entries.values()
+        if entry.facts
+        and entry.facts.claim
+        and not entry.launcher
+        and entry.pid not in excluded
+        and entry.key not in former
+        and table.belongs(entry)
+    }
+    owners = {pid for pid, entry in claimants.items() if _topmost(table, claimants, entry) is entry}
+    launchers = _launchers(table, claimants, owners)
+    owners -= launchers
+    return Ownership(owners, _below(table, owners), launchers, _stale(table, owners))
+
+
+def _own(table):
+    """The agent and those above it: started from a job's shell they carry the job's variables, and are no ranks."""
+    agent = table.entries.get(table.own_pid)
+    return {agent.pid} | {parent.pid for parent in table.lineage(agent)} if agent is not None else set()
+
+
+def _topmost(table, claimants, entry):
+    top = entry
+    for parent in table.lineage(entry):
+        if parent.pid in claimants and _inherited(entry.facts, parent.facts):
+            top = parent
+    return top
+
+
+def _inherited(facts, above):
+    """Whether a process has its claim from one above it: the same, or what is left of it in a trimmed environment."""
+    claim, other = facts.claim, above.claim
+    if (claim.rank, claim.attempt) != (other.rank, other.attempt):
+        return False
+    return claim.world_size is None or (facts.job, claim.world_size) == (above.job, other.world_size)
+
+
+def _launchers(table, claimants, owners):
+    """Owners that only started ranks: under srun + mp.spawn the parent has SLURM_PROCID, its children have RANK."""
+    void = set()
+    for pid in owners:
+        claim = claimants[pid].facts.claim
+        launched = False  # whether a launcher stands between the two: then it is a job within a job
+        for parent in table.lineage(claimants[pid]):
+            launched = launched or bool(parent.launcher)
+            if parent.pid not in owners:
+                continue
+            above = parent.facts.claim
+            size, size_above = claim.world_size or 0, above.world_size or 0
+            if (above.authority > claim.authority and size >= size_above) or (size > size_above and not launched):
+                void.add(parent.pid)
+    return void
+
+
+def _below(table, owners):
+    """Every process below an owner, with the nearest one."""
+    nearest = {}
+    for entry in table.entries.values():
+        path = []
+        found = None
+        for parent in table.lineage(entry):
+            if parent.pid in owners:
+                found = parent.pid
+                break
+            if parent.pid in nearest:
+                found = nearest[parent.pid]
+                break
+            path.append(parent.pid)
+        nearest[entry.pid] = found
+        for pid in path:
+            nearest[pid] = found
+    return {pid: owner for pid, owner in nearest.items() if owner is not None and pid not in owners}
+
+
+def _stale(table, owners):
+    """Owners left over from an attempt that has been restarted: an older one of the same job, or of the same run where
+    the restart moved the master to another port and the old process has lost its launcher."""
+    newest, newest_of_run = {}, {}
+    for pid in owners:
+        facts = table.entries[pid].facts
+        newest[facts.job] = max(facts.claim.attempt, newest.get(facts.job, 0))
+        if facts.run is not None:
+            newest_of_run[facts.run] = max(facts.claim.attempt, newest_of_run.get(facts.run, 0))
+    stale = set()
+    for pid in owners:
+        entry = table.entries[pid]
+        facts = entry.facts
+        orphan = not any(parent.launcher for parent in table.lineage(entry))
+        if facts.claim.attempt < newest[facts.job] or (
+            orphan and facts.run is not None and facts.claim.attempt < newest_of_run[facts.run]
+        ):
+            stale.add(pid)
+    return stale

@@ -1,0 +1,82 @@
+"""Who uses a cache folder: each agent keeps a small file in its `run` folder for as long as it lives.
+
+A file whose process is gone (pid and start time are compared) is a leftover. One from another boot or machine may be
+in use there (a cache on a shared home): it is left alone and named.
+"""
+
+import json
+import os
+import signal
+import time
+
+
+def register(place, agent, label):
+    """Write this agent's file; the path to remove at its end, or None without a cache."""
+    folder = place.folder("run")
+    if folder is None:
+        return None
+    path = os.path.join(folder, agent.id + ".who")
+    fact = {
+        "agent": agent.id,
+        "console": agent.console,
+        "label": label,
+        "pid": os.getpid(),
+        "start_ticks": start_ticks(os.getpid()),
+        "boot_id": boot_id(),
+        "hostname": os.uname().nodename,
+        "since": int(time.time()),
+        "linger_s": agent.linger_s,
+    }
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+        json.dump(fact, f)
+    return path
+
+
+def users(root):
+    """(living, leftovers): facts of the agents that use the cache at `root`, and paths of files of dead ones."""
+    folder = os.path.join(root, "run")
+    living, leftovers = [], []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        path = os.path.join(folder, name)
+        if not name.endswith(".who"):
+            continue
+        try:
+            with open(path) as f:
+                fact = json.load(f)
+            here = fact["boot_id"] == boot_id()
+            if here and start_ticks(fact["pid"]) != fact["start_ticks"]:
+                leftovers.append(path)
+            else:
+                living.append(dict(fact, here=here))
+        except (OSError, ValueError, KeyError, TypeError):
+            leftovers.append(path)  # torn by a crash: nobody can be found by it
+    return living, leftovers
+
+
+def end(fact, patience_s=3.0):
+    """End the agent of one fact; True where it is gone. Only ever called for a process of one's own uid."""
+    try:
+        os.kill(fact["pid"], signal.SIGTERM)
+    except OSError:
+        return start_ticks(fact["pid"]) != fact["start_ticks"]
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if start_ticks(fact["pid"]) != fact["start_ticks"]:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def start_ticks(pid):
+    """Start time of a process in clock ticks after boot (field 22 of its stat), or None where there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as f:
+            return int(f.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def boot_id():
+    """The random id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        return f.read().strip()

@@ -1,0 +1,81 @@
+"""What the process of a rank did since the last look: moving, idle, stopped, uninterruptible, zombie."""
+
+import os
+import signal
+import time
+
+from .procfs import GONE
+
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+#: The kernel's letters that decide by themselves; R, S and I need two looks.
+LETTERS = {"T": "stopped", "t": "stopped", "D": "uninterruptible", "Z": "zombie", "X": "zombie", "x": "zombie"}
+
+
+class Gone(Exception):
+    """The process is no more; nobody saw how it ended."""
+
+
+class Pulse(object):
+    """The figures of one process at its last look."""
+
+    __slots__ = ("_at", "_cpu_ticks", "_switches", "pid", "start_ticks")
+
+    def __init__(self, pid, start_ticks):
+        self.pid = pid
+        self.start_ticks = start_ticks
+        self._at = None
+        self._cpu_ticks = self._switches = None
+
+    def look(self, procfs):
+        """(figures of this instant and the time since the last look, stat). Raises Gone.
+
+        CPU time is of all threads, context switches of the main thread: each costs one read.
+        """
+        try:
+            stat = procfs.stat(self.pid)
+            switches = procfs.status(self.pid).switches
+        except GONE:
+            raise Gone()
+        if stat.start_ticks != self.start_ticks:
+            raise Gone()
+        now = time.monotonic()
+        elapsed = now - self._at if self._at is not None else None
+        worked = stat.cpu_ticks - self._cpu_ticks if elapsed else None
+        switched = switches - self._switches if elapsed and None not in (switches, self._switches) else None
+        self._at, self._cpu_ticks, self._switches = now, stat.cpu_ticks, switches
+        figures = {
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+            "state": _state(stat, worked, switched),
+            "proc_state": stat.state,
+            "cpu_pct": round(100.0 * worked * _TICK_S / elapsed, 2) if worked is not None else None,
+            "rss_bytes": None if stat.dead else stat.rss * _PAGE,
+            "threads": stat.threads,
+            "ctx_switches_s": round(switched / elapsed, 2) if switched is not None else None,
+            "wchan": procfs.wchan(self.pid) if stat.state != "R" else None,
+        }
+        return figures, stat
+
+
+def _state(stat, worked, switched):
+    if stat.state in LETTERS and (stat.dead or stat.state not in "ZXx"):
+        return LETTERS[stat.state]
+    if worked is None and switched is None:
+        return "unknown"
+    return "moving" if worked or switched else "idle"
+
+
+def end_of(stat, readable):
+    """How a zombie ended, in words. `readable`: whether the kernel shows this process's exit code to the agent."""
+    if not readable and stat.exit_code == 0:
+        return "ended; its exit code may not be read"
+    number = stat.exit_code & 0x7F
+    if not number:
+        return "exit code %d" % (stat.exit_code >> 8 & 0xFF)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "real-time"
+    return "killed by signal %d (%s)%s" % (number, name, ", core dumped" if stat.exit_code & 0x80 else "")

@@ -1,0 +1,286 @@
+"""Processes and ranks: who is there (on change), who has ended and how, and what each rank did in the last tick."""
+
+import os
+import time
+
+from ..environ import EnvironReader
+from ..launchers import VARIABLES, gpu_of
+from ..owners import ownership
+from ..presumed import presumed_ranks
+from ..procfs import ProcFs, command_line, printable
+from ..programs import child_role
+from ..pulse import Gone, Pulse, end_of
+from ..table import ProcessTable
+from ..users import Users
+from .base import Sampler
+
+#: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
+FIRST_LOOK_S = 0.2
+
+
+class RankRef(object):
+    """One live rank of this node, as other samplers need it."""
+
+    __slots__ = ("attempt", "job", "local_rank", "pid", "rank", "start_ticks")
+
+    def __init__(self, fields):
+        for name in self.__slots__:
+            setattr(self, name, fields[name])
+
+
+class Seen(object):
+    """What `context.shared["processes"]` holds, replaced as a whole each tick.
+
+    `ranks`: RankRef of every live rank. `total`: processes that /proc lists. `unreadable`: Python processes whose
+    environment was denied. `live_denied`: those of which only the environment at exec may be read (ptrace_scope), so
+    that ranks set at run time stay unseen. `hidden`: processes of which not even the name may be read (hidepid).
+    """
+
+    __slots__ = ("hidden", "live_denied", "ranks", "total", "unreadable")
+
+    def __init__(self, ranks, total, unreadable, live_denied, hidden):
+        self.ranks = ranks
+        self.total = total
+        self.unreadable = unreadable
+        self.live_denied = live_denied
+        self.hidden = hidden
+
+
+class ProcessSampler(Sampler):
+    """`process` and `rank` records on change, `rank_stat` of each rank at every tick, from /proc alone."""
+
+    name = "processes"
+
+    def __init__(self, context):
+        super(ProcessSampler, self).__init__(context)
+        self.procfs = ProcFs(context.proc)
+        self.users = Users()
+        self.table = None
+        self._processes = {}  # (pid, start_ticks): the fields of its last `process` record
+        self._ranks = {}  # (pid, start_ticks): the fields of its last `rank` record
+        self._ended = set()  # those of `_ranks` whose end has been told while they are still there as zombies
+        self._below = {}  # (pid, start_ticks) that were below a rank: (job, rank)
+        self._pulses = {}
+        self._unreadable = self._live_denied = 0
+        self._first = True
+
+    def start(self):
+        names = set(VARIABLES)
+        if self.context.process_filter:
+            names.add(self.context.process_filter[0])
+        reader = EnvironReader(self.procfs, names)
+        self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
+
+    def tick(self, now):
+        self.table.scan(now)
+        for fact in self._look(list(self._pulses)):
+            yield fact
+        if self.table.dirty:
+            self.table.dirty = False
+            known = set(self._pulses)
+            for fact in self._judge():
+                yield fact
+            for fact in self._look_first([key for key in self._pulses if key not in known]):
+                yield fact
+        self._first = False
+        self._publish()
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    def _judge(self):
+        """The records of everything that is new, different or gone since the last judgement."""
+        judged = ownership(self.table, self._below)
+        presumed = presumed_ranks(self.table, judged.owner_of, self.users)
+        ranks = {self.table.entries[pid].key: self._rank_fields(self.table.entries[pid], judged) for pid in judged.owners}
+        ranks.update((one.entry.key, self._presumed_fields(one)) for one in presumed)
+        self._remember_children(judged)
+        processes = self._process_fields(judged, ranks)
+        facts = list(_changes("process", self._processes, processes))
+        facts.extend(self._rank_changes(ranks))
+        self._processes = processes
+        self.table.watched = frozenset(key[0] for key in ranks) | frozenset(key[0] for key in self._below)
+        self._count_unread()
+        return facts
+
+    def _rank_changes(self, ranks):
+        for key, fields in ranks.items():
+            before = self._ranks.get(key)
+            if before is None:
+                self._pulses[key] = Pulse(*key)
+            elif key in self._ended or before == fields:
+                continue
+            elif _rank_id(before) != _rank_id(fields):
+                yield "rank", dict(before, status="withdrawn", reason="the process is now known as another rank")
+            self._ranks[key] = fields
+            yield "rank", fields
+        for key in [key for key in self._ranks if key not in ranks]:
+            if key[0] not in self.table.entries or self.table.entries[key[0]].key != key:
+                for fact in self._end(key, None):
+                    yield fact
+            else:
+                fields = self._ranks[key]
+                self._drop(key)
+                yield "rank", dict(fields, status="withdrawn", reason="the process turned out not to be a rank itself")
+
+    def _rank_fields(self, entry, judged):
+        facts = entry.facts
+        fields = self._claim_fields(entry, facts.job, facts.claim)
+        fields["gpu"] = gpu_of(facts.env, facts.claim.local_rank)
+        if entry.pid in judged.stale:
+            fields["status"] = "stale"
+            fields["reason"] = "left over from attempt %d, which was restarted" % facts.claim.attempt
+        return fields
+
+    def _presumed_fields(self, one):
+        return dict(self._claim_fields(one.entry, one.job, one.claim), status="no_permission", reason=one.reason)
+
+    def _claim_fields(self, entry, job, claim):
+        facts = entry.facts
+        return {
+            "job": job,
+            "attempt": claim.attempt,
+            "rank": claim.rank,
+            "local_rank": claim.local_rank,
+            "world_size": claim.world_size,
+            "local_world_size": claim.local_world_size,
+            "group_rank": claim.group_rank,
+            "pid": entry.pid,
+            "start_ticks": entry.start_ticks,
+            "ns_pid": facts.ns_pid if facts.ns_pid != entry.pid else None,
+            "uid": facts.uid,
+            "gpu": None,
+            "launcher": claim.launcher,
+            "source": claim.source,
+            "status": "present",
+            "reason": None,
+        }
+
+    def _remember_children(self, judged):
+        alive = {}
+        for pid, owner in judged.owner_of.items():
+            facts = self.table.entries[owner].facts
+            alive[self.table.entries[pid].key] = (facts.job, facts.claim.rank)
+        for key, place in self._below.items():
+            entry = self.table.entries.get(key[0])
+            if entry is not None and entry.key == key:
+                alive.setdefault(key, place)  # its rank has ended; it stays what it was
+        self._below = alive
+
+    def _process_fields(self, judged, ranks):
+        """The `process` fields of everything worth a record, by (pid, start_ticks)."""
+        found = {}
+        for entry in self.table.entries.values():
+            below = self._below.get(entry.key)
+            if entry.key not in ranks and below is None and not entry.python and not entry.launcher:
+                continue
+            if entry.pid == self.table.own_pid or not self.table.belongs(entry):
+                continue
+            facts = self.table.describe(entry)
+            if facts is None or facts.uid is None:
+                continue
+            job, rank, role = None, None, "python"
+            if entry.key in ranks:
+                job, rank, role = ranks[entry.key]["job"], ranks[entry.key]["rank"], "rank"
+            elif entry.launcher or entry.pid in judged.launchers:
+                role = "launcher"
+            elif below is not None:
+                job, rank = below
+                role = child_role(facts.argv, entry.comm)
+            found[entry.key] = {
+                "pid": entry.pid,
+                "start_ticks": entry.start_ticks,
+                "ppid": entry.ppid,
+                "uid": facts.uid,
+                "user": self.users.name(facts.uid),
+                "comm": printable(entry.comm, 64),
+                "cmdline": command_line(facts.argv),
+                "role": role,
+                "job": job,
+                "rank": rank,
+                "gone": False,
+            }
+        return found
+
+    # -- what ranks do -----------------------------------------------------------------------------------------------
+
+    def _look_first(self, keys):
+        """The first look at new ranks tells no movement; only the first tick waits for a second one."""
+        facts = self._look(keys)
+        if not self._first or not keys:
+            return facts
+        time.sleep(FIRST_LOOK_S)
+        ends = [fact for fact in facts if fact[0] == "rank"]
+        return ends + self._look([key for key in keys if key in self._pulses])
+
+    def _look(self, keys):
+        """One look at each of these ranks: its `rank_stat`, and its end where it has ended."""
+        facts = []
+        for key in keys:
+            fields = self._ranks[key]
+            try:
+                figures, stat = self._pulses[key].look(self.procfs)
+            except Gone:
+                facts.extend(self._end(key, None))
+                self.table.lose(key[0])
+                continue
+            except PermissionError:
+                continue  # hidden since (hidepid): its figures are unknown
+            figures.update(job=fields["job"], attempt=fields["attempt"], rank=fields["rank"])
+            facts.append(("rank_stat", figures))
+            if stat.dead and key not in self._ended:
+                facts.extend(self._end(key, end_of(stat, fields["status"] != "no_permission")))
+        return facts
+
+    def _end(self, key, how):
+        """The last word on a rank. `how` is None for one that is gone without a trace."""
+        fields = self._ranks[key]
+        if key not in self._ended:
+            yield "rank", dict(fields, status="exited", reason=how or "gone; whoever started it took its exit code")
+        if how is None:
+            self._drop(key)
+        else:
+            self._ended.add(key)
+
+    def _drop(self, key):
+        del self._ranks[key]
+        self._pulses.pop(key, None)
+        self._ended.discard(key)
+
+    # -- for others --------------------------------------------------------------------------------------------------
+
+    def _count_unread(self):
+        python = [entry.facts for entry in self.table.entries.values() if entry.python and entry.facts]
+        self._unreadable = sum(1 for facts in python if facts.denied)
+        self._live_denied = sum(1 for facts in python if facts.live_denied)
+
+    def _publish(self):
+        self.context.shared["processes"] = Seen(
+            ranks=tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended),
+            total=self.table.total,
+            unreadable=self._unreadable,
+            live_denied=self._live_denied,
+            hidden=len(self.table.hidden),
+        )
+
+    def _boot_id(self):
+        if self.context.boot_id:
+            return self.context.boot_id
+        try:
+            with open(self.procfs.root + "/sys/kernel/random/boot_id") as f:
+                return f.read().strip()
+        except OSError:
+            return os.uname().nodename
+
+
+def _rank_id(fields):
+    return (fields["job"], fields["attempt"], fields["rank"])
+
+
+def _changes(kind, before, after):
+    """Records for what is new or different, and a last one, marked gone, for what is no more."""
+    for key, fields in after.items():
+        if before.get(key) != fields:
+            yield kind, fields
+    for key, fields in before.items():
+        if key not in after:
+            yield kind, dict(fields, gone=True)

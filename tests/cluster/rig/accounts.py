@@ -1,0 +1,63 @@
+"""The accounts of the nodes. In namespaces mode the nodes have an /etc/passwd of their own, so the machine gains none."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from .kinds import PASSWORD_HASH
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+
+# Exist on the nodes only, first in their /etc/passwd. "ops" is somebody who logs in, "other" somebody else whose jobs run there.
+OPS = Account("ops", 61801, 61801, "/home/ops", "/bin/sh")
+OTHER = Account("other", 61802, 61802, "/home/other", "/bin/sh")
+GUESTS = (OPS, OTHER)
+
+
+def current() -> Account:
+    """The account this test process runs under."""
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return Account(str(os.getuid()), os.getuid(), os.getgid(), os.environ.get("HOME", "/"), "/bin/sh")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def find(user: str | int) -> Account:
+    """An account of the nodes by name or uid; a bare uid without an account is a stranger without a home."""
+    known = (current(), *GUESTS)
+    for account in known:
+        if user in (account.name, account.uid):
+            return account
+    if isinstance(user, int):
+        return Account(str(user), user, user, "/", "/bin/sh")
+    entry = pwd.getpwnam(user)
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def write_files(folder: Path) -> list[tuple[str, str]]:
+    """The nodes' passwd, group and shadow in `folder`; the list of (file, place in a node) to bind."""
+    folder.mkdir()
+    me = current()
+    others = [line for line in Path("/etc/passwd").read_text().splitlines()
+              if line.split(":")[0] not in {me.name, *(guest.name for guest in GUESTS)}]
+    mine = [f"{one.name}:x:{one.uid}:{one.gid}::{one.home}:{one.shell}" for one in (me, *GUESTS)]
+    groups = [f"{guest.name}:x:{guest.gid}:" for guest in GUESTS] + Path("/etc/group").read_text().splitlines()
+    shadow = [f"{one.name}:{PASSWORD_HASH}:20000:0:99999:7:::" for one in (me, *GUESTS)]
+    contents = {"passwd": (mine + others, 0o644), "group": (groups, 0o644), "shadow": (shadow, 0o600)}
+    binds = []
+    for name, (lines, mode) in contents.items():
+        file = folder / name
+        file.write_text("\n".join(lines) + "\n")
+        file.chmod(mode)
+        binds.append((str(file), f"/etc/{name}"))
+    return binds

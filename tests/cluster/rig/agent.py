@@ -1,0 +1,49 @@
+"""A throw-away ssh-agent."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from .claims import Claim
+from .detect import TOOL_PATH, tool
+
+DEADLINE_S = 5.0
+
+
+class SshAgent:
+    """An ssh-agent of the test's own; a context manager. `env` points a program at it."""
+
+    def __init__(self, claim: Claim, socket: Path) -> None:
+        self._claim = claim
+        self.socket = socket
+        self.env = {"SSH_AUTH_SOCK": str(socket)}
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> "SshAgent":
+        self._process = subprocess.Popen([tool("ssh-agent"), "-D", "-a", str(self.socket)],
+                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self._claim.note_process(self._process.pid)
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.socket.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise OSError("ssh-agent does not start")
+            time.sleep(0.005)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(DEADLINE_S)
+            self._process = None
+
+    def add(self, key: Path, passphrase: str = "") -> None:
+        """Load a key; CalledProcessError if the agent does not take it or the passphrase is wrong."""
+        # ssh-add takes a passphrase from a terminal or from this program, never from stdin.
+        asker = self.socket.with_name(f"{self.socket.name}.askpass")
+        asker.write_text('#!/bin/sh\nprintf "%s\\n" "$GCT_PASSPHRASE"\n')
+        asker.chmod(0o700)
+        env = {"PATH": TOOL_PATH, "HOME": os.devnull, **self.env, "SSH_ASKPASS": str(asker),
+               "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":none", "GCT_PASSPHRASE": passphrase}
+        subprocess.run([tool("ssh-add"), "-q", str(key)], env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                       check=True, timeout=DEADLINE_S, start_new_session=True)

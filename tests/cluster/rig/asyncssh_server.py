@@ -1,0 +1,191 @@
+"""The same node served by asyncssh instead of OpenSSH, for machines without it.
+
+All servers of this process share one event loop in a thread. Commands run through the account's real shell, so that an
+agent is deployed the way it is through sshd.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from . import accounts, keys
+from .kinds import BANNER, PASSWORD
+from .openssh import Settings, write_shell
+from .place import Place
+
+CALL_DEADLINE_S = 20.0
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def _call(coroutine: Coroutine) -> Any:
+    """Run a coroutine in the servers' thread and wait for its result."""
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="gct-asyncssh", daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop).result(CALL_DEADLINE_S)
+
+
+class AsyncsshServer:
+    """One listening asyncssh server, with the interface of OpenSshServer."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self.place = place
+        self.settings = settings
+        self._log = place.folder / "sshd.log"
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self.connections: set[asyncssh.SSHServerConnection] = set()
+        self._commands: set[int] = set()   # pids of the shells now running, each the leader of its process group
+
+    def prepare(self) -> None:
+        keys.make(self.place.folder / "host_key")
+        write_shell(self.place.folder, self.settings.kind)
+        self._log.touch()
+
+    def host_key(self) -> str:
+        return keys.public_line(self.place.folder / "host_key")
+
+    def change_host_key(self) -> None:
+        keys.remove(self.place.folder / "host_key")
+        keys.make(self.place.folder / "host_key")
+
+    def start(self) -> None:
+        """Listens when this returns."""
+        self._acceptor = _call(self._listen())
+
+    async def _listen(self) -> asyncssh.SSHAcceptor:
+        return await asyncssh.create_server(
+            lambda: _Login(self), self.settings.address, self.settings.port,
+            server_host_keys=[str(self.place.folder / "host_key")],
+            process_factory=self.run_command, encoding=None, login_timeout=30, allow_pty=False,
+        )
+
+    def stop(self, sessions: bool = False) -> None:
+        if self._acceptor is not None:
+            _call(self._close(sessions))
+            self._acceptor = None
+
+    async def _close(self, sessions: bool) -> None:
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
+        if sessions:
+            for connection in list(self.connections):
+                connection.abort()
+            for pid in self._commands:
+                os.killpg(pid, signal.SIGKILL)   # not yet waited for, so the number is still its own
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def note(self, line: str) -> None:
+        with self._log.open("a") as file:
+            file.write(f"{line}\n")
+
+    def logins(self) -> int:
+        """How many logins succeeded so far."""
+        return self.log().count("Accepted ")
+
+    def authorized(self) -> set[bytes]:
+        lines = (self.place.folder / "authorized_keys").read_text().splitlines()
+        return {asyncssh.import_public_key(line).public_data for line in lines if line}
+
+    async def run_command(self, process: asyncssh.SSHServerProcess) -> None:
+        """One exec request: the shell, its pipes joined to the channel, its exit status sent back."""
+        try:
+            child = await self._start_shell(process)
+        except OSError as error:
+            process.stderr.write(f"{error}\n".encode())
+            process.exit(126)
+            return
+        self._commands.add(child.pid)
+        try:
+            status = await child.wait()
+            await process.stdout.drain()   # returns at the end of the pipe, when the last writer has closed it
+            await process.stderr.drain()
+            process.exit(status if status >= 0 else 128 - status)
+        except (OSError, asyncssh.Error):
+            await child.wait()   # the client left: its pipes are closed, as sshd would, and the command goes its own way
+        finally:
+            self._commands.discard(child.pid)
+
+    async def _start_shell(self, process: asyncssh.SSHServerProcess) -> asyncio.subprocess.Process:
+        account = accounts.current()
+        command = process.command
+        variables = {"HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
+                     "SSH_CLIENT": "127.0.0.1 0 0", "SSH_CONNECTION": "127.0.0.1 0 127.0.0.1 0", **self.place.variables}
+        if self.settings.kind.shell != "plain":
+            variables["SSH_ORIGINAL_COMMAND"] = command or ""
+            command = f"{self.place.inside}/shell"
+        argv = [account.shell, "-c", command] if command else [account.shell, "-l"]
+        stdin, to_stdin = os.pipe()
+        from_stdout, stdout = os.pipe()
+        from_stderr, stderr = os.pipe()
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=variables, start_new_session=True,
+                cwd=account.home if Path(account.home).is_dir() else "/")
+        except OSError:
+            for end in (to_stdin, from_stdout, from_stderr):
+                os.close(end)
+            raise
+        finally:
+            for end in (stdin, stdout, stderr):
+                os.close(end)
+        await process.redirect(stdin=to_stdin, stdout=from_stdout, stderr=from_stderr)
+        return child
+
+
+class _Login(asyncssh.SSHServer):
+    """Who may come in at one server, and what it writes in its log."""
+
+    def __init__(self, server: AsyncsshServer) -> None:
+        self._server = server
+        self._kind = server.settings.kind
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._server.connections.add(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        if self._kind.shell == "noisy":
+            self._connection.send_auth_banner(BANNER)
+        return True
+
+    def auth_completed(self) -> None:
+        self._server.note(f"Accepted {self._connection.get_extra_info('username')}")
+
+    def public_key_auth_supported(self) -> bool:
+        return self._kind.login != "password"
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return username == accounts.current().name and key.public_data in self._server.authorized()
+
+    def password_auth_supported(self) -> bool:
+        return self._kind.login == "password"
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return username == accounts.current().name and password == PASSWORD
+
+    def kbdint_auth_supported(self) -> bool:
+        return self._kind.login == "password"
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> tuple:
+        return "", "", lang, [("Password: ", False)]
+
+    def validate_kbdint_response(self, username: str, responses: list[str]) -> bool:
+        return self.validate_password(username, responses[0])
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        return True   # a bastion forwards to wherever the client asks, as sshd does by default

@@ -1,0 +1,80 @@
+"""Servers that stand where sshd should be: one that hangs, one that throttles, one that is not there."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from .place import Place
+
+SCRIPT = Path(__file__).with_name("door_server.py")
+STOP_DEADLINE_S = 5.0
+
+
+class Server(Protocol):
+    """What a node lets people in with."""
+
+    def prepare(self) -> None: ...
+    def start(self) -> None: ...
+    def stop(self, sessions: bool = False) -> None: ...
+    def host_key(self) -> str | None: ...
+    def change_host_key(self) -> None: ...
+    def log(self) -> str: ...
+    def logins(self) -> int: ...
+
+
+class Closed:
+    """Nobody listens."""
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self, sessions: bool = False) -> None:
+        pass
+
+    def host_key(self) -> str | None:
+        return None
+
+    def change_host_key(self) -> None:
+        raise ValueError("this kind of node has no SSH server")
+
+    def log(self) -> str:
+        return ""
+
+    def logins(self) -> int:
+        return 0
+
+
+class Door(Closed):
+    """A process that accepts and hangs or throttles; the real server may stand behind it."""
+
+    def __init__(self, place: Place, address: str, port: int, behaviour: tuple[str, ...],
+                 behind: Server | None = None) -> None:
+        self._place = place
+        self._argv = [sys.executable, "-I", "-S", str(SCRIPT), address, str(port), *behaviour]
+        self._process: subprocess.Popen | None = None
+        self._behind = behind or Closed()
+        self.host_key = self._behind.host_key
+        self.change_host_key = self._behind.change_host_key
+        self.log = self._behind.log
+        self.logins = self._behind.logins
+
+    def prepare(self) -> None:
+        self._behind.prepare()
+
+    def start(self) -> None:
+        self._behind.start()
+        self._process = self._place.spawn(self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        if self._process.stdout.readline().strip() != "listening":
+            raise OSError(f"the front door does not open: {self._argv}")
+
+    def stop(self, sessions: bool = False) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_DEADLINE_S)
+            self._process.stdout.close()
+            self._process = None
+        self._behind.stop(sessions)

@@ -1,0 +1,69 @@
+"""A home with an ssh configuration of the test's own, for the program under test.
+
+ssh(1) takes the home from the account (getpwuid), not from $HOME, so a variable alone does not reach it. Two ways:
+
+`popen`   runs the program with an /etc/passwd of its own, in which the account's home is this folder (root; a private
+          mount namespace). ssh, asyncssh and everything else see the same home: as on a person's machine, no hook anywhere.
+`env`     for a program that runs inside the test, and without root: HOME for asyncssh, and in front of PATH an `ssh` that
+          adds `-F`. Then /etc/ssh/ssh_config and the default keys of the real home are what differs from a real start.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import accounts, namespaces
+from .detect import tool
+
+
+class SshHome:
+    """The folder (`path`), its `.ssh/config` (`config`), and the two ways to make a program use them."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.config = path / ".ssh" / "config"
+        self.config.parent.mkdir(parents=True, mode=0o700)
+        self.config.write_text(text)
+        self.config.chmod(0o600)
+        self._write_wrapper()
+        self._passwd = path.with_name(f"{path.name}.passwd")
+        self._write_passwd()
+
+    def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """`base` (the test's own environment by default) with this home, and with `ssh` reading its configuration."""
+        base = os.environ if base is None else base
+        return {**base, "HOME": str(self.path), "PATH": f"{self.path / 'bin'}{os.pathsep}{base.get('PATH', os.defpath)}"}
+
+    def popen(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
+        """subprocess.Popen with this home, whose account's home it really is where that can be arranged (root)."""
+        env = popen.pop("env", os.environ)
+        if os.geteuid() != 0:
+            return subprocess.Popen(argv, env=self.env(env), **popen)
+        cwd = popen.pop("cwd", os.getcwd())
+
+        def act() -> subprocess.Popen:
+            namespaces.unshare(namespaces.CLONE_FS | namespaces.CLONE_NEWNS)
+            namespaces.make_mounts_private()
+            namespaces.bind_mount(self._passwd, "/etc/passwd")
+            return subprocess.Popen(argv, env={**env, "HOME": str(self.path)}, cwd=cwd, **popen)
+
+        return namespaces.in_own_thread(act)
+
+    def _write_wrapper(self) -> None:
+        wrapper = self.path / "bin" / "ssh"
+        wrapper.parent.mkdir()
+        try:
+            wrapper.write_text(f'#!/bin/sh\nexec {tool("ssh")} -F "{self.config}" "$@"\n')
+        except Exception:
+            wrapper.parent.rmdir()
+            raise
+        wrapper.chmod(0o755)
+
+    def _write_passwd(self) -> None:
+        me = accounts.current()
+        lines = [f"{me.name}:x:{me.uid}:{me.gid}::{self.path}:{me.shell}"]
+        lines += [line for line in Path("/etc/passwd").read_text().splitlines() if line.split(":")[0] != me.name]
+        self._passwd.write_text("\n".join(lines) + "\n")
+        self._passwd.chmod(0o644)

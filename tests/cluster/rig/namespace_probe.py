@@ -1,0 +1,27 @@
+"""Whether network, PID, UTS and mount namespaces really work here: one is made, and removed."""
+
+import sys
+
+from . import claims, network
+from .namespaces import start_init
+
+
+def run() -> None:
+    """Raise OSError with the machine's own words if a node could not be made."""
+    claim = claims.claim()
+    name = f"{claim.prefix}n0"
+    try:
+        path = network.add_netns(name)
+        try:
+            network.ip_batch([
+                f"link add {claim.prefix}b0 type bridge",
+                f"link add {claim.prefix}v0 type veth peer name eth0 netns {name}",
+                f"link del {claim.prefix}b0",
+            ])
+            init = start_init(path, [sys.executable, "-I", "-S", "-c", "import os; assert os.getpid() == 1"])
+            if init.wait(timeout=20) != 0:
+                raise OSError("a new PID namespace has no process 1")
+        finally:
+            network.delete_netns([name])
+    finally:
+        claim.release()

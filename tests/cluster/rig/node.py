@@ -1,0 +1,152 @@
+"""One node of the rig: what a test does to it and reads from it."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import processes
+from .claims import FILTER_VARIABLE
+from .detect import RigUnavailable, tool
+from .door import Server
+from .kinds import PASSWORD, Kind
+from .place import NamespacePlace, Place
+
+
+class Node:
+    """A node with its address, its server and its processes. The rig makes, starts and ends it."""
+
+    def __init__(self, name: str, kind: Kind, user: str, port: int, place: Place, server: Server,
+                 behind: "Node | None" = None) -> None:
+        self.name = name
+        self.kind = kind
+        self.user = user
+        self.address = place.address
+        self.port = port
+        self.behind = behind          # the bastion this node is reached through
+        self._place = place
+        self._server = server
+
+    @property
+    def folder(self) -> Path:
+        """A folder the node and the test share; `inside` is the same folder as the node names it."""
+        return self._place.folder
+
+    @property
+    def inside(self) -> str:
+        return self._place.inside
+
+    @property
+    def process_filter(self) -> str | None:
+        """What tells this node's processes from those of the others; None where it has a process table of its own."""
+        token = self._place.variables.get(FILTER_VARIABLE)
+        return f"env:{FILTER_VARIABLE}={token}" if token else None
+
+    @property
+    def password(self) -> str | None:
+        """What opens a password_only node; None where no password does (sshd without root cannot read the shadow file)."""
+        can_check = isinstance(self._place, NamespacePlace) or not hasattr(self._server, "settings")
+        return PASSWORD if self.kind.login == "password" and can_check else None
+
+    # Processes
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
+            **popen: Any) -> subprocess.Popen:
+        """Start a process on the node, with a login's environment plus `env`; it ends with the rig at the latest.
+
+        The Popen is the process itself: its pid (as this side counts), signals and exit status are real. `user` is an
+        account of the nodes ("ops", "other") or a bare uid, and needs namespaces mode. `popen` goes to subprocess.Popen.
+        """
+        return self._place.spawn(argv, env, user, **popen)
+
+    def output(self, argv: Sequence[str], deadline_s: float = 20.0, **options: Any) -> str:
+        """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired past the deadline."""
+        with self.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, **options) as process:
+            try:
+                output, _ = process.communicate(timeout=deadline_s)
+            finally:
+                process.kill()
+        if process.returncode != 0:
+            raise subprocess.CalledProcessError(process.returncode, argv, output)
+        return output
+
+    def processes(self) -> list[int]:
+        """The pids on the node, as it counts them; without namespaces those that carry the filter variable."""
+        return sorted(process.pid for process in self._place.processes())
+
+    def outer_pid(self, pid: int) -> int:
+        """The pid by which this test process knows a process of the node; ProcessLookupError if it is gone."""
+        for process in self._place.processes():
+            if process.pid == pid:
+                return process.outer
+        raise ProcessLookupError(f"{self.name} has no process {pid}")
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process by the pid the node knows."""
+        os.kill(self.outer_pid(pid), number)
+
+    def ps(self) -> str:
+        """One line a process: pid, state, command line."""
+        lines = []
+        for process in sorted(self._place.processes(), key=lambda one: one.pid):
+            try:
+                state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
+                command = Path(f"/proc/{process.outer}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue   # gone since the listing
+            lines.append(f"{process.pid:>7} {state} {command or '[' + processes.name_of(process.outer) + ']'}")
+        return "\n".join(lines)
+
+    # Network
+
+    def down(self) -> None:
+        """Unplug the node: nobody is told, packets vanish. Needs namespaces mode."""
+        self._namespaces("unplugging a node").set_link("down")
+
+    def up(self) -> None:
+        """Plug the node in again."""
+        self._namespaces("plugging a node").set_link("up")
+
+    def _namespaces(self, what: str) -> NamespacePlace:
+        if not isinstance(self._place, NamespacePlace):
+            raise RigUnavailable(f"{what} needs namespaces mode")
+        return self._place
+
+    # Server
+
+    def stop_sshd(self, sessions: bool = False) -> None:
+        """Stop listening; with `sessions` also end every connection, as a reboot would."""
+        self._server.stop(sessions)
+
+    def start_sshd(self) -> None:
+        """Listen again; it does when this returns."""
+        self._server.start()
+
+    def change_host_key(self) -> None:
+        """Give the node another host key, as a reinstallation does; known_hosts keeps the old one."""
+        self._server.stop()
+        self._server.change_host_key()
+        self._server.start()
+
+    def host_key(self) -> str | None:
+        """The public host key now in use ("ssh-ed25519 AAAA…"); None for a node without an SSH server."""
+        return self._server.host_key()
+
+    def logins(self) -> int:
+        """How many logins the server has accepted so far."""
+        return self._server.logins()
+
+    def log(self) -> str:
+        """The server's log."""
+        return self._server.log()
+
+    def ssh_argv(self, key: Path, known_hosts: Path, *options: str) -> list[str]:
+        """The ssh(1) command line that reaches this node without reading any configuration; append the command."""
+        argv = [tool("ssh"), "-F", "none", "-i", str(key), "-p", str(self.port)]
+        settings = (f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "IdentitiesOnly=yes", "BatchMode=yes",
+                    "ConnectTimeout=5", "StrictHostKeyChecking=yes", "IdentityAgent=none", *options)
+        for setting in settings:
+            argv += ["-o", setting]
+        return [*argv, f"{self.user}@{self.address}", "--"]

@@ -1,0 +1,131 @@
+"""Process 1 of a node: arranges the node's own view of the machine, then reaps zombies until the rig lets go.
+
+Run as `python -I -S node_init.py` in fresh namespaces, with one JSON line on stdin (`plan`, below). Answers "ready" or what
+went wrong on stdout. The end of stdin ends it, and with it, by the kernel, every process of the node: nothing outlives a
+rig that was killed.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
+MNT_DETACH = 2
+CGROUPS, CGROUPS_ASIDE = "/sys/fs/cgroup", "/run/.cgroup"
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source, target, kind, flags, options=None):
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    if libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount {kind or 'bind'} {source} on {target}: {os.strerror(number)}")
+
+
+def bind(source, target, read_only=False):
+    mount(source, target, None, MS_BIND | MS_REC)
+    if read_only:
+        mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+
+
+def make_target(path, is_folder):
+    if is_folder:
+        os.makedirs(path, exist_ok=True)
+    elif not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w"):
+            pass
+
+
+def mount_system():
+    """A /proc and a /sys that show this node's processes and interfaces; the control groups stay in their place."""
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    has_cgroups = os.path.isdir(CGROUPS)
+    if has_cgroups:
+        os.mkdir(CGROUPS_ASIDE)
+        bind(CGROUPS, CGROUPS_ASIDE)
+    mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if has_cgroups:
+        mount(CGROUPS_ASIDE, CGROUPS, None, MS_MOVE)
+        os.rmdir(CGROUPS_ASIDE)
+
+
+def arrange(plan):
+    """Carry the plan out.
+
+    hostname   the node's name
+    covers     [path, mode, noexec]: folders that become a tmpfs of the node's own
+    keeps      paths under those folders that stay visible, read-only
+    binds      [source, target]: files and folders that the node sees in another place
+    folders    [path, uid, gid, mode]: made at the end (homes)
+    read_only  mounts that become read-only at the very end
+    """
+    mount(None, "/", None, MS_PRIVATE | MS_REC)
+    libc.umount2(b"/run/netns", MNT_DETACH)   # else each node would pin the network of every other
+    # Held open, because the folders that contain them are about to be covered.
+    kept = [(path, os.open(path, os.O_PATH), False) for path in plan["keeps"]]
+    kept = [(path, descriptor, True) for path, descriptor, _ in kept]
+    kept += [(target, os.open(source, os.O_PATH), False) for source, target in plan["binds"]]
+    for path, mode, noexec in plan["covers"]:
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | (MS_NOEXEC if noexec else 0), f"mode={mode}")
+    mount_system()
+    for target, descriptor, read_only in kept:
+        source = f"/proc/self/fd/{descriptor}"
+        make_target(target, os.path.isdir(source))
+        bind(source, target, read_only)
+        os.close(descriptor)
+    for path, uid, gid, mode in plan["folders"]:
+        os.makedirs(path, exist_ok=True)
+        os.chown(path, uid, gid)
+        os.chmod(path, mode)
+    for path in plan["read_only"]:
+        mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+    socket.sethostname(plan["hostname"])
+
+
+def reap_until_let_go():
+    """Collect orphans as they end; return when stdin ends."""
+    wake_read, wake_write = os.pipe()
+    for end in (wake_read, wake_write):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    while True:
+        readable, _, _ = select.select([0, wake_read], [], [])
+        if wake_read in readable:
+            os.read(wake_read, 512)
+            reap()
+        if 0 in readable and not os.read(0, 512):
+            return
+
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass   # no child left
+
+
+def main():
+    try:
+        arrange(json.loads(sys.stdin.buffer.raw.readline()))
+    except OSError as error:
+        print(error, flush=True)
+        return 1
+    print("ready", flush=True)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    reap_until_let_go()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

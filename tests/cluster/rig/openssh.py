@@ -1,0 +1,142 @@
+"""One OpenSSH server with a configuration, a host key and a log of its own."""
+
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import keys, processes
+from .claims import FILTER_VARIABLE
+from .detect import tool
+from .kinds import BANNER, SHELL_NOISE, Kind
+from .place import Place
+
+START_DEADLINE_S = 10.0
+# Enough for any account: a PAM service that asks for the password of /etc/shadow and nothing else.
+PAM_SERVICE = """auth required pam_unix.so
+account required pam_permit.so
+session required pam_permit.so
+"""
+
+_NOISY_SHELL = """#!/bin/sh
+cat "$(dirname "$0")/noise"
+echo "Lmod: 3 modules were reloaded" >&2
+exec "${SHELL:-/bin/sh}" -c "$SSH_ORIGINAL_COMMAND"
+"""
+_HANGING_SHELL = """#!/bin/sh
+exec sleep 86400
+"""
+
+
+@dataclass
+class Settings:
+    """How a node's server listens and whom it lets in."""
+
+    address: str
+    port: int
+    kind: Kind
+    max_startups: str
+    extra: tuple[str, ...] = field(default=())   # lines of sshd_config, which win over those below
+    pam: bool = False                            # keyboard-interactive as PAM asks it; needs root
+
+
+def sshd_config(place: Place, settings: Settings) -> str:
+    inside = place.inside
+    variables = " ".join(f'"{name}={value}"' for name, value in place.variables.items())
+    password = settings.kind.login == "password"
+    lines = [
+        *settings.extra,
+        f"ListenAddress {settings.address}",
+        f"Port {settings.port}",
+        f"HostKey {inside}/host_key",
+        f"PidFile {inside}/sshd.pid",
+        f"AuthorizedKeysFile {inside}/authorized_keys",
+        f"PubkeyAuthentication {'no' if password else 'yes'}",
+        f"PasswordAuthentication {'yes' if password else 'no'}",
+        f"KbdInteractiveAuthentication {'yes' if password and settings.pam else 'no'}",
+        f"UsePAM {'yes' if password and settings.pam else 'no'}",
+        f"MaxStartups {settings.max_startups}",
+        "MaxSessions 100",
+        "StrictModes no",
+        "PermitRootLogin yes",
+        "UseDNS no",
+        "PrintMotd no",
+        "LogLevel VERBOSE",
+        "Subsystem sftp internal-sftp",
+        f"SetEnv {variables}",
+    ]
+    if settings.kind.shell == "noisy":
+        lines += [f"Banner {inside}/banner", f"ForceCommand {inside}/shell"]
+    elif settings.kind.shell == "hangs":
+        lines.append(f"ForceCommand {inside}/shell")
+    return "\n".join(lines) + "\n"
+
+
+def write_shell(folder: Path, kind: Kind) -> None:
+    """The command that takes the place of every other one, for the kinds whose shell is not plain."""
+    scripts = {"noisy": _NOISY_SHELL, "hangs": _HANGING_SHELL}
+    if kind.shell in scripts:
+        (folder / "banner").write_text(BANNER)
+        (folder / "noise").write_text(SHELL_NOISE)
+        shell = folder / "shell"
+        shell.write_text(scripts[kind.shell])
+        shell.chmod(0o755)
+
+
+class OpenSshServer:
+    """sshd in a place; `stop` ends the listener and, if asked, the sessions it let in."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self._place = place
+        self.settings = settings
+        self._log = place.folder / "sshd.log"
+        self._daemon: subprocess.Popen | None = None
+        self._sessions: set[int] = set()
+
+    def prepare(self) -> None:
+        keys.make(self._place.folder / "host_key")
+        write_shell(self._place.folder, self.settings.kind)
+        self._log.touch()
+
+    def host_key(self) -> str:
+        return keys.public_line(self._place.folder / "host_key")
+
+    def change_host_key(self) -> None:
+        keys.remove(self._place.folder / "host_key")
+        keys.make(self._place.folder / "host_key")
+
+    def start(self) -> None:
+        """Listens when this returns; OSError with the server's own words if it does not."""
+        inside = self._place.inside
+        (self._place.folder / "sshd_config").write_text(sshd_config(self._place, self.settings))
+        said = len(self.log())
+        self._daemon = self._place.spawn(
+            [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
+            env={FILTER_VARIABLE: ""},   # the server is not one of the node's own processes; SetEnv marks what it starts
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + START_DEADLINE_S
+        while "Server listening on" not in self.log()[said:]:
+            if self._daemon.poll() is not None or time.monotonic() > deadline:
+                self._daemon.kill()
+                raise OSError(f"sshd does not start: {self.log()[said:]} {self._daemon.stderr.read()}")
+            time.sleep(0.005)
+
+    def stop(self, sessions: bool = False) -> None:
+        if self._daemon is None:
+            return
+        self._sessions |= {pid for pid in processes.descendants(self._daemon.pid)
+                           if processes.name_of(pid).startswith("sshd")}
+        self._daemon.terminate()
+        self._daemon.wait(START_DEADLINE_S)
+        self._daemon.stderr.close()
+        self._daemon = None
+        if sessions:
+            processes.end(self._sessions)
+            self._sessions.clear()
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def logins(self) -> int:
+        """How many logins succeeded so far."""
+        return self.log().count("\nAccepted ") + self.log().startswith("Accepted ")

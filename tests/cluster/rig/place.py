@@ -1,0 +1,178 @@
+"""Where a node's processes live: in namespaces of its own, or on this machine beside those of the other nodes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import accounts, network, processes, pythons
+from .claims import FILTER_VARIABLE, Claim
+from .detect import RigUnavailable
+from .namespaces import Namespaces, start_init
+
+INIT = Path(__file__).with_name("node_init.py")
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 5.0
+# What nodes see of the rig's folder for them, in namespaces mode.
+INSIDE = "/run/node"
+
+
+class Place(Protocol):
+    """Runs processes on one node and knows which ones are there."""
+
+    folder: Path        # the node's folder as this process sees it
+    inside: str         # the same folder as the node sees it
+    address: str
+    variables: dict[str, str]   # set for everything that runs here, logins included
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
+              **popen: Any) -> subprocess.Popen: ...
+    def processes(self) -> list[processes.Process]: ...
+
+
+class Children:
+    """The processes a place started, ended and collected with it."""
+
+    def __init__(self) -> None:
+        self._children: list[subprocess.Popen] = []
+
+    def add(self, child: subprocess.Popen) -> subprocess.Popen:
+        self._children = [one for one in self._children if one.poll() is None]
+        self._children.append(child)
+        return child
+
+    def end(self) -> None:
+        for child in self._children:
+            child.kill()
+        for child in self._children:
+            child.wait(STOP_DEADLINE_S)
+
+
+def _environment(account: accounts.Account, variables: Mapping[str, str], env: Mapping[str, str] | None) -> dict:
+    """A login's environment. Nothing of the test's own leaks in: no PYTHONPATH, no GCONSOLE_* settings."""
+    return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
+            "LANG": "C.UTF-8", **variables, **(env or {})}
+
+
+class SharedPlace:
+    """On this machine, under this account: nodes are told apart by a variable in their processes' environment."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, name: str, claim: Claim, folder: Path, path: str) -> None:
+        self.folder = folder
+        self.inside = str(folder)
+        self._claim = claim
+        self.token = f"{claim.prefix}.{name}"
+        self.variables = {"PATH": path, FILTER_VARIABLE: self.token}
+        self._children = Children()
+
+    def start(self) -> None:
+        pass   # the machine is there already
+
+    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
+              **popen: Any) -> subprocess.Popen:
+        me = accounts.current()
+        if user is not None and user not in (me.name, me.uid):
+            raise RigUnavailable("another user on a node needs namespaces mode")
+        popen.setdefault("cwd", "/")
+        child = subprocess.Popen(argv, env=_environment(me, self.variables, env), **popen)
+        self._claim.note_process(child.pid)
+        return self._children.add(child)
+
+    def processes(self) -> list[processes.Process]:
+        return processes.with_variable(FILTER_VARIABLE, self.token)
+
+    def stop(self) -> None:
+        self._children.end()
+        processes.end(process.outer for process in self.processes())
+
+
+class NamespacePlace:
+    """Network, PID, UTS and mount namespaces of the node's own, held by its process 1 (`node_init.py`)."""
+
+    def __init__(self, name: str, folder: Path, path: str, ports: list[network.Port], plan: dict) -> None:
+        self.folder = folder
+        self.inside = INSIDE
+        self.address = ports[0].address
+        self.variables = {"PATH": path}
+        self._name = name
+        self._ports = ports
+        self._plan = plan
+        self._children = Children()
+        self._init: subprocess.Popen | None = None
+        self._namespaces: Namespaces | None = None
+
+    @property
+    def netns(self) -> str:
+        return self._ports[0].netns
+
+    def start(self) -> None:
+        network_file = network.add_netns(self.netns)
+        for port in self._ports:
+            port.create()
+        self._init = start_init(network_file, [sys.executable, "-I", "-S", str(INIT)],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._init.stdin.write(json.dumps({**self._plan, "hostname": self._name}) + "\n")
+        self._init.stdin.flush()
+        answer = self._init.stdout.readline().strip()
+        if answer != "ready":
+            raise OSError(f"{self._name}: the node's process 1 failed: {answer or 'see above'}")
+        self._namespaces = Namespaces(self._init.pid)
+
+    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
+              **popen: Any) -> subprocess.Popen:
+        account = accounts.find(accounts.current().name if user is None else user)
+        if account.uid != os.geteuid():
+            popen = {"user": account.uid, "group": account.gid, "extra_groups": [], **popen}
+        popen.setdefault("cwd", account.home)
+        child = self._namespaces.popen(argv, env=_environment(account, self.variables, env), **popen)
+        return self._children.add(child)
+
+    def processes(self) -> list[processes.Process]:
+        return processes.in_pid_namespace(self._namespaces.pid_inode) if self._namespaces else []
+
+    def set_link(self, state: str) -> None:
+        for port in self._ports:
+            port.set(state)
+
+    def stop(self) -> None:
+        # The children first: the kernel keeps process 1 waiting until each of them has been collected, and they are ours.
+        self._children.end()
+        if self._init is not None:
+            self._init.kill()
+            self._init.wait(STOP_DEADLINE_S)
+            self._init.stdin.close()
+            self._init.stdout.close()
+        if self._namespaces is not None:
+            self._namespaces.close()
+            self._namespaces = None
+
+
+def namespace_plan(folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool) -> dict:
+    """What process 1 of a node arranges (see node_init.arrange), for the node whose folder is `folder`."""
+    own_home = accounts.current().home
+    homes = [own_home] if own_home != "/" else []
+    private = [*homes, "/tmp", "/var/tmp", "/home", "/dev/shm", "/run"]
+    modes = {"/tmp": "1777", "/var/tmp": "1777", "/dev/shm": "1777"}
+    covered = tuple(f"{path}/" for path in private)
+    keeps = _outermost([str(path) for path in pythons.visible_prefixes() if f"{path}/".startswith(covered)])
+    guests = [[one.home, one.uid, one.gid, 0o755] for one in accounts.GUESTS]
+    home_mount = home if home in private else "/home"
+    return {
+        "covers": [[path, modes.get(path, "755"), noexec] for path in private if Path(path).is_dir()],
+        "keeps": keeps,
+        "binds": [[str(folder), INSIDE], *binds],
+        "folders": [*guests, ["/run/sshd", 0, 0, 0o755]],
+        "read_only": [home_mount] if home_read_only else [],
+    }
+
+
+def _outermost(paths: list[str]) -> list[str]:
+    """Without those that lie inside another."""
+    return [path for path in paths if not any(path != other and path.startswith(f"{other}/") for other in paths)]

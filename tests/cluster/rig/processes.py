@@ -1,0 +1,112 @@
+"""What runs where, read from /proc, and the orderly end of it."""
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+END_DEADLINE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a node: the pid the node sees, and the pid this test process sees (equal without namespaces)."""
+
+    pid: int
+    outer: int
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is no such process, or only its zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def in_pid_namespace(inode: int) -> list[Process]:
+    """Every process whose PID namespace is `inode`, its init and zombies included."""
+    found = []
+    for pid in all_pids():
+        try:
+            if os.stat(f"/proc/{pid}/ns/pid").st_ino != inode:
+                continue
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue   # gone since the listing
+        inner = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
+        found.append(Process(int(inner), pid))
+    return found
+
+
+def with_variable(name: str, value: str, exact: bool = True) -> list[Process]:
+    """Every readable process with NAME=VALUE in its environment; `exact=False` takes VALUE as a beginning."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(text == wanted or (not exact and text.startswith(wanted)) for text in variables):
+            found.append(Process(pid, pid))
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """The children of `root`, their children, and so on; `root` itself not."""
+    children = defaultdict(list)
+    for pid in all_pids():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        children[int(stat.rpartition(")")[2].split()[1])].append(pid)
+    found, waiting = [], [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def name_of(pid: int) -> str:
+    """The short name of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def end(pids: Iterable[int], deadline_s: float = END_DEADLINE_S) -> None:
+    """SIGTERM, after half the deadline SIGKILL; TimeoutError if one is still alive at the deadline."""
+    alive = {pid: start_ticks(pid) for pid in pids}
+    alive = {pid: ticks for pid, ticks in alive.items() if ticks is not None}
+    half = time.monotonic() + deadline_s / 2
+    whole = half + deadline_s / 2
+    for pid in alive:
+        _send(pid, signal.SIGTERM)
+        _send(pid, signal.SIGCONT)   # a stopped process cannot take its SIGTERM
+    while alive:
+        alive = {pid: ticks for pid, ticks in alive.items() if start_ticks(pid) == ticks}
+        if time.monotonic() > half:
+            for pid in alive:
+                _send(pid, signal.SIGKILL)
+        if alive and time.monotonic() > whole:
+            raise TimeoutError(f"still alive {deadline_s} s after SIGTERM and SIGKILL: {sorted(alive)}")
+        time.sleep(0.01)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass   # gone by itself
