@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from .analysis.jobs import JobTable, job_table
+from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .nodesets import natural
 from .records import Failure, Finding, Severity
 from .store import NodeNow, Store
@@ -154,6 +154,34 @@ def iso(ns: int) -> str | None:
     if ns == 0:
         return None
     return datetime.fromtimestamp(ns // 1000 / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def jobs_of(store: Store) -> JobTable:
+    """The jobs of everything the store knows now."""
+    ranks = store.ranks.values()
+    return job_table(
+        (now.rank for now in ranks),
+        (now.stat for now in ranks if now.stat),
+        (now.state for now in store.nodes.values() if now.state),
+    )
+
+
+def _job_line(job: Job) -> JobLine:
+    return JobLine(
+        job=job.job,
+        attempt=job.attempt,
+        world_size=job.world_size,
+        ranks_found=list(job.ranks_found),
+        ranks_missing=[MissingRank(missing.rank, missing.reason) for missing in job.ranks_missing],
+        conflicts=[conflict.text for conflict in job.conflicts],
+    )
+
+
+def _rank_line(row: RankRow) -> RankLine:
+    return RankLine(
+        job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
+        gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+    )
 
 
 def _node_line(now: NodeNow) -> NodeLine:

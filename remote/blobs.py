@@ -20,11 +20,11 @@ class Blobs(object):
         self._place = place
         self._importer = importer
         self._arch = os.uname().machine
+        self._changed = threading.Condition()
         self._digests = {}
         self._paths = {}
         self._problems = {}  # name -> why it will not come
         self._incoming = {}  # name -> (writer, inflater)
-        self._changed = threading.Condition()
         for name, by_arch in offered.items():
             self.offer(name, by_arch)
 
@@ -33,11 +33,11 @@ class Blobs(object):
         digest = by_arch.get(self._arch)
         self._digests[name] = digest
         if digest is None:
-            self._problems[name] = "the console has no %s for %s (on the console: gconsole bundle)" % (name, self._arch)
+            self._settle(name, problem="the console has no %s for %s (there: gconsole bundle)" % (name, self._arch))
             return
         path = self._place.find(digest)
         if path:
-            self._paths[name] = path
+            self._settle(name, path=path)
 
     def wanted(self):
         """Names of the offered blobs that this node does not have yet."""

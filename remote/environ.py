@@ -1,7 +1,7 @@
 """The environment of another process: as it was at exec, and as it is now.
 
-/proc/PID/environ shows only the first. Ranks set at run time (mp.spawn, Ray Train, Lightning, mpi_discovery) live in the
-array that libc's `environ` points to, which is read from /proc/PID/mem with the rights that py-spy needs.
+/proc/PID/environ shows only the first. Ranks set at run time (mp.spawn, Ray Train, Lightning, mpi_discovery) live in
+the array that libc's `environ` points to, which is read from /proc/PID/mem with the rights that py-spy needs.
 """
 
 import os

@@ -1,7 +1,7 @@
 """What a launcher tells each rank: the variables of each launcher, in order of authority, and the job's own name.
 
-The first launcher whose set is complete (a rank and a size) wins: under srun + torchrun both sets are there, RANK is the
-rank and SLURM_PROCID only numbers the node. Names as their launchers document them.
+The first launcher whose set is complete (a rank and a size) wins: under srun + torchrun both sets are there, RANK is
+the rank and SLURM_PROCID only numbers the node. Names as their launchers document them.
 """
 
 from .procfs import printable
@@ -36,6 +36,9 @@ TABLE = (
     ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ()),
 )
 
+#: The authority of a claim that no launcher's variables made.
+NO_AUTHORITY = len(TABLE)
+
 #: Everything that is ever read from an environment; the rest never leaves the process it belongs to.
 VARIABLES = frozenset(
     [name for row in TABLE for name in row[1:5] if name]
@@ -65,7 +68,7 @@ class Claim(object):
         "world_size",
     )
 
-    def __init__(self, rank, world_size, launcher, source, authority=len(TABLE)):
+    def __init__(self, rank, world_size, launcher, source, authority=NO_AUTHORITY):
         self.rank = rank
         self.world_size = world_size
         self.launcher = launcher

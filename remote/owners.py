@@ -1,8 +1,8 @@
 """Which process is a rank, among all that carry its variables.
 
-Whatever a rank starts inherits its environment: data loader workers, compile workers, trackers, profilers. The owner of
-a rank is the topmost *Python* process of a chain that carries the same (job, attempt, rank); a shell or numactl above it
-is a wrapper. What once was below an owner never becomes one, even when the owner dies and init adopts it.
+Whatever a rank starts inherits its environment: data loader workers, compile workers, trackers, profilers. The owner
+of a rank is the topmost *Python* process of a chain that carries the same (job, attempt, rank); a shell or numactl
+above it is a wrapper. What once was below an owner never becomes one, even when the owner dies and init adopts it.
 """
 
 
@@ -20,7 +20,7 @@ class Ownership(object):
 
 
 def ownership(table, former):
-    """Judge all processes of the table. `former` holds the (pid, start_ticks) of those that were below a rank before."""
+    """Judge all processes of the table. `former` holds the (pid, start_ticks) of those that once were below a rank."""
     excluded = _own(table)
     claimants = {
         entry.pid: entry

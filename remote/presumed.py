@@ -1,7 +1,7 @@
 """Ranks of other users: processes whose environment is denied, and which everything that may be read says are ranks.
 
-Names, arguments, parents, states and names of threads are everybody's. They tell that a rank is there, mostly not which.
-What a launcher's arguments add is a guess and is labelled as one.
+Names, arguments, parents, states and names of threads are everybody's. They tell that a rank is there, mostly not
+which. What a launcher's arguments add is a guess and is labelled as one.
 """
 
 import os
@@ -43,7 +43,7 @@ def presumed_ranks(table, below, users):
 
 
 def _launcher(table, entry):
-    """The launcher of which this is the first Python process below; None where another stands between, or none above."""
+    """The launcher below which this is the first Python process; None where another stands between, or none above."""
     for parent in table.lineage(entry):
         if parent.launcher in STARTS_RANKS:
             is_batch_shell = parent.launcher == "slurm" and not (parent.facts and slurm_step_of(parent.facts.argv))

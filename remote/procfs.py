@@ -1,6 +1,6 @@
 """Reading /proc: one process at a time, with as few system calls as a figure costs.
 
-A process that is gone raises FileNotFoundError or ProcessLookupError (`GONE`), one that may not be read PermissionError.
+A process that is gone raises FileNotFoundError or ProcessLookupError (`GONE`), one that is not ours PermissionError.
 """
 
 import os
@@ -22,7 +22,18 @@ class Stat(object):
     `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
     """
 
-    __slots__ = ("comm", "cpu_ticks", "env_start", "exit_code", "kernel", "ppid", "rss", "start_ticks", "state", "threads")
+    __slots__ = (
+        "comm",
+        "cpu_ticks",
+        "env_start",
+        "exit_code",
+        "kernel",
+        "ppid",
+        "rss",
+        "start_ticks",
+        "state",
+        "threads",
+    )
 
     def __init__(self, data):
         # comm may hold spaces and parentheses: the last ")" ends it

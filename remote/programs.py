@@ -51,7 +51,7 @@ NATIVE = {
 STARTS_RANKS = frozenset(["torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "slurm", "mpirun", "pals"])
 
 COMPILERS = frozenset(
-    ["nvcc", "cicc", "ptxas", "cudafe++", "fatbinary", "nvlink", "cc1plus", "cc1", "gcc", "g++", "c++", "clang", "ninja"]
+    "nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc g++ c++ clang ninja".split()
 )
 #: Names of threads that only a process with torch's communication in it has.
 COMMUNICATION_THREADS = ("pt_tcpstore", "gloo_tcp_loop", "pt_gloo_", "pt_nccl_")
@@ -65,7 +65,7 @@ def is_python_name(name):
 def is_python_guess(comm, argv):
     """Whether a process whose executable may not be seen is Python, by what it calls itself."""
     first = argv[0].rpartition("/")[2] if argv else ""
-    return is_python_name(first) or is_python_name(comm) or comm.startswith(("pt_main_thread", "ray::", "pt_data_worker"))
+    return is_python_name(first) or is_python_name(comm) or comm.startswith(("pt_main_thread", "pt_data_", "ray::"))
 
 
 def launcher_of(argv, comm):

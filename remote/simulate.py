@@ -84,7 +84,7 @@ class SimulatedNvml(object):
 
     def nvmlDeviceGetUtilizationRates(self, device):
         load = self._load(device)
-        return _Values(gpu=int(round(100 * load)), memory=int(round(62 * load)))
+        return _Values(gpu=round(100 * load), memory=round(62 * load))
 
     def nvmlDeviceGetMemoryInfo(self, device):
         share = 0.72 + 0.12 * _unit(device.seed, 3) + 0.01 * self._wave(device, 180.0, 3)

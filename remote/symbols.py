@@ -91,10 +91,10 @@ def _by_gnu_hash(read, tags, name):
     for byte in bytearray(name):
         wanted = (wanted * 33 + byte) & 0xFFFFFFFF
     table = at + 16 + 8 * bloom
-    index, = struct.unpack("<I", _exactly(read, table + 4 * (wanted % buckets), 4))
-    if index < first:
+    start, = struct.unpack("<I", _exactly(read, table + 4 * (wanted % buckets), 4))
+    if start < first:
         return None
-    for index in range(index, index + LONGEST_CHAIN):
+    for index in range(start, start + LONGEST_CHAIN):
         found, = struct.unpack("<I", _exactly(read, table + 4 * (buckets + index - first), 4))
         if found | 1 == wanted | 1:
             value = _value_if(read, tags, index, name)

@@ -1,7 +1,7 @@
 """Names of users, without ever waiting for a directory server that is down.
 
-Local names come from /etc/passwd. Others are asked of the system (LDAP, SSSD) on a thread of its own: a name that does not
-come at once is None, and is there the next time if it came after all.
+Local names come from /etc/passwd. Others are asked of the system (LDAP, SSSD) on a thread of its own: a name that does
+not come at once is None, and is there the next time if it came after all.
 """
 
 import threading

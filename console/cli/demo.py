@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Nodes, SSH servers on loopback.")
+@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Nodes, each an SSH server.")
 @click.option("--ranks", type=click.IntRange(1, 256), default=8, show_default=True, help="Ranks of the job, in total.")
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="Simulated GPUs per node.")
 @click.option("--batch", is_flag=True, help="Without a screen, as `gconsole batch` does.")

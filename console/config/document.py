@@ -125,7 +125,7 @@ def check(document: Document) -> Contents:
 
 
 def resolve_path(key: Key, value: Value, folder: Path) -> Value:
-    """The value of a key that is a local path made absolute: `~` expanded, else relative to `folder`. Raises BadValue."""
+    """The value; where the key is a local path, absolute: `~` expanded, else relative to `folder`. Raises BadValue."""
     if not key.is_path or not isinstance(value, str):
         return value
     expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
@@ -137,11 +137,11 @@ def resolve_path(key: Key, value: Value, folder: Path) -> Value:
 def _entries(document: Document) -> Iterator[Entry]:
     tables = document.data.get("nodes", [])
     if isinstance(tables, dict):
-        raise document.error(("nodes",), "nodes", "must be a list of entries: write [[nodes]], with two brackets")
+        raise document.error(("nodes",), "nodes", "must be a list of entries: write [[nodes]], two brackets")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise document.error(("nodes",), "nodes", f"must be [[nodes]] entries, is {shown(tables)}")
     if not tables:
-        raise ConfigError(document.name, "nodes", 'no node is named; add an entry: [[nodes]] with hosts = "node[01-04]"')
+        raise ConfigError(document.name, "nodes", 'no node is named; add [[nodes]] with hosts = "node[01-04]"')
     seen: dict[str, Origin] = {}
     for index, table in enumerate(tables):
         entry = _entry(document, index, table)

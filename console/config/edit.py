@@ -1,8 +1,9 @@
 """Entries of a hosts.toml added and removed; every other byte of the file stays as it is.
 
-Texts are cut and joined at the places that `lines` finds, because a rewrite through a TOML writer moves or drops comments
-that stand between two entries. What comes out is parsed, compared with what was meant, and checked like any file before it
-replaces the old one. Only `nodes = [{…}, …]`, entries as inline tables, is edited by tomlkit, which knows its commas.
+Texts are cut and joined at the places that `lines` finds, because a rewrite through a TOML writer moves or drops
+comments that stand between two entries. What comes out is parsed, compared with what was meant, and checked like any
+file before it replaces the old one. Only `nodes = [{…}, …]`, entries as inline tables, is edited by tomlkit, which
+knows its commas.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from .lines import Place
 from .model import ConfigError
 from .nodeset import expand, fold
 from .nodetext import BadNodeSet, terms
-from .schema import nearest
 from .write import replace
 
 
@@ -33,7 +33,8 @@ def add(name: str, hosts: str, values: Mapping[str, str | int | Sequence[str] | 
     """
     document = read(Path(name), name)
     table: dict[str, Any] = {"hosts": hosts}
-    table |= {key: value if isinstance(value, str | int) else list(value) for key, value in values.items() if value}
+    given = {key: value for key, value in values.items() if value is not None and value != ()}
+    table |= {key: value if isinstance(value, str | int) else list(value) for key, value in given.items()}
     text = _appended_inline(document, table) if _is_inline(document) else _appended(document, table)
     expected = copy.deepcopy(document.data)
     expected.setdefault("nodes", []).append(table)
@@ -76,7 +77,7 @@ def _leaving(document: Document, found: Sequence[Entry], hosts: str) -> frozense
     known = {host.name for entry in found for host in entry.hosts}
     unknown = sorted(leaving - known)
     if unknown:
-        raise ConfigError(document.name, "", f"does not name {fold(unknown)}", nearest(unknown[0], known))
+        raise ConfigError(document.name, "", f"does not name {fold(unknown)}")
     return leaving
 
 
@@ -126,14 +127,17 @@ def _spliced(text: str, place: Place, value: str) -> str:
 
 
 def _cut(document: Document, text: str, index: int) -> str:
-    """`text` without one [[nodes]] entry, from its header to its last value; what follows below, comments too, stays."""
+    """`text` without one [[nodes]] entry, from its header to its last value; comments above and below stay."""
     own = [place for path, place in document.places.items() if path[:2] == ("nodes", index)]
     start = text.rfind("\n", 0, min(place.start for place in own)) + 1
     line_end = text.find("\n", max(place.value_end for place in own))
     before, after = text[:start], text[line_end + 1 :] if line_end >= 0 else ""
-    if not before.rstrip(" \t\r\n") or before.endswith(("\n\n", "\n\r\n")):
-        after = after.removeprefix("\r").removeprefix("\n")  # one blank line between the neighbours, not two
-    return before + after
+    newline = "\r\n" if before.endswith("\r\n") else "\n"
+    if not before.endswith(newline * 2):
+        return before + after
+    if not after:
+        return before.removesuffix(newline)
+    return before + after.removeprefix(newline)  # one blank line between the neighbours, not two
 
 
 def _appended_inline(document: Document, table: Mapping[str, Any]) -> str:
@@ -157,4 +161,4 @@ def _cut_inline(text: str, index: int) -> str:
 def _toml(value: object) -> str:
     import tomlkit
 
-    return tomlkit.item(value).as_string()  # type: ignore[no-any-return,call-overload]
+    return tomlkit.item(value).as_string()

@@ -39,8 +39,8 @@ class Place(msgspec.Struct, frozen=True):
 def places(text: str) -> dict[Path, Place]:
     """The place of every header, key and array element of `text`, a valid TOML document.
 
-    An array of tables has one entry per table, ("nodes", 0), and the place of ("nodes",) is its first header's. A dotted
-    key gives a place to each table it implies, where that has none yet.
+    An array of tables has one entry per table, ("nodes", 0), and the place of ("nodes",) is its first header's. A
+    dotted key gives a place to each table it implies, where that has none yet.
     """
     return _Scanner(text).scan()
 

@@ -23,11 +23,12 @@ _PREFIX = "GCONSOLE_"
 def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str, str] = os.environ) -> Config:
     """Read and check everything. Raises ConfigError, whose text is one line for a person.
 
-    `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"}; None is
-    a flag that was not given, and a text is read as the key's type wants. Later wins: defaults, the file's sections, the
-    file's [[nodes]] entry, `user@…:port` in its `hosts`, the environment, flags. So a flag or a variable overrides also
-    what an entry says of its own nodes. Only `user@host:port` in a node set that is itself the TARGET beats both: it was
-    typed for that very host. A variable that is empty counts as not set; one that is unknown is a warning.
+    `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"};
+    None is a flag that was not given, and a text is read as the key's type wants. Later wins: defaults, the file's
+    sections, the file's [[nodes]] entry, `user@…:port` in its `hosts`, the environment, flags. So a flag or a variable
+    overrides also what an entry says of its own nodes. Only `user@host:port` in a node set that is itself the TARGET
+    beats both: it was typed for that very host. A variable that is empty counts as not set; one that is unknown is a
+    warning.
 
     Relative paths in the file are relative to the file's folder, all others to the working folder.
     """

@@ -7,7 +7,7 @@ one struct derived from `Section` and one field of `Config`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -28,7 +28,7 @@ Jump = Annotated[
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$", extra={"form": "a command"})]
 RemotePath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", extra={"form": 'an absolute path, or ""'})]
-Line = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f]([^\x00-\x1f]*[^\s\x00-\x1f])?$", extra={"form": "one line of text"})]
+Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "one line of text"})]
 Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
 
@@ -59,10 +59,11 @@ class SshConfig(Section, frozen=True):
     ] = None
     host_key_policy: Annotated[
         Literal["strict", "accept-new"],
-        Meta(description="strict: the host key must be known; accept-new: keep the key of a new host, refuse a changed one"),
+        Meta(description="strict: host keys must be known; accept-new: keep a new host's, refuse a changed one"),
     ] = "strict"
     jump: Annotated[
-        Jump | None, Meta(description='hosts to go through (ProxyJump), also chains "a,b"', extra={"example": "bastion"})
+        Jump | None,
+        Meta(description='hosts to go through (ProxyJump), also chains "a,b"', extra={"example": "bastion"}),
     ] = None
     port: Annotated[Port | None, Meta(description="TCP port of the nodes' ssh server", extra={"example": 22})] = None
     transport: Annotated[
@@ -87,22 +88,22 @@ class AgentConfig(Section, frozen=True):
     ] = "self"
     sample_interval_ms: Annotated[int, Meta(ge=100, le=60_000, description="time between samples, milliseconds")] = 1000
     linger_s: Annotated[
-        float, Meta(ge=0, le=604_800, description="how long the agent outlives a lost connection, seconds; 0: not at all")
+        float, Meta(ge=0, le=604_800, description="the agent outlives a lost connection so long, seconds; 0: it ends")
     ] = 0.0
     orphan_s: Annotated[
-        float, Meta(ge=1, le=3600, description="silence of the console after which the agent takes it for gone, seconds")
+        float, Meta(ge=1, le=3600, description="silence of the console after which the agent ends, seconds")
     ] = 15.0
     buffer_bytes: Annotated[
-        int, Meta(ge=65_536, le=1 << 40, description="records a lingering agent keeps for the console, bytes of memory")
+        int, Meta(ge=65_536, le=1 << 40, description="memory for records while the connection is away, bytes")
     ] = 67_108_864
     cpu_budget_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="most CPU for the agent, percent of one core; it samples less above that")
+        float, Meta(ge=0.1, le=100, description="most CPU of the agent, % of a core; it samples less above that")
     ] = 2.0
     cache_dir: Annotated[
         RemotePath,
-        Meta(description='folder on the nodes for the agent\'s two binaries; "": /var/tmp, /tmp, then the home folder'),
+        Meta(description='folder on the nodes for two binaries; "": /var/tmp, else /tmp, else the home folder'),
     ] = ""
-    ephemeral: Annotated[bool, Meta(description="true: write no file on the nodes, keep the binaries in memory")] = False
+    ephemeral: Annotated[bool, Meta(description="true: no file on the nodes, binaries stay in memory")] = False
     simulate_gpus: Annotated[int, Meta(ge=0, le=64, description="simulated GPUs per node, marked SIM; 0: none")] = 0
 
 
@@ -122,22 +123,22 @@ class NodeEntry(Section, frozen=True):
     ]
     address: Annotated[
         Host | None,
-        Meta(description="where the one host of this entry is, if its name does not say", extra={"example": "10.1.2.3"}),
+        Meta(description="where the one host of this entry is reached", extra={"example": "10.1.2.3"}),
     ] = None
     process_filter: Annotated[
         Filter | None,
-        Meta(description="only processes with this environment variable belong to this node", extra={"example": "env:TEAM=llm"}),
+        Meta(description="only processes with this in their environment", extra={"example": "env:TEAM=llm"}),
     ] = None
     tags: Annotated[tuple[Tag, ...], Meta(description="words to filter by", extra={"example": ["rack3"]})] = ()
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One node with everything that applies to it: defaults, file, its own entry, environment and flags, in that order."""
+    """One node with everything that applies to it, already merged (see `load` for what overrides what)."""
 
     name: str  # unique; as shown everywhere. "host:port" where a port was written with the name
     address: str | None = None  # what to connect to; None: `host`, as ssh resolves it
     tags: tuple[str, ...] = ()
-    process_filter: tuple[str, str] | None = None  # (KEY, VALUE) of the environment variable that marks this node's processes
+    process_filter: tuple[str, str] | None = None  # (KEY, VALUE) in the environment of this node's processes
     ssh: SshConfig = SshConfig()
     agent: AgentConfig = AgentConfig()
 
@@ -167,7 +168,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the program was told, checked. Section fields hold what applies to all nodes; `nodes` what applies to each."""
+    """Everything the program was told, checked. Section fields hold what is common, `nodes` what applies to each."""
 
     cluster: str  # name: [cluster] name, else the file's stem, else the target's text
     nodes: tuple[NodeConfig, ...]  # in the order of the file; never empty, names unique
@@ -180,9 +181,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(Exception):
-    """Something in the configuration is wrong; `str()` is one line: `file:line: key: what is wrong (did you mean X?)`."""
-
-    exit_code: ClassVar[int] = 2
+    """Something in the configuration is wrong; as text one line, `file:line: key: what is wrong (did you mean X?)`."""
 
     def __init__(self, place: str, key: str, text: str, nearest: str = "") -> None:
         """`place` is "hosts.toml:12", "environment", "flag" or "target"; `key` and `nearest` may be empty."""

@@ -1,7 +1,7 @@
 """Names of nodes: `node[001-064,071]`, `@group`, `node[1-9]!node3`, `user@host:port`, expanded and folded.
 
-The syntax is ClusterShell's NodeSet, and so is the work wherever groups or set operations take part. A plain list of names
-and ranges is expanded here, in the order in which it was written; that it means the same is held by a test.
+The syntax is ClusterShell's NodeSet, and so is the work wherever groups or set operations take part. A plain list of
+names and ranges is expanded here, in the order in which it was written; that it means the same is held by a test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .nodetext import MAX_NAMES, BadNodeSet, terms
+from .nodetext import IPV6_HINT, MAX_NAMES, BadNodeSet, quoted, shortened, terms
 from .schema import nearest
 
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([1-9][0-9]{0,4}))?")
@@ -34,27 +34,27 @@ class Host(msgspec.Struct, frozen=True):
 def expand(text: str) -> tuple[Host, ...]:
     """The members of a node set, at least 1 and at most MAX_NAMES, counted before they are expanded.
 
-    Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name given twice.
+    Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name twice.
     """
     found = terms(text)
     names: list[str]
     if all(term.is_plain for term in found):
         if sum(term.count for term in found) > MAX_NAMES:
-            raise BadNodeSet(f"{_shortened(text)} names more than {MAX_NAMES:,} nodes")
+            raise BadNodeSet(f"{quoted(text)} names more than {MAX_NAMES:,} nodes")
         names = [name for term in found for name in term.names()]
     else:
         if sum(term.count for term in found) > _MAX_EXPANDED:
-            raise BadNodeSet(f"{_shortened(text)} names too many nodes (more than {MAX_NAMES:,} are not taken)")
+            raise BadNodeSet(f"{quoted(text)} names too many nodes (more than {MAX_NAMES:,} are not taken)")
         names = _by_clustershell(text)
     hosts = tuple(_host(name) for name in names)
     repeated = [name for name, times in collections.Counter(host.name for host in hosts).items() if times > 1]
     if repeated:
-        raise BadNodeSet(f"{_shortened(fold(repeated))} is named twice in {_shortened(text)}")
+        raise BadNodeSet(f"{shortened(fold(repeated))} is named twice in {quoted(text)}")
     return hosts
 
 
 def fold(names: Iterable[str]) -> str:
-    """The shortest way to write these names: node[001-064,071]. Names that no node set can hold are listed as they are."""
+    """The shortest way to write these names, node[001-064,071]; names that no node set can hold are listed."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     names = list(names)
@@ -70,14 +70,16 @@ def _host(text: str) -> Host:
     """Read `[user@]host[:port]`. Raises BadNodeSet."""
     match = _HOST.fullmatch(text)
     if match is None:
-        if _is_ipv6(text):
-            return Host(text, text)
-        raise BadNodeSet(f'"{_shortened(text)}" is no [user@]host[:port]')
+        if not _is_ipv6(text):
+            raise BadNodeSet(f"{quoted(text)} is no [user@]host[:port]")
+        if text.startswith(":"):  # a name begins with a letter, a digit or "_"
+            raise BadNodeSet(f"{quoted(text)}: {IPV6_HINT}")
+        return Host(text, text)
     user, host, port = match.groups()
     if len(host) > 253:
-        raise BadNodeSet(f'"{_shortened(host)}" is longer than a host name can be')
+        raise BadNodeSet(f"{quoted(host)} is longer than a host name can be")
     if port is not None and int(port) > 65535:
-        raise BadNodeSet(f'the port of "{text}" must be 1 to 65535')
+        raise BadNodeSet(f"the port of {quoted(text)} must be 1 to 65535")
     return Host(f"{host}:{port}" if port else host, text, user, int(port) if port else None)
 
 
@@ -86,7 +88,7 @@ def _is_ipv6(text: str) -> bool:
         ipaddress.IPv6Address(text)
     except ValueError:
         return False
-    return text[0] != ":"  # a name begins with a letter or a digit; [[nodes]] address takes every address
+    return True
 
 
 def _by_clustershell(text: str) -> list[str]:
@@ -97,16 +99,16 @@ def _by_clustershell(text: str) -> list[str]:
     try:
         names = list(NodeSet(text, resolver=groups))
     except GroupSourceError as error:
-        raise BadNodeSet(f"{_shortened(text)}: the group source failed ({error.args[0]})") from error
+        raise BadNodeSet(f"{quoted(text)}: the group source failed ({error.args[0]})") from error
     except GroupResolverError as error:
-        raise BadNodeSet(f"{_shortened(text)}: ClusterShell's groups cannot be used ({error})") from error
+        raise BadNodeSet(f"{quoted(text)}: ClusterShell's groups cannot be used ({error})") from error
     except NodeSetException as error:
         why = "a group names itself" if isinstance(error.__context__, RecursionError) else str(error)
-        raise BadNodeSet(f"{_shortened(text)} cannot be read ({why})") from error
+        raise BadNodeSet(f"{quoted(text)} cannot be read ({why})") from error
     if not names:
-        raise BadNodeSet(f"{_shortened(text)} names no node")
+        raise BadNodeSet(f"{quoted(text)} names no node")
     if len(names) > MAX_NAMES:
-        raise BadNodeSet(f"{_shortened(text)} names {len(names):,} nodes, more than {MAX_NAMES:,}")
+        raise BadNodeSet(f"{quoted(text)} names {len(names):,} nodes, more than {MAX_NAMES:,}")
     return names
 
 
@@ -150,8 +152,3 @@ class _Groups:
         if group not in known:
             near = nearest(group, known)
             raise BadNodeSet(f"there is no group @{group}", f"@{near}" if near else "")
-
-
-def _shortened(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,7 +1,7 @@
 """The text of a node set, taken apart and counted before anything is expanded.
 
-`node[0-999999999]` is a small text that would fill the memory of whoever expands it, and `-oProxyCommand=…` is no name to
-hand to ssh. So every text, also one that comes out of a group, passes through `terms` first.
+`node[0-999999999]` is a small text that would fill the memory of whoever expands it, and `-oProxyCommand=…` is no name
+to hand to ssh. So every text, also one that comes out of a group, passes through `terms` first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+IPV6_HINT = 'an IPv6 address cannot stand here; give the node a name and set address = "…"'
 #: The most nodes that one console takes.
 MAX_NAMES = 16_384
 
@@ -69,17 +70,27 @@ class Term(msgspec.Struct, frozen=True):
 
 
 def terms(text: str) -> list[Term]:
-    """Take a node set apart. Raises BadNodeSet for anything that cannot be one, and for one operand that is too large."""
+    """Take a node set apart. Raises BadNodeSet for what cannot be one, and for an operand that is too large."""
     if not text.strip():
         raise BadNodeSet("names no node")
     foreign = _FOREIGN.search(text)
     if foreign:
-        raise BadNodeSet(f'"{text}" holds "{foreign.group()}", which no node name has')
+        raise BadNodeSet(f'{quoted(text)} holds "{foreign.group()}", which no node name has')
     found = [_term(operator, piece) for operator, piece in _split(text)]
     for term in found:
         if term.count > MAX_NAMES:
-            raise BadNodeSet(f'"{term.text}" names more than {MAX_NAMES:,} nodes')
+            raise BadNodeSet(f"{quoted(term.text)} names more than {MAX_NAMES:,} nodes")
     return found
+
+
+def quoted(text: str) -> str:
+    """A text as it stands in an error."""
+    return f'"{shortened(text.strip())}"'
+
+
+def shortened(text: str) -> str:
+    """A text cut to what fits into an error."""
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _split(text: str) -> Iterator[tuple[str, str]]:
@@ -90,16 +101,16 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
             if letter == "]":
                 opened = -1
             elif letter == "[" or position == len(text):
-                raise BadNodeSet(f'"{text[opened:].strip()}" has no closing bracket')
+                raise BadNodeSet(f"{quoted(text[opened:])} has no closing bracket")
         elif letter == "[":
             opened = position
         elif letter == "]":
-            raise BadNodeSet(f'"{text[start : position + 1].strip()}" has no opening bracket')
+            raise BadNodeSet(f"{quoted(text[start : position + 1])} has no opening bracket")
         elif letter in ",!&^":
             piece = text[start:position].strip()
             if not piece:
                 where = f'after "{operator}"' if start else f'before "{letter}"'
-                raise BadNodeSet(f'a name is missing {where} in "{text.strip()}"')
+                raise BadNodeSet(f"a name is missing {where} in {quoted(text)}")
             yield operator, piece
             operator, start = letter, position + 1
 
@@ -109,21 +120,21 @@ def _term(operator: str, text: str) -> Term:
     literals, brackets = pieces[::2], pieces[1::2]
     literal = "".join(literals)
     if ":" in "".join(brackets):
-        raise BadNodeSet(f'"{text}": an IPv6 address cannot stand here; give the node a name and set address = "…"')
+        raise BadNodeSet(f"{quoted(text)}: {IPV6_HINT}")
     if re.search(r"\s", literal):
-        raise BadNodeSet(f'"{text}" holds a space; names are separated by ","')
+        raise BadNodeSet(f'{quoted(text)} holds a space; names are separated by ","')
     if "/" in literal:
-        raise BadNodeSet(f'"{text}" holds "/", which no node name has')
+        raise BadNodeSet(f'{quoted(text)} holds "/", which no node name has')
     if literals[0].startswith("-"):
-        raise BadNodeSet(f'"{text}" begins with "-"; a name begins with a letter, a digit or "_"')
+        raise BadNodeSet(f'{quoted(text)} begins with "-"; a name begins with a letter, a digit or "_"')
     if literals[0].startswith("@") and not _GROUP.fullmatch(re.sub(r"\[[^\]]*\]", "0", text)):
-        raise BadNodeSet(f'"{text}" is no group; a group is written @name or @source:name')
+        raise BadNodeSet(f"{quoted(text)} is no group; a group is written @name or @source:name")
     ranges = [_bracket(inside) for inside in brackets]
     for before, bracket, after in zip(literals, ranges, literals[1:], strict=False):
         _refuse_ambiguous(text, before, bracket, after)
     for between in literals[1:-1]:
         if not between or between.isdigit():
-            raise BadNodeSet(f'"{text}": two ranges need a letter, "-" or "." between them')
+            raise BadNodeSet(f'{quoted(text)}: two ranges need a letter, "-" or "." between them')
     parts = itertools.chain.from_iterable(zip(literals, [*ranges, ()], strict=True))
     return Term(operator, text, tuple(part for part in parts if part))
 
@@ -137,15 +148,15 @@ def _numbers(piece: str, inside: str) -> Numbers:
         raise BadNodeSet(f"the range [{inside}] is empty" if not inside.strip() else f"[{inside}] has an empty range")
     match = _NUMBERS.fullmatch(piece)
     if match is None:
-        raise BadNodeSet(f'"{piece.strip()}" is no range; ranges are written [1-8], [001-064,071] or [0-20/2]')
+        raise BadNodeSet(f"{quoted(piece)} is no range; ranges are written [1-8], [001-064,071] or [0-20/2]")
     begin, end, step = match[1], match[2] or match[1], int(match[3] or 1)
     padded = any(len(bound) > 1 and bound.startswith("0") for bound in (begin, end))
     if padded and len(begin) != len(end):
-        raise BadNodeSet(f'the ends of "{piece.strip()}" must have the same number of digits')
+        raise BadNodeSet(f"the ends of {quoted(piece)} must have the same number of digits")
     if int(begin) > int(end):
-        raise BadNodeSet(f'"{piece.strip()}" runs backwards')
+        raise BadNodeSet(f"{quoted(piece)} runs backwards")
     if not step:
-        raise BadNodeSet(f'"{piece.strip()}" has a step of 0')
+        raise BadNodeSet(f"{quoted(piece)} has a step of 0")
     return Numbers(int(begin), int(end), step, len(begin) if padded else 0)
 
 
@@ -153,6 +164,6 @@ def _refuse_ambiguous(text: str, before: str, bracket: tuple[Numbers, ...], afte
     """Refuse what ClusterShell reads as something else: its `node5[9-10]` is node59 to node510, 452 names."""
     lengths = {max(piece.width, len(str(bound))) for piece in bracket for bound in (piece.begin, piece.end)}
     if before[-1:].isdigit() and len(lengths) > 1:
-        raise BadNodeSet(f'"{text}": behind a digit, all numbers of a range must have the same number of digits')
+        raise BadNodeSet(f"{quoted(text)}: behind a digit, all numbers of a range must have the same number of digits")
     if after[:1].isdigit() and any(piece.step > 1 for piece in bracket):
-        raise BadNodeSet(f'"{text}": a range with a step cannot stand before a digit')
+        raise BadNodeSet(f"{quoted(text)}: a range with a step cannot stand before a digit")

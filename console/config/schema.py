@@ -67,7 +67,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind is tuple and type(value) in (list, tuple):
             return self._check_list(value)  # type: ignore[arg-type]
         if type(value) is not self.kind:
-            raise BadValue(f"must be {_KINDS[self.kind]}, is {shown(value)}")
+            is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0 is not 22 here
+            raise BadValue(f"must be {_KINDS[self.kind]}, is {is_what}")
         if isinstance(value, str):
             return self._check_text(value)
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .document import Entry
-from .model import Config, Origin, Setting, one_line
+from .model import Config, Setting, one_line
 from .nodeset import fold
 from .schema import written
 
 
 def config_text(config: Config) -> str:
-    """Every effective value and where it came from: first what holds for all nodes, then what some have of their own."""
+    """Every effective value and where it came from: what holds for all nodes, then what some have of their own."""
     everywhere = [setting for setting in config.settings if not setting.nodes]
     lines = _columns([(setting.key, _value(setting), str(setting.origin)) for setting in everywhere])
     names = [node.name for node in config.nodes]
@@ -65,11 +65,9 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _data(setting: Setting) -> dict[str, Any]:
-    return {"key": setting.key, "value": setting.value, "origin": _origin(setting.origin)}
-
-
-def _origin(origin: Origin) -> dict[str, str | None]:
-    return {"kind": origin.kind, "place": origin.place or None}
+    value = list(setting.value) if isinstance(setting.value, tuple) else setting.value
+    origin = {"kind": setting.origin.kind, "place": setting.origin.place or None}
+    return {"key": setting.key, "value": value, "origin": origin}
 
 
 def _value(setting: Setting) -> str:

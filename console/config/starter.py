@@ -1,4 +1,4 @@
-"""The hosts.toml that `gconsole config init` writes: every key with its default, in comments, and one entry to change."""
+"""The hosts.toml that `gconsole config init` writes: every key, in comments, with its default, and one entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ hosts = "node[01-04]"
 
 
 def init(name: str, *, overwrite: bool = False) -> None:
-    """Write the starter file. Raises ConfigError where it cannot be written, or is there and is not to be overwritten."""
+    """Write the starter file. Raises ConfigError where it cannot be, or is there and is not to be overwritten."""
     path = Path(name)
     if overwrite and path.exists():
         replace(path, starter_text(), name)
@@ -44,7 +44,7 @@ def starter_text() -> str:
 def _line(key: Key) -> str:
     value = key.example if key.example is not None else key.default
     assignment = f"# {key.name} = {written(value)}"
-    return f"{assignment:<36}# {key.help}"
+    return f"{assignment:<37} # {key.help}"
 
 
 def _first_line(struct: type[Section]) -> str:

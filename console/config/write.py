@@ -22,7 +22,7 @@ def create(path: Path, text: str, name: str) -> None:
 
 
 def replace(path: Path, text: str, name: str) -> None:
-    """Replace a file's contents in one step; its mode and owner stay. A link stays a link: what it points to is replaced.
+    """Replace a file's contents in one step; its mode and owner stay, and a link stays a link to the replaced file.
 
     Raises ConfigError, and then the file is as it was.
     """

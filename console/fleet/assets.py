@@ -19,6 +19,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ..files import write_atomically
+
 PSUTIL, PY_SPY = "psutil", "py-spy"
 #: Architectures of nodes, as `uname -m` names them.
 ARCHES = ("x86_64", "aarch64")
@@ -60,9 +62,7 @@ class Asset:
         # a dictionary of 1 MiB: the node's decoder needs as much memory as that, and no more
         packed = lzma.compress(self.content, filters=[{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 20}])
         kept.parent.mkdir(parents=True, exist_ok=True)
-        draft = kept.with_suffix(".draft")
-        draft.write_bytes(packed)
-        draft.replace(kept)
+        write_atomically(kept, packed)
         return packed
 
 
@@ -104,7 +104,7 @@ def _from_wheels(folder: Path) -> list[Asset]:
     for path in sorted(folder.glob("*.whl")):
         name = PY_SPY if path.name.startswith("py_spy-") else PSUTIL
         version = path.name.split("-")[1]
-        arch = next((arch for arch in ARCHES if f"linux" in path.name and arch in path.name), None)
+        arch = next((arch for arch in ARCHES if "linux" in path.name and arch in path.name), None)
         if arch and version == importlib.metadata.version(name):
             found.append(Asset(name, arch, path))
     return found

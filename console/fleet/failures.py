@@ -109,3 +109,9 @@ class AgentRefused(FleetError):
     def __init__(self, reason: str, text: str, try_: str = "") -> None:
         super().__init__(f"{reason}: {text}", try_)
         self.reason = reason
+
+
+class Internal(FleetError):
+    """A fault of the console's own; shown at the node where it happened."""
+
+    name = "internal"

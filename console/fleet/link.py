@@ -9,6 +9,7 @@ import os
 import platform
 import random
 import time
+import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +33,10 @@ SILENT_S = 2.5
 DEAD_S = 10.0
 #: From the start of the command to its hello: Python may be cold, its file system slow.
 HELLO_S = 20.0
+#: The longest a first attempt can take: connect, login, session, hello, first tick.
+FIRST_WORD_S = 90.0
+#: How long an agent may take to end when it is told to.
+STOP_S = 2.0
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 _BLOB_PIECE = 96 << 10
 
@@ -93,8 +98,9 @@ class Link:
                 await self._session()
             except failures.FleetError as error:
                 self._failure = error
-            else:
-                delay_s = RETRY_FIRST_S
+            except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
+                self._failure = failures.Internal(f"{type(error).__name__}: {error}", "please report this")
+                self._complain("".join(traceback.format_exception(error, limit=-6)))
             was_ok = self.state in ("ok", "lost")
             if was_ok:
                 delay_s = RETRY_FIRST_S
@@ -111,7 +117,9 @@ class Link:
 
     async def first_word(self) -> None:
         """Wait until the agent has sampled once. Raises the FleetError that the first attempt ended with."""
-        await self._settled.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_WORD_S):
+                await self._settled.wait()
         if self.state not in ("ok", "lost"):
             raise self._failure or failures.Lost(f"{self.node.name} is not connected")
 
@@ -131,12 +139,11 @@ class Link:
         if self._channel and self.agent_id:
             self._send({"stop": True})
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(STOP_S):
                     await self._ended.wait()
         if self._task:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task}, timeout=STOP_S)
 
     def _reset(self) -> None:
         self._lines = Lines()

@@ -105,7 +105,7 @@ class AsyncsshTransport:
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
                 channel, _ = await connection.create_session(
-                    lambda: _Session(receiver), command, encoding=None, stderr=asyncssh.PIPE, window=4 << 20
+                    lambda: _Session(receiver), command, encoding=None, window=4 << 20
                 )
         except (TimeoutError, asyncssh.Error, OSError) as error:
             connection.abort()
@@ -146,6 +146,8 @@ class AsyncsshTransport:
             values["identitiesonly"] = ["yes"]
         if ssh.known_hosts:
             values.pop("globalknownhostsfile", None)
+        if ssh.jump:
+            values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
         return dataclasses.replace(resolved, values=values)
 
     async def _bastion(self, jump: str, ssh: SshConfig) -> asyncssh.SSHClientConnection:

@@ -25,6 +25,7 @@ class Staging:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: set[str] = set()
+        self._packing: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
     def send_now(self, link: Link, name: str) -> None:
         """Answer what a hello wanted: the binary, or why there is none."""
@@ -66,11 +67,18 @@ class Staging:
         assert asset is not None, "an agent wants only what was offered for its architecture"
         encoding = "xz" if link.has_lzma else "zlib"
         try:
-            packed = await asyncio.to_thread(asset.packed, encoding)
+            packed = await self._packed(asset, encoding)
         except (OSError, lzma.LZMAError, StopIteration) as error:
             link.send_problem(name, f"the console cannot read its own {name}: {error}")
             return
         link.send_blob(name, encoding, packed)
+
+    async def _packed(self, asset: assets.Asset, encoding: str) -> bytes:
+        """The binary as it travels, compressed once however many nodes want it."""
+        key = (asset.digest, encoding)
+        if key not in self._packing:
+            self._packing[key] = asyncio.create_task(asyncio.to_thread(asset.packed, encoding))
+        return await asyncio.shield(self._packing[key])
 
     async def close(self) -> None:
         for task in self._tasks:

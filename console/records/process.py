@@ -57,8 +57,9 @@ class Rank(Record, tag="rank", kw_only=True):
 class RankStat(Record, tag="rank_stat", kw_only=True):
     """What a rank's process did in the last tick.
 
-    `state` is `moving` where its CPU time or context switches advanced, `idle` where neither did, `stopped` for T and t,
-    `uninterruptible` for D, `zombie` for Z and X. Captures later add `waiting` and `stuck`.
+    `state` is `moving` where its CPU time (of all threads) or context switches (of the main thread) advanced, `idle`
+    where neither did, `stopped` for T and t, `uninterruptible` for D, `zombie` for Z and X, `unknown` before a second
+    look. Captures later add `waiting` and `stuck`.
     """
 
     job: str

@@ -6,8 +6,8 @@ from .base import Sampler
 
 
 class HostSampler(Sampler):
-    """One `host` record a tick. Memory, load, uptime and pressure from /proc; CPU, disk and network from psutil, and None
-    where the node has no psutil. Rates are over the time since the previous tick and None at the first.
+    """One `host` record a tick: memory, load, uptime and pressure from /proc; CPU, disk and network from psutil, and
+    None where the node has no psutil. Rates are over the time since the previous tick and None at the first.
     """
 
     name = "host"

@@ -91,7 +91,8 @@ class ProcessSampler(Sampler):
         """The records of everything that is new, different or gone since the last judgement."""
         judged = ownership(self.table, self._below)
         presumed = presumed_ranks(self.table, judged.owner_of, self.users)
-        ranks = {self.table.entries[pid].key: self._rank_fields(self.table.entries[pid], judged) for pid in judged.owners}
+        owners = [self.table.entries[pid] for pid in sorted(judged.owners)]
+        ranks = {entry.key: self._rank_fields(entry, judged) for entry in owners}
         ranks.update((one.entry.key, self._presumed_fields(one)) for one in presumed)
         self._remember_children(judged)
         processes = self._process_fields(judged, ranks)
@@ -249,7 +250,8 @@ class ProcessSampler(Sampler):
     # -- for others --------------------------------------------------------------------------------------------------
 
     def _count_unread(self):
-        python = [entry.facts for entry in self.table.entries.values() if entry.python and entry.facts]
+        own = self.table.own_pid
+        python = [entry.facts for entry in self.table.entries.values() if entry.python and entry.facts and entry.pid != own]
         self._unreadable = sum(1 for facts in python if facts.denied)
         self._live_denied = sum(1 for facts in python if facts.live_denied)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import figures
-from ..text import clean, width_of
+from ..text import clean, fit, width_of
 from .nodes import FleetSummary
 from .spans import Span
 
@@ -79,13 +79,12 @@ def _parts(header: Header) -> list[_Part]:
     if header.age_ns is not None:
         parts.append(_Part(1, (Span(f"◐ {figures.age(header.age_ns)} old", "stale"),)))
     parts.append(_Part(4, _gpus(header)))
-    parts.append(_Part(2, _ranks(header)))
     if header.job is not None:
-        parts[-1] = _Part(2, parts[-1].spans)
-        parts.insert(-1, _Part(6, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
+        parts.append(_Part(8, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
+    parts.append(_Part(2, _ranks(header)))
     if header.staging is not None:
         staged, expected = header.staging
-        parts.append(_Part(7, (Span(f"py-spy {staged}/{expected}", "muted"),)))
+        parts.append(_Part(6, (Span(f"py-spy {staged}/{expected}", "muted"),)))
     return parts
 
 
@@ -111,4 +110,4 @@ def _ranks(header: Header) -> tuple[Span, ...]:
 
 
 def _short(name: str, width: int = 24) -> str:
-    return name if width_of(name) <= width else name[: width - 1] + "…"
+    return fit(name, width).rstrip()

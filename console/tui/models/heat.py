@@ -1,10 +1,10 @@
-"""The heat map: a row of figures a node, one figure a GPU, scaled to 0..1 for colour and height."""
+"""The heat map: a row of figures a node, one figure a GPU, on a scale of 16 levels for colour and height."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...store import GpuKey, GpuNow, NodeNow, Table
 from .. import figures
@@ -13,6 +13,8 @@ from .nodes import NodeSummary
 
 Scale = Literal["load", "temperature"]
 
+#: Steps of colour from the lowest to the highest figure; more cannot be told apart and would only repaint.
+LEVELS = 16
 _COLD_C, _HOT_C = 30.0, 90.0
 _POWER_FALLBACK_W = 700.0
 
@@ -50,12 +52,11 @@ METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One figure: its text of at most three characters, and its level, None where it is unknown."""
+class Cell(NamedTuple):
+    """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown."""
 
     text: str
-    level: float | None
+    level: int | None
 
 
 _UNKNOWN = Cell(figures.UNKNOWN, None)
@@ -83,7 +84,7 @@ def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
     value = now.host.cpu_pct if now and now.host else None
     if value is None:
         return HeatRow(node.name, node.status, note=_note(node))
-    return HeatRow(node.name, node.status, (Cell(figures.whole(value), _clamped(value / 100)),))
+    return HeatRow(node.name, node.status, (Cell(figures.whole(value), _level(value / 100)),))
 
 
 def _note(node: NodeSummary) -> str:
@@ -96,11 +97,11 @@ def _cell(gpu: GpuNow, metric: Metric) -> Cell:
     value = metric.read(gpu)
     if value is None:
         return _UNKNOWN
-    return Cell(figures.whole(value)[:3], _clamped(metric.level(value, gpu)))
+    return Cell(figures.whole(value)[:3], _level(metric.level(value, gpu)))
 
 
-def _clamped(level: float) -> float:
-    return min(1.0, max(0.0, level))
+def _level(share: float) -> int:
+    return min(LEVELS - 1, max(0, int(share * LEVELS)))
 
 
 class GpuIndex:
@@ -109,6 +110,7 @@ class GpuIndex:
     def __init__(self) -> None:
         self._of: dict[str, tuple[GpuNow, ...]] = {}
         self._keys: dict[str, set[GpuKey]] = {}
+        self._version: dict[str, int] = {}
         self.total = 0
         self.simulated: set[str] = set()  # nodes with a simulated GPU
 
@@ -118,8 +120,12 @@ class GpuIndex:
     def of(self, node: str) -> tuple[GpuNow, ...]:
         return self._of.get(node, ())
 
-    def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey]) -> set[str]:
-        """Take in what changed; the nodes whose figures did."""
+    def version(self, node: str) -> int:
+        """The store's version when a figure of that node's GPUs changed last, as far as this index was told."""
+        return self._version.get(node, 0)
+
+    def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey], version: int) -> None:
+        """Take in what changed up to that version of the store."""
         nodes: set[str] = set()
         for key in changed:
             nodes.add(key[0])
@@ -127,7 +133,7 @@ class GpuIndex:
             (known.add if key in gpus else known.discard)(key)
         for node in nodes:
             self._arrange(node, gpus)
-        return nodes
+            self._version[node] = version
 
     def _arrange(self, node: str, gpus: Table[GpuKey, GpuNow]) -> None:
         found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (_index(item[1]), item[0]))

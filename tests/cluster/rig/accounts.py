@@ -1,4 +1,4 @@
-"""The accounts of the nodes. In namespaces mode the nodes have an /etc/passwd of their own, so the machine gains none."""
+"""The accounts of the nodes. In namespaces mode nodes have an /etc/passwd of their own: the machine gains none."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ class Account:
     shell: str
 
 
-# Exist on the nodes only, first in their /etc/passwd. "ops" is somebody who logs in, "other" somebody else whose jobs run there.
+# On the nodes only. "ops" is somebody who logs in, "other" somebody else whose jobs run there.
 OPS = Account("ops", 61801, 61801, "/home/ops", "/bin/sh")
 OTHER = Account("other", 61802, 61802, "/home/other", "/bin/sh")
 GUESTS = (OPS, OTHER)

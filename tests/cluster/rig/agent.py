@@ -9,40 +9,48 @@ from .claims import Claim
 from .detect import TOOL_PATH, tool
 
 DEADLINE_S = 5.0
+# ssh-add asks again and again while the passphrase is wrong: the second time there is no answer.
+_ASKER = """#!/bin/sh
+[ -e "$0.asked" ] && exit 1
+: > "$0.asked"
+printf '%s\\n' "$GCT_PASSPHRASE"
+"""
 
 
 class SshAgent:
-    """An ssh-agent of the test's own; a context manager. `env` points a program at it."""
+    """A running ssh-agent of the test's own; a context manager. `env` points a program at it."""
 
     def __init__(self, claim: Claim, socket: Path) -> None:
-        self._claim = claim
         self.socket = socket
         self.env = {"SSH_AUTH_SOCK": str(socket)}
-        self._process: subprocess.Popen | None = None
-
-    def __enter__(self) -> "SshAgent":
-        self._process = subprocess.Popen([tool("ssh-agent"), "-D", "-a", str(self.socket)],
+        self._process = subprocess.Popen([tool("ssh-agent"), "-D", "-a", str(socket)],
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        self._claim.note_process(self._process.pid)
+        claim.note_process(self._process.pid)
         deadline = time.monotonic() + DEADLINE_S
-        while not self.socket.exists():
+        while not socket.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self.close()
                 raise OSError("ssh-agent does not start")
             time.sleep(0.005)
+
+    def __enter__(self) -> "SshAgent":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._process is not None:
+        self.close()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(DEADLINE_S)
-            self._process = None
 
     def add(self, key: Path, passphrase: str = "") -> None:
         """Load a key; CalledProcessError if the agent does not take it or the passphrase is wrong."""
         # ssh-add takes a passphrase from a terminal or from this program, never from stdin.
         asker = self.socket.with_name(f"{self.socket.name}.askpass")
-        asker.write_text('#!/bin/sh\nprintf "%s\\n" "$GCT_PASSPHRASE"\n')
+        asker.write_text(_ASKER)
         asker.chmod(0o700)
+        asker.with_name(f"{asker.name}.asked").unlink(missing_ok=True)
         env = {"PATH": TOOL_PATH, "HOME": os.devnull, **self.env, "SSH_ASKPASS": str(asker),
                "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":none", "GCT_PASSPHRASE": passphrase}
         subprocess.run([tool("ssh-add"), "-q", str(key)], env=env, stdin=subprocess.DEVNULL, capture_output=True,

@@ -1,6 +1,6 @@
 """The same node served by asyncssh instead of OpenSSH, for machines without it.
 
-All servers of this process share one event loop in a thread. Commands run through the account's real shell, so that an
+The servers of a rig share one event loop in a thread. Commands run through the account's real shell, so that an
 agent is deployed the way it is through sshd.
 """
 
@@ -9,7 +9,6 @@ import os
 import signal
 import threading
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -20,24 +19,41 @@ from .openssh import Settings, write_shell
 from .place import Place
 
 CALL_DEADLINE_S = 20.0
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
 
 
-def _call(coroutine: Coroutine) -> Any:
-    """Run a coroutine in the servers' thread and wait for its result."""
-    global _loop
-    with _lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="gct-asyncssh", daemon=True).start()
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop).result(CALL_DEADLINE_S)
+class ServerLoop:
+    """The event loop of a rig's servers, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gct-asyncssh", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine) -> Any:
+        """Run a coroutine there and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_DEADLINE_S)
+
+    def server(self, place: Place, settings: Settings) -> "AsyncsshServer":
+        return AsyncsshServer(self, place, settings)
+
+    def close(self) -> None:
+        self.call(self._cancel_everything())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_DEADLINE_S)
+        self._loop.close()
+
+    async def _cancel_everything(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
 
 class AsyncsshServer:
     """One listening asyncssh server, with the interface of OpenSshServer."""
 
-    def __init__(self, place: Place, settings: Settings) -> None:
+    def __init__(self, loop: ServerLoop, place: Place, settings: Settings) -> None:
+        self._loop = loop
         self.place = place
         self.settings = settings
         self._log = place.folder / "sshd.log"
@@ -59,7 +75,7 @@ class AsyncsshServer:
 
     def start(self) -> None:
         """Listens when this returns."""
-        self._acceptor = _call(self._listen())
+        self._acceptor = self._loop.call(self._listen())
 
     async def _listen(self) -> asyncssh.SSHAcceptor:
         return await asyncssh.create_server(
@@ -70,7 +86,7 @@ class AsyncsshServer:
 
     def stop(self, sessions: bool = False) -> None:
         if self._acceptor is not None:
-            _call(self._close(sessions))
+            self._loop.call(self._close(sessions))
             self._acceptor = None
 
     async def _close(self, sessions: bool) -> None:
@@ -112,14 +128,16 @@ class AsyncsshServer:
             await process.stderr.drain()
             process.exit(status if status >= 0 else 128 - status)
         except (OSError, asyncssh.Error):
-            await child.wait()   # the client left: its pipes are closed, as sshd would, and the command goes its own way
+            await child.wait()   # the client left: its pipes are closed, as sshd does, and the command goes its own way
         finally:
             self._commands.discard(child.pid)
+            process.close()
+            await process.wait_closed()
 
     async def _start_shell(self, process: asyncssh.SSHServerProcess) -> asyncio.subprocess.Process:
         account = accounts.current()
         command = process.command
-        variables = {"HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
+        variables = {"USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
                      "SSH_CLIENT": "127.0.0.1 0 0", "SSH_CONNECTION": "127.0.0.1 0 127.0.0.1 0", **self.place.variables}
         if self.settings.kind.shell != "plain":
             variables["SSH_ORIGINAL_COMMAND"] = command or ""
@@ -131,7 +149,7 @@ class AsyncsshServer:
         try:
             child = await asyncio.create_subprocess_exec(
                 *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=variables, start_new_session=True,
-                cwd=account.home if Path(account.home).is_dir() else "/")
+                cwd=self.place.variables["HOME"])
         except OSError:
             for end in (to_stdin, from_stdout, from_stderr):
                 os.close(end)

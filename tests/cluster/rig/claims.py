@@ -21,7 +21,7 @@ from .detect import TOOL_PATH
 FILTER_VARIABLE = "GCONSOLE_RIG_NODE"
 _OWNER = re.compile(r"\bgct(\d+)[a-z]")
 _taken: set[str] = set()
-_lock = threading.Lock()
+_lock = threading.RLock()   # a signal handler that closes rigs may interrupt its holder
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Claim:
 
     prefix: str
     folder: Path
+
+    @property
+    def link_group(self) -> int:
+        """A number no other rig has, below 2^31: the group by which ip(8) deletes all its links in one step."""
+        return os.getpid() * 26 + ord(self.prefix[-1]) - ord("a") + 1
 
     def note_process(self, pid: int) -> None:
         """Remember a background process, so that a later run can end it should this one be killed."""

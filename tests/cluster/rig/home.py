@@ -3,19 +3,21 @@
 ssh(1) takes the home from the account (getpwuid), not from $HOME, so a variable alone does not reach it. Two ways:
 
 `popen`   runs the program with an /etc/passwd of its own, in which the account's home is this folder (root; a private
-          mount namespace). ssh, asyncssh and everything else see the same home: as on a person's machine, no hook anywhere.
-`env`     for a program that runs inside the test, and without root: HOME for asyncssh, and in front of PATH an `ssh` that
-          adds `-F`. Then /etc/ssh/ssh_config and the default keys of the real home are what differs from a real start.
+          mount namespace). ssh, asyncssh and all else see the same home: as on a person's machine, no hook anywhere.
+`env`     for a program inside the test, and without root: HOME for asyncssh, and in front of PATH an `ssh` that adds
+          `-F`. What then differs from a real start: /etc/ssh/ssh_config is not read, and the default keys and
+          known_hosts are those of the real home.
 """
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import accounts, namespaces
-from .detect import tool
+from .detect import TOOL_PATH
 
 
 class SshHome:
@@ -34,14 +36,15 @@ class SshHome:
     def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """`base` (the test's own environment by default) with this home, and with `ssh` reading its configuration."""
         base = os.environ if base is None else base
-        return {**base, "HOME": str(self.path), "PATH": f"{self.path / 'bin'}{os.pathsep}{base.get('PATH', os.defpath)}"}
+        path = os.pathsep.join((str(self.path / "bin"), base.get("PATH", os.defpath)))
+        return {**base, "HOME": str(self.path), "PATH": path}
 
     def popen(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
         """subprocess.Popen with this home, whose account's home it really is where that can be arranged (root)."""
         env = popen.pop("env", os.environ)
         if os.geteuid() != 0:
             return subprocess.Popen(argv, env=self.env(env), **popen)
-        cwd = popen.pop("cwd", os.getcwd())
+        cwd = popen.pop("cwd", Path.cwd())
 
         def act() -> subprocess.Popen:
             namespaces.unshare(namespaces.CLONE_FS | namespaces.CLONE_NEWNS)
@@ -54,12 +57,10 @@ class SshHome:
     def _write_wrapper(self) -> None:
         wrapper = self.path / "bin" / "ssh"
         wrapper.parent.mkdir()
-        try:
-            wrapper.write_text(f'#!/bin/sh\nexec {tool("ssh")} -F "{self.config}" "$@"\n')
-        except Exception:
-            wrapper.parent.rmdir()
-            raise
-        wrapper.chmod(0o755)
+        program = shutil.which("ssh", path=TOOL_PATH)
+        if program:
+            wrapper.write_text(f'#!/bin/sh\nexec {program} -F "{self.config}" "$@"\n')
+            wrapper.chmod(0o755)
 
     def _write_passwd(self) -> None:
         me = accounts.current()

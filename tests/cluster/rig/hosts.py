@@ -10,8 +10,8 @@ from .node import Node
 Table = Mapping[str, Any]
 
 
-def hosts_toml(name: str, nodes: Iterable[Node], ssh: Table, sections: Mapping[str, Table], per_node: Mapping[str, Table],
-               extra: str) -> str:
+def hosts_toml(name: str, nodes: Iterable[Node], ssh: Table, sections: Mapping[str, Table],
+               per_node: Mapping[str, Table], extra: str) -> str:
     """`sections` and `per_node` add to or replace the rig's own values; a value of None takes a key out."""
     tables = {"cluster": {"name": name}, "ssh": ssh}
     for section, values in sections.items():

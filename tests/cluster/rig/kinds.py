@@ -1,4 +1,4 @@
-"""The kinds of nodes: a plain one, and one for each way in which real nodes fail. Each is a real server that behaves so."""
+"""The kinds of nodes: a plain one, and one for each way in which real nodes fail. Each is a real server behaving so."""
 
 from dataclasses import dataclass
 from typing import Literal

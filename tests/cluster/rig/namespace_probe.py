@@ -14,14 +14,14 @@ def run() -> None:
         path = network.add_netns(name)
         try:
             network.ip_batch([
-                f"link add {claim.prefix}b0 type bridge",
-                f"link add {claim.prefix}v0 type veth peer name eth0 netns {name}",
-                f"link del {claim.prefix}b0",
+                f"link add {claim.prefix}b0 group {claim.link_group} type bridge",
+                f"link add {claim.prefix}v0 group {claim.link_group} type veth peer name eth0 netns {name}",
             ])
             init = start_init(path, [sys.executable, "-I", "-S", "-c", "import os; assert os.getpid() == 1"])
             if init.wait(timeout=20) != 0:
                 raise OSError("a new PID namespace has no process 1")
         finally:
             network.delete_netns([name])
+            network.delete_links(claim.link_group)
     finally:
         claim.release()

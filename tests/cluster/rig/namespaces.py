@@ -1,7 +1,7 @@
 """Processes started straight into other namespaces, as children of this process.
 
-setns() and unshare() act on one thread, so a thread of its own enters the namespaces, starts the process there and ends.
-Unlike with nsenter(1) in between, the Popen's pid, signals and exit status are those of the process itself.
+setns() and unshare() act on one thread, so a thread of its own enters the namespaces, starts the process there and
+ends. Unlike with nsenter(1) in between, the Popen's pid, signals and exit status are those of the process itself.
 """
 
 import ctypes

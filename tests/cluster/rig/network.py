@@ -31,10 +31,11 @@ def ip_batch(lines: list[str], netns: str | None = None, keep_going: bool = Fals
 
 
 class Bridge:
-    """One switch with a subnet of its own. The machine itself has the first address, unless `hidden`."""
+    """One switch with a subnet of its own. The machine has the first address, unless it is hidden behind another."""
 
-    def __init__(self, name: str, hidden_behind: "Bridge | None" = None) -> None:
+    def __init__(self, name: str, link_group: int, hidden_behind: "Bridge | None" = None) -> None:
         self.name = name
+        self.link_group = link_group
         self._hidden_behind = hidden_behind
         self.subnet = ipaddress.ip_network("0.0.0.0/32")
         self._hosts: Iterator[ipaddress.IPv4Address] = iter(())
@@ -45,7 +46,7 @@ class Bridge:
             self.subnet = _free_subnet(os.getpid())
             self._hosts = self.subnet.hosts()
             self.address = str(next(self._hosts))
-            lines = [f"link add {self.name} type bridge", f"link set {self.name} up"]
+            lines = [f"link add {self.name} group {self.link_group} type bridge", f"link set {self.name} up"]
             if self._hidden_behind is None:
                 lines.append(f"addr add {self.address}/{SUBNET_BITS} dev {self.name}")
             else:
@@ -56,8 +57,10 @@ class Bridge:
     def next_address(self) -> str:
         return str(next(self._hosts))
 
-    def delete(self) -> None:
-        ip_batch([f"link del {self.name}"], keep_going=True)
+
+def delete_links(link_group: int) -> None:
+    """Remove every link of a rig. Not left to the end of their namespaces: a TCP connection may delay that by minutes."""
+    ip_batch([f"link del group {link_group}"], keep_going=True)
 
 
 class Port:
@@ -72,7 +75,7 @@ class Port:
 
     def create(self) -> None:
         ip_batch([
-            f"link add {self.host_end} type veth peer name {self.inside} netns {self.netns}",
+            f"link add {self.host_end} group {self.bridge.link_group} type veth peer name {self.inside} netns {self.netns}",
             f"link set {self.host_end} master {self.bridge.name} up",
         ])
         ip_batch([

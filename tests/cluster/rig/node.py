@@ -11,7 +11,7 @@ from . import processes
 from .claims import FILTER_VARIABLE
 from .detect import RigUnavailable, tool
 from .door import Server
-from .kinds import PASSWORD, Kind
+from .kinds import Kind
 from .place import NamespacePlace, Place
 
 
@@ -19,13 +19,14 @@ class Node:
     """A node with its address, its server and its processes. The rig makes, starts and ends it."""
 
     def __init__(self, name: str, kind: Kind, user: str, port: int, place: Place, server: Server,
-                 behind: "Node | None" = None) -> None:
+                 behind: "Node | None" = None, password: str | None = None) -> None:
         self.name = name
         self.kind = kind
         self.user = user
         self.address = place.address
         self.port = port
         self.behind = behind          # the bastion this node is reached through
+        self.password = password      # what opens a password_only node; None where no password does
         self._place = place
         self._server = server
 
@@ -44,11 +45,16 @@ class Node:
         token = self._place.variables.get(FILTER_VARIABLE)
         return f"env:{FILTER_VARIABLE}={token}" if token else None
 
-    @property
-    def password(self) -> str | None:
-        """What opens a password_only node; None where no password does (sshd without root cannot read the shadow file)."""
-        can_check = isinstance(self._place, NamespacePlace) or not hasattr(self._server, "settings")
-        return PASSWORD if self.kind.login == "password" and can_check else None
+    def start(self) -> None:
+        """For the rig: everything of the node runs, and its server listens, when this returns."""
+        self._server.prepare()
+        self._place.start()
+        self._server.start()
+
+    def stop(self) -> None:
+        """For the rig: nothing of the node is left when this returns."""
+        self._server.stop(sessions=True)
+        self._place.stop()
 
     # Processes
 
@@ -57,12 +63,12 @@ class Node:
         """Start a process on the node, with a login's environment plus `env`; it ends with the rig at the latest.
 
         The Popen is the process itself: its pid (as this side counts), signals and exit status are real. `user` is an
-        account of the nodes ("ops", "other") or a bare uid, and needs namespaces mode. `popen` goes to subprocess.Popen.
+        account of the nodes ("ops", "other") or a bare uid, and needs namespaces mode. `popen` is for subprocess.Popen.
         """
         return self._place.spawn(argv, env, user, **popen)
 
     def output(self, argv: Sequence[str], deadline_s: float = 20.0, **options: Any) -> str:
-        """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired past the deadline."""
+        """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired if it takes long."""
         with self.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, **options) as process:
             try:
                 output, _ = process.communicate(timeout=deadline_s)
@@ -93,7 +99,7 @@ class Node:
         for process in sorted(self._place.processes(), key=lambda one: one.pid):
             try:
                 state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
-                command = Path(f"/proc/{process.outer}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = Path(f"/proc/{process.outer}/cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
                 continue   # gone since the listing
             lines.append(f"{process.pid:>7} {state} {command or '[' + processes.name_of(process.outer) + ']'}")
@@ -145,8 +151,8 @@ class Node:
     def ssh_argv(self, key: Path, known_hosts: Path, *options: str) -> list[str]:
         """The ssh(1) command line that reaches this node without reading any configuration; append the command."""
         argv = [tool("ssh"), "-F", "none", "-i", str(key), "-p", str(self.port)]
-        settings = (f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "IdentitiesOnly=yes", "BatchMode=yes",
-                    "ConnectTimeout=5", "StrictHostKeyChecking=yes", "IdentityAgent=none", *options)
-        for setting in settings:
+        settings = (f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes",
+                    "IdentitiesOnly=yes", "IdentityAgent=none", "BatchMode=yes", "ConnectTimeout=5")
+        for setting in (*options, *settings):   # ssh takes the first value it sees
             argv += ["-o", setting]
         return [*argv, f"{self.user}@{self.address}", "--"]

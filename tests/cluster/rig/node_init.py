@@ -1,8 +1,8 @@
 """Process 1 of a node: arranges the node's own view of the machine, then reaps zombies until the rig lets go.
 
-Run as `python -I -S node_init.py` in fresh namespaces, with one JSON line on stdin (`plan`, below). Answers "ready" or what
-went wrong on stdout. The end of stdin ends it, and with it, by the kernel, every process of the node: nothing outlives a
-rig that was killed.
+Run as `python -I -S node_init.py` in fresh namespaces, with one JSON line on stdin (`plan`, below). Answers "ready" or
+what went wrong on stdout. The end of stdin ends it, and with it, by the kernel, every process of the node: nothing
+outlives a rig that was killed.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
@@ -36,24 +37,23 @@ def bind(source, target, read_only=False):
 
 def make_target(path, is_folder):
     if is_folder:
-        os.makedirs(path, exist_ok=True)
-    elif not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w"):
-            pass
+        path.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 def mount_system():
     """A /proc and a /sys that show this node's processes and interfaces; the control groups stay in their place."""
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    has_cgroups = os.path.isdir(CGROUPS)
+    has_cgroups = Path(CGROUPS).is_dir()
     if has_cgroups:
-        os.mkdir(CGROUPS_ASIDE)
+        Path(CGROUPS_ASIDE).mkdir()
         bind(CGROUPS, CGROUPS_ASIDE)
     mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if has_cgroups:
         mount(CGROUPS_ASIDE, CGROUPS, None, MS_MOVE)
-        os.rmdir(CGROUPS_ASIDE)
+        Path(CGROUPS_ASIDE).rmdir()
 
 
 def arrange(plan):
@@ -69,21 +69,20 @@ def arrange(plan):
     mount(None, "/", None, MS_PRIVATE | MS_REC)
     libc.umount2(b"/run/netns", MNT_DETACH)   # else each node would pin the network of every other
     # Held open, because the folders that contain them are about to be covered.
-    kept = [(path, os.open(path, os.O_PATH), False) for path in plan["keeps"]]
-    kept = [(path, descriptor, True) for path, descriptor, _ in kept]
+    kept = [(path, os.open(path, os.O_PATH), True) for path in plan["keeps"]]
     kept += [(target, os.open(source, os.O_PATH), False) for source, target in plan["binds"]]
     for path, mode, noexec in plan["covers"]:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | (MS_NOEXEC if noexec else 0), f"mode={mode}")
     mount_system()
     for target, descriptor, read_only in kept:
         source = f"/proc/self/fd/{descriptor}"
-        make_target(target, os.path.isdir(source))
+        make_target(Path(target), Path(source).is_dir())
         bind(source, target, read_only)
         os.close(descriptor)
     for path, uid, gid, mode in plan["folders"]:
-        os.makedirs(path, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
         os.chown(path, uid, gid)
-        os.chmod(path, mode)
+        Path(path).chmod(mode)
     for path in plan["read_only"]:
         mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
     socket.sethostname(plan["hostname"])

@@ -1,5 +1,6 @@
 """One OpenSSH server with a configuration, a host key and a log of its own."""
 
+import re
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ class OpenSshServer:
         self.settings = settings
         self._log = place.folder / "sshd.log"
         self._daemon: subprocess.Popen | None = None
-        self._sessions: set[int] = set()
+        self._sessions: dict[int, int | None] = {}   # pid: when it started, since pids are used again
 
     def prepare(self) -> None:
         keys.make(self._place.folder / "host_key")
@@ -112,7 +113,7 @@ class OpenSshServer:
         said = len(self.log())
         self._daemon = self._place.spawn(
             [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
-            env={FILTER_VARIABLE: ""},   # the server is not one of the node's own processes; SetEnv marks what it starts
+            env={FILTER_VARIABLE: ""},   # the server is not a process of the node's own; SetEnv marks what it starts
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + START_DEADLINE_S
         while "Server listening on" not in self.log()[said:]:
@@ -122,21 +123,24 @@ class OpenSshServer:
             time.sleep(0.005)
 
     def stop(self, sessions: bool = False) -> None:
-        if self._daemon is None:
-            return
-        self._sessions |= {pid for pid in processes.descendants(self._daemon.pid)
+        if self._daemon is not None:
+            self._stop_listening()
+        if sessions:
+            processes.end(pid for pid, ticks in self._sessions.items() if processes.start_ticks(pid) == ticks)
+            self._sessions.clear()
+
+    def _stop_listening(self) -> None:
+        self._sessions |= {pid: processes.start_ticks(pid) for pid in processes.descendants(self._daemon.pid)
                            if processes.name_of(pid).startswith("sshd")}
         self._daemon.terminate()
         self._daemon.wait(START_DEADLINE_S)
         self._daemon.stderr.close()
         self._daemon = None
-        if sessions:
-            processes.end(self._sessions)
-            self._sessions.clear()
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
     def logins(self) -> int:
         """How many logins succeeded so far."""
-        return self.log().count("\nAccepted ") + self.log().startswith("Accepted ")
+        # "Accepted key" says only that a key would do.
+        return len(re.findall(r"^Accepted (?!key )", self.log(), re.MULTILINE))

@@ -69,18 +69,20 @@ class SharedPlace:
         self.inside = str(folder)
         self._claim = claim
         self.token = f"{claim.prefix}.{name}"
-        self.variables = {"PATH": path, FILTER_VARIABLE: self.token}
+        # A home of the node's own: the account's real one has shell files that would bring back the real PATH.
+        self._home = folder / "home"
+        self.variables = {"HOME": str(self._home), "PATH": path, FILTER_VARIABLE: self.token}
         self._children = Children()
 
     def start(self) -> None:
-        pass   # the machine is there already
+        self._home.mkdir()
 
     def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
               **popen: Any) -> subprocess.Popen:
         me = accounts.current()
         if user is not None and user not in (me.name, me.uid):
             raise RigUnavailable("another user on a node needs namespaces mode")
-        popen.setdefault("cwd", "/")
+        popen.setdefault("cwd", self._home)
         child = subprocess.Popen(argv, env=_environment(me, self.variables, env), **popen)
         self._claim.note_process(child.pid)
         return self._children.add(child)
@@ -142,7 +144,7 @@ class NamespacePlace:
             port.set(state)
 
     def stop(self) -> None:
-        # The children first: the kernel keeps process 1 waiting until each of them has been collected, and they are ours.
+        # The children first: process 1 can end only when each of them has been collected, and they are ours.
         self._children.end()
         if self._init is not None:
             self._init.kill()
@@ -154,7 +156,8 @@ class NamespacePlace:
             self._namespaces = None
 
 
-def namespace_plan(folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool) -> dict:
+def namespace_plan(folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool,
+                   noexec: bool) -> dict:
     """What process 1 of a node arranges (see node_init.arrange), for the node whose folder is `folder`."""
     own_home = accounts.current().home
     homes = [own_home] if own_home != "/" else []

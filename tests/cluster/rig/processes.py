@@ -29,7 +29,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def all_pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
 
 
 def in_pid_namespace(inode: int) -> list[Process]:
@@ -37,7 +37,7 @@ def in_pid_namespace(inode: int) -> list[Process]:
     found = []
     for pid in all_pids():
         try:
-            if os.stat(f"/proc/{pid}/ns/pid").st_ino != inode:
+            if Path(f"/proc/{pid}/ns/pid").stat().st_ino != inode:
                 continue
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:

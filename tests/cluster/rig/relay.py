@@ -16,7 +16,7 @@ class Relay:
     """Listens at (address, port) and passes every connection on to `target`.
 
     `delay_s` is added one way in each direction, `jitter_s` at most on top of it, drawn from `seed`; order is kept, as
-    TCP keeps it. `stall` is the share of chunks that wait `stall_s` more: what the loss of a packet looks like through TCP.
+    TCP keeps it. `stall` is the share of chunks that wait `stall_s` more: what a lost packet looks like through TCP.
     """
 
     def __init__(self, target: tuple[str, int], address: str = "127.0.0.1", *, delay_s: float = 0.0,
@@ -59,6 +59,12 @@ class Relay:
             self._thread.join(CALL_DEADLINE_S)
             self._loop.close()
 
+    def __enter__(self) -> "Relay":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def hold_back_s(self) -> float:
         """How long the next chunk is held back."""
         wait = self.delay_s + self._random.uniform(0.0, self.jitter_s)
@@ -97,7 +103,7 @@ class Relay:
 
 
 class _Flow:
-    """One relayed connection: two directions, each a reader that stamps chunks and a writer that waits for their time."""
+    """One relayed connection: two directions, in each a reader that stamps chunks and a writer that waits its time."""
 
     def __init__(self, relay: Relay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._relay = relay

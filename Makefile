@@ -1,0 +1,45 @@
+# Two commands, from a fresh checkout with only Python 3.11 or newer: `make demo` and `make test`.
+# ARGS= passes flags through: make demo ARGS="--nodes 8", make test ARGS="-k ranks".
+
+VENV   ?= .venv
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+PY     := $(VENV)/bin/python
+ARGS   ?=
+
+.PHONY: help demo test full bench lint clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    a cluster on this machine with a job on it, in the console (q quits)"
+	@echo "make test    lint, types, import rules and all tests that fit CI"
+	@echo "make full    make test and the long tests"
+	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "gconsole needs Python 3.11 or newer, and none is on the PATH"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(VENV)/.run
+	@$(VENV)/bin/gconsole demo $(ARGS)
+
+test: lint
+	@$(PY) tests/run.py $(ARGS)
+
+full: lint
+	@$(PY) tests/run.py --full $(ARGS)
+
+lint: $(VENV)/.test
+	@$(PY) tests/lint.py
+
+bench: $(VENV)/.test
+	@$(PY) -m tests.bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

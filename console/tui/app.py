@@ -1,0 +1,342 @@
+"""The console on a terminal: the frame around the views, the frame clock, and the way in and out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from textual.app import App, AutopilotCallbackType, ComposeResult, SystemCommand
+from textual.actions import SkipAction
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widgets import Input
+
+from ..hub import Control
+from ..store import Store
+from .commands import ConsoleCommands
+from .dialogs import Dialog, KeysDialog, StoryDialog
+from .jobfold import JobFold
+from .keys import ACTIONS, Action, bindings, in_scope
+from .models.header import header_spans
+from .models.nodes import NodeSummary
+from .models.spans import Span
+from .pace import RATE_HZ, Pace, write_backlog
+from .status import GLYPHS
+from .text import clean
+from .themes import DEFAULT, as_textual, textual_name, theme_files
+from .views.base import View
+from .views.table import VIEWS
+from .watch import Frame, Staging, Watch
+from .widgets.bar import Bar
+from .widgets.key_hints import hints
+from .widgets.line_view import LineView
+from .widgets.tab_bar import Tab, TabBar
+
+#: A second Ctrl-C within this many seconds leaves.
+_TWICE_S = 2.0
+#: Leaving tells the agents, which takes a moment; longer than this and the console goes without an answer.
+_STOP_S = 2.5
+#: After this long on the way out a line says what is being waited for.
+_SAY_S = 0.4
+
+
+class ConsoleApp(App[None], inherit_bindings=False):
+    """One cluster on the screen.
+
+    `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
+    the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
+    false in a replay, where now is the time of the newest record. `now` is console time in ns.
+    """
+
+    CSS_PATH = "console.tcss"
+    TITLE = "gconsole"
+    COMMANDS = {ConsoleCommands}  # noqa: RUF012 - Textual's own declaration
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(in_scope("app"))]
+
+    def __init__(
+        self,
+        store: Store,
+        control: Control,
+        *,
+        cluster: str,
+        expected_nodes: Sequence[str],
+        live: bool = True,
+        staging: Staging | None = None,
+        on_start: Callable[[], Awaitable[None]] | None = None,
+        on_stop: Callable[[], Awaitable[None]] | None = None,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__()
+        self._control = control
+        self._on_start, self._on_stop = on_start, on_stop
+        self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
+        self._fold = JobFold(self._watch, store)
+        self._folding = False
+        self._pace = Pace()
+        self._frozen_at: int | None = None
+        self._interrupted_at = 0.0
+        self._current = VIEWS[0].name
+        self._views: dict[str, View] = {}
+        self._themes = theme_files()
+        for theme in self._themes:
+            self.register_theme(as_textual(theme))
+        self.theme = textual_name(DEFAULT)
+        self.frame = self._watch.look()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our variables with the default theme's colours: a theme of Textual's own knows nothing of them."""
+        return as_textual(theme_files()[0]).variables
+
+    # -- the frame -------------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield Bar(id="header")
+        yield TabBar([Tab(row.name, row.key, row.title, row.short, row.action.call) for row in VIEWS], id="tabs")
+        with Container(id="stage"):
+            yield self._view(self._current)
+        yield Bar(id="footer")
+
+    async def on_mount(self) -> None:
+        self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)
+        self._footer, self._stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
+        self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
+        self._leave_on_signals()
+        self._present(self._current)
+        self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
+        if self._on_start is not None:
+            await self._on_start()
+        self.call_after_refresh(self._mount_rest)
+
+    async def _mount_rest(self) -> None:
+        """The other views, after the first paint: opening one is then a matter of showing it."""
+        await self._stage.mount_all(self._view(row.name) for row in VIEWS if row.name not in self._views)
+
+    def _view(self, name: str) -> View:
+        if name not in self._views:
+            row = next(row for row in VIEWS if row.name == name)
+            self._views[name] = row.make(row)
+            self._views[name].display = name == self._current
+        return self._views[name]
+
+    @property
+    def view(self) -> View:
+        """The view on the screen."""
+        return self._views[self._current]
+
+    # -- the frame clock -------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._pace.is_due(write_backlog(self._driver)):
+            began = time.perf_counter()
+            self.draw()
+            self.call_after_refresh(lambda: self._pace.painted(time.perf_counter() - began))
+
+    def draw(self) -> None:
+        """Look at the store and show what changed; while frozen only the header is new."""
+        self.frame = frame = self._watch.look(self._frozen_at)
+        if self._frozen_at is None:
+            self._fold_jobs(frame)
+            self.view.look(frame)
+            if isinstance(self.screen, Dialog):
+                self.screen.look(frame)
+        self._header.show(header_spans(frame.header, self.size.width))
+        self._draw_footer()
+
+    def _fold_jobs(self, frame: Frame) -> None:
+        if self._folding or not self._fold.is_wanted(frame):
+            return
+        fold = self._fold.prepare(frame)
+        if not self._fold.is_large:
+            self._fold.accept(fold())
+            return
+
+        async def in_thread() -> None:
+            try:
+                self._fold.accept(await asyncio.to_thread(fold))
+            finally:
+                self._folding = False
+
+        self._folding = True
+        self.run_worker(in_thread(), name="fold jobs")
+
+    def _draw_footer(self, _: object = None) -> None:
+        count, status = len(self.frame.findings), self.frame.worst_finding
+        said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
+        right = (Span(said, status if count else "muted"),)
+        actions = [*in_scope(self.view.scope), *in_scope("lines"), *in_scope("app")]
+        screen = self.screen_stack[0]
+        room = self.size.width - len(said) - 2
+        self._footer.show(hints(screen.active_bindings, actions, room), right)
+
+    # -- views and dialogs -----------------------------------------------------------------------------------------------
+
+    def action_show(self, name: str) -> None:
+        """Open a view."""
+        self._view(name)
+        self._present(name)
+
+    def _present(self, name: str) -> None:
+        self.view.display = False
+        self._current = name
+        self.view.display = True
+        self._tabs.show(name)
+        if self._frozen_at is None:
+            self.view.look(self.frame)
+        home = self.view.home()
+        self.screen.set_focus(home)
+        self.refresh_bindings()
+
+    def action_back(self) -> None:
+        if self._current != VIEWS[0].name:
+            self._present(VIEWS[0].name)
+
+    def action_keys(self) -> None:
+        """List the keys: of the focused widget and its view first."""
+        here = next((row.title for row in VIEWS if row.name == self._current), "")
+        own = [*in_scope(self.view.scope), *(in_scope("lines") if self.view.home() else [])]
+        everywhere = [*in_scope("app"), *(row.action for row in VIEWS)]
+        groups = [(here, own)] if own else []
+        self.push_screen(KeysDialog([*groups, ("Everywhere", everywhere)]))
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        tell = self.view.teller()
+        if tell is not None and tell(self.frame) is not None:
+            self.push_screen(StoryDialog(tell, self.frame))
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        self.refresh_bindings()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
+        """None of Textual's own: the palette has ours, and only what works."""
+        return iter(())
+
+    def offered_actions(self) -> Iterator[tuple[Action, DOMNode]]:
+        """What the palette offers, each with the node it is run on."""
+        for action in in_scope(self.view.scope):
+            if action.palette:
+                yield action, self.view
+        for action in (*(row.action for row in VIEWS), *in_scope("app")):
+            if action.palette and self._check(action):
+                yield action, self
+
+    def _check(self, action: Action) -> bool:
+        return bool(self.check_action(action.call.partition(".")[2], ()))
+
+    # -- acting ----------------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Actions on a node are dimmed while none is selected."""
+        if action == "reconnect":
+            return True if self._views and self.view.selected_node else None
+        return True
+
+    def action_freeze(self) -> None:
+        """Freeze the picture, or let it go."""
+        if self._frozen_at is None:
+            for view in self._views.values():
+                if view.is_mounted:
+                    view.look(self.frame)  # all views of one instant, whichever is opened later
+            self._frozen_at = self._watch.now()
+        else:
+            self._frozen_at = None
+        self.draw()
+
+    async def action_reconnect(self) -> None:
+        """Connect to the selected node again."""
+        node = self.view.selected_node
+        if node is not None:
+            await self.reconnect_node(node)
+
+    async def reconnect_node(self, node: str) -> None:
+        """Connect to a node again, with a word."""
+        try:
+            await self._control.reconnect(node)
+        except KeyError:
+            self.notify(f"{node} is not of this fleet any more", severity="warning", markup=False)
+            return
+        self.notify(f"connecting to {node} again", timeout=3, markup=False)
+
+    async def remove_node(self, node: str) -> None:
+        """Let go of a node, with a word."""
+        try:
+            await self._control.remove_node(node)
+        except KeyError:
+            self.notify(f"{node} is gone already", severity="warning", markup=False)
+            return
+        self.notify(f"{node} removed; its records stay", timeout=3, markup=False)
+
+    def troubled_nodes(self) -> list[NodeSummary]:
+        """Nodes that are not here, as last seen."""
+        return [node for node in self.frame.fleet.nodes if node.status in ("failed", "stale")]
+
+    @property
+    def theme_names(self) -> list[str]:
+        return [theme.name for theme in self._themes]
+
+    def use_theme(self, name: str) -> None:
+        """Draw everything in that theme."""
+        self.theme = textual_name(name)
+
+    def action_next_theme(self) -> None:
+        names = [textual_name(name) for name in self.theme_names]
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+
+    # -- the way out -----------------------------------------------------------------------------------------------------
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C: copy what is selected; where nothing is, the second one leaves."""
+        focused = self.focused
+        if self.screen.get_selected_text() or (isinstance(focused, Input) and focused.selected_text):
+            raise SkipAction
+        if time.monotonic() - self._interrupted_at <= _TWICE_S:
+            self.exit()
+            return
+        self._interrupted_at = time.monotonic()
+        self.notify("Ctrl-C again leaves", timeout=_TWICE_S)
+
+    def _leave_on_signals(self) -> None:
+        """SIGTERM, and SIGHUP when the terminal is closed, leave like `q`, with the code a shell expects."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            try:
+                loop.add_signal_handler(number, lambda code=128 + number: self.exit(return_code=code))
+            except (ValueError, RuntimeError):
+                return  # not the main thread: whoever runs us there owns the signals
+
+    async def run_async(
+        self, *, headless: bool = False, inline: bool = False, inline_no_clear: bool = False, mouse: bool = True,
+        size: tuple[int, int] | None = None, auto_pilot: AutopilotCallbackType | None = None,
+    ) -> None:  # fmt: skip
+        """Run until the person leaves; then, with the terminal restored, `on_stop`. Raises what ended the app."""
+        try:
+            await super().run_async(
+                headless=headless, inline=inline, inline_no_clear=inline_no_clear, mouse=mouse, size=size,
+                auto_pilot=auto_pilot,
+            )  # fmt: skip
+        finally:
+            await self._stop()
+        if self._exception is not None:
+            raise self._exception
+
+    async def _stop(self) -> None:
+        if self._on_stop is None:
+            return
+        stopping = asyncio.ensure_future(self._on_stop())
+        done, _ = await asyncio.wait({stopping}, timeout=_SAY_S)
+        if not done:
+            print("closing connections …", file=sys.stderr, flush=True)  # noqa: T201
+            done, _ = await asyncio.wait({stopping}, timeout=_STOP_S - _SAY_S)
+        if not done:
+            stopping.cancel()
+            return
+        stopping.result()
+
+    def _fatal_error(self) -> None:
+        """No traceback over the terminal: `run_async` raises the error, and the command line tells it in one line."""
+        self._close_messages_no_wait()

@@ -1,0 +1,54 @@
+"""When the jobs are folded anew. At 4,096 ranks that is the heaviest thing the screen asks for, so it is asked for rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..store import Store
+from . import figures
+from .models.jobs import Jobs, fold_jobs
+from .watch import Frame, Watch
+
+#: The jobs are folded at most this often, in seconds; more cannot be read.
+EVERY_S = 0.5
+#: From this many ranks on they are folded in a thread.
+MANY_RANKS = 512
+
+
+class JobFold:
+    """When to fold the jobs anew, and from what; the fold itself is pure and may run in a thread."""
+
+    def __init__(self, watch: Watch, store: Store) -> None:
+        self._watch, self._store = watch, store
+        self._seen = -1
+        self._due = 0.0
+        self._ages: dict[str, str] = {}
+        self._states: tuple[str, ...] = ()
+
+    def is_wanted(self, frame: Frame) -> bool:
+        """Whether ranks or the nodes they are on changed, and the last fold is long enough ago."""
+        at = time.monotonic()
+        if at < self._due:
+            return False
+        ages = {node.name: figures.age(node.age_ns) for node in frame.fleet.nodes if not node.fresh and node.age_ns}
+        states = tuple(node.word for node in frame.fleet.nodes)
+        if ages == self._ages and states == self._states and not self._store.ranks.changed_since(self._seen):
+            return False
+        self._due, self._ages, self._states = at + EVERY_S, ages, states
+        return True
+
+    @property
+    def is_large(self) -> bool:
+        return len(self._store.ranks) >= MANY_RANKS
+
+    def prepare(self, frame: Frame) -> Callable[[], Jobs]:
+        """The fold of what is known now, to be called in any thread: it works on copies of the tables."""
+        self._seen = self._store.version
+        ranks = [(now.rank, now.stat) for now in self._store.ranks.values()]
+        nodes, ages = frame.fleet.by_name, self._ages
+        return lambda: fold_jobs(ranks, nodes, ages)
+
+    def accept(self, jobs: Jobs) -> None:
+        """From the next frame on these are the jobs."""
+        self._watch.jobs = jobs

@@ -1,0 +1,86 @@
+"""Every action in one table: its binding id, keys, words. Footer, `?`, palette and bindings are made from it.
+
+A key belongs to a scope: `app` works everywhere, the others where such a view or widget has the focus. Ids are stable:
+a person's own keymap and the tests name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something a person can do. `call` is Textual's name for it; no `keys` means that only the palette has it."""
+
+    id: str
+    keys: str
+    call: str
+    label: str  # in the footer: one word or two
+    tells: str  # in `?` and the palette: a sentence
+    footer: bool = False
+    palette: bool = True
+    shown_key: str = ""  # in the footer, where the key's own name is not what people press
+    priority: bool = False  # works in every dialog, too
+
+    @property
+    def scope(self) -> str:
+        return self.id.partition(".")[0]
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    Action("overview.metric", "m", "metric", "metric", "Show the next figure in the heat map", footer=True),
+    Action("ranks.sort", "o", "sort", "sort", "Sort the ranks by the next column", footer=True),
+    Action("ranks.reverse", "O", "reverse", "reverse", "Turn the order of the ranks around"),
+    Action("lines.open", "enter", "open", "details", "Tell everything about the thing under the cursor", footer=True,
+           palette=False, shown_key="⏎"),
+    Action("lines.down", "j,down", "down", "down", "Next line", palette=False),
+    Action("lines.up", "k,up", "up", "up", "Previous line", palette=False),
+    Action("lines.left", "h,left", "left", "left", "Cell to the left", palette=False),
+    Action("lines.right", "l,right", "right", "right", "Cell to the right", palette=False),
+    Action("lines.page_down", "pagedown,ctrl+d", "page_down", "page down", "One screen down", palette=False),
+    Action("lines.page_up", "pageup,ctrl+u", "page_up", "page up", "One screen up", palette=False),
+    Action("lines.top", "g,home", "top", "top", "First line", palette=False),
+    Action("lines.bottom", "G,end", "bottom", "bottom", "Last line", palette=False),
+    Action("app.reconnect", "R", "app.reconnect", "reconnect", "Connect to the selected node again now", footer=True),
+    Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
+           shown_key="space"),
+    Action("app.palette", "ctrl+p,colon", "app.command_palette", "commands", "Find any command by its name", footer=True,
+           palette=False, shown_key="^p"),
+    Action("app.keys", "question_mark,f1", "app.keys", "help", "List the keys that work here", footer=True, shown_key="?"),
+    Action("app.quit", "q,ctrl+q", "app.quit", "quit", "Leave; nothing stays running", footer=True),
+    Action("app.back", "escape", "app.back", "back", "Climb out: close a dialog, back to the Overview", palette=False),
+    Action("dialog.close", "escape,q,enter", "close", "close", "Close the dialog", footer=True, palette=False),
+    Action("app.theme", "", "app.next_theme", "theme", "Next theme: dark, light, …"),
+    Action("app.interrupt", "ctrl+c", "app.interrupt", "quit", "Copy what is selected; twice: leave", palette=False,
+           priority=True),
+    Action("app.suspend", "ctrl+z", "app.suspend_process", "suspend", "Put the console into the background", palette=False),
+)  # fmt: skip
+
+
+def in_scope(*scopes: str) -> list[Action]:
+    """The actions of these scopes, in the table's order."""
+    return [action for action in ACTIONS if action.scope in scopes]
+
+
+def bindings(actions: Iterable[Action]) -> list[Binding]:
+    """Textual's bindings for these actions, with their ids."""
+    return [
+        Binding(action.keys, action.call, action.label, id=action.id, tooltip=action.tells, show=action.footer,
+                key_display=action.shown_key or None, priority=action.priority)
+        for action in actions
+        if action.keys
+    ]  # fmt: skip
+
+
+def key_names(keys: str) -> str:
+    """Keys as people read them: "j,down" → "j ↓"."""
+    names = {
+        "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
+        "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":", "f1": "F1",
+    }  # fmt: skip
+    return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

@@ -1,0 +1,149 @@
+"""What the Overview says in words: the nodes and why some are not here, the jobs and their ranks, the findings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ...nodesets import fold_ranks
+from ...records import Finding
+from .. import figures
+from ..status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
+from ..text import clean, fit, width_of
+from .jobs import Jobs, JobSummary, state_spans
+from .nodes import FleetSummary, NodeSummary, folded
+from .spans import Line, Span, glyph, plain
+
+_BAR_CELLS = 20
+#: The texture of a share says the same as its colour.
+_TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
+
+
+def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
+    """The nodes in one line, then each trouble once: the nodes that have it, why, and what to try.
+
+    A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
+    """
+    if not fleet.nodes:
+        return (plain("no nodes", "muted"),)
+    lines = [_counts_line(fleet, width)]
+    troubles: dict[tuple[Status, str, str, str], list[NodeSummary]] = defaultdict(list)
+    for node in fleet.nodes:
+        if node.status != "ok":
+            troubles[node.status, node.word, _general(node.reason, node), _general(node.try_, node)].append(node)
+    ordered = sorted(troubles.items(), key=lambda item: BY_WEIGHT.index(item[0][0]))
+    for (status, word, _, _), nodes in ordered:
+        lines += _trouble_lines(status, word, nodes, width)
+    return tuple(lines)
+
+
+def _general(text: str, node: NodeSummary) -> str:
+    """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
+    return text.replace(node.name, "\0")
+
+
+def _counts_line(fleet: FleetSummary, width: int) -> Line:
+    counts: list[Span] = []
+    for status in reversed(BY_WEIGHT):
+        if fleet.counts.get(status):
+            counts += [Span("  "), Span(f"{fleet.counts[status]} {GLYPHS[status]}", status)]
+    room = width - sum(width_of(span.text) for span in counts)
+    names = fit(folded(tuple(node.name for node in fleet.nodes)), room)
+    return Line((Span(names.rstrip() if not counts else names), *counts))
+
+
+def _trouble_lines(status: Status, word: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
+    first = nodes[0]
+    names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
+    said = first.reason or word
+    if word == "lost":
+        said = f"lost {figures.age(first.age_ns)} ago: {first.reason}" if first.age_ns is not None else f"lost: {said}"
+    elif word == "stale":
+        said = f"no data for {figures.age(min(node.age_ns or 0 for node in nodes))}"
+    head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "), Span(said, status))
+    lines = [Line(_cut(head, width), first.name)]
+    if first.try_:
+        lines.append(Line(_cut((Span("  try ", "muted"), Span(first.try_)), width), first.name))
+    return lines
+
+
+def _cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """The spans in at most that many cells, with an ellipsis where something is missing."""
+    kept: list[Span] = []
+    for span in spans:
+        size = width_of(span.text)
+        if size > width:
+            kept.append(span._replace(text=fit(span.text, width)))
+            break
+        kept.append(span)
+        width -= size
+    return tuple(kept)
+
+
+def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
+    """A block a job: how many of its ranks are here and what they do; the missing ones with their reason."""
+    if not jobs.jobs:
+        return (plain("no job found on these nodes" if settled else "looking for ranks …", "muted"),)
+    lines: list[Line] = []
+    for job in jobs.jobs:
+        lines += _job_lines(job, width)
+    return tuple(lines)
+
+
+def _job_lines(job: JobSummary, width: int) -> list[Line]:
+    complete = job.world_size is not None and job.found >= job.world_size
+    found = Span(figures.seen(job.found, job.world_size), "text" if complete else "warning")
+    title = fit(job.title, max(8, width - _BAR_CELLS - width_of(found.text) - 4)).rstrip()
+    lines = [
+        Line((Span(title, "strong"), Span("  "), found, Span("  "), *share_bar(job, _BAR_CELLS)), job.job),
+        Line(_cut((Span("  "), *state_spans(job.counts)), width), job.job),
+    ]
+    if job.step is not None:
+        lines.append(Line(_cut((Span("  "), *_step_spans(job)), width), job.job))
+    for reason, ranks in job.missing:
+        said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
+        lines.append(Line(_cut((Span("  "), *said), width), job.job))
+    return lines
+
+
+def _step_spans(job: JobSummary) -> list[Span]:
+    spans = [Span("step ", "muted"), Span(figures.count(job.step)), Span(" (median)", "muted")]
+    for step, ranks in job.steps[:3]:
+        spans += [Span("   at ", "muted"), Span(figures.count(step)), Span(f": {ranks}", "muted")]
+    return spans
+
+
+def share_bar(job: JobSummary, cells: int) -> list[Span]:
+    """What the ranks of a job do, as a bar: each state its share, and never less than one cell."""
+    total = sum(job.counts.values())
+    by_status: dict[Status, int] = defaultdict(int)
+    for state, count in job.counts.items():
+        by_status[rank_status(state)] += count
+    shares = {status: max(1, round(cells * count / total)) for status, count in by_status.items() if count}
+    if not shares:
+        return []
+    largest = max(shares, key=lambda status: shares[status])
+    shares[largest] = max(1, shares[largest] + cells - sum(shares.values()))
+    return [Span(_TEXTURES[status] * shares[status], status) for status in reversed(BY_WEIGHT) if status in shares]
+
+
+def finding_lines(findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
+    """A line a finding, the worst first; without any, what that silence is worth."""
+    if findings:
+        return tuple(_finding_line(finding, width) for finding in findings)
+    if not settled:
+        return (plain("still looking …", "muted"),)
+    unseen = fleet.expected - fleet.ok
+    absent = sum(len(ranks) for job in jobs.jobs for _, ranks in job.missing)
+    if unseen or absent:
+        parts = [f"{unseen} nodes" if unseen else "", f"{absent} ranks" if absent else ""]
+        what = " and ".join(part for part in parts if part)
+        return (Line((glyph("unknown"), Span(f" none, but {what} cannot be seen", "muted"))),)
+    return (Line((glyph("ok"), Span(" none", "muted"))),)
+
+
+def _finding_line(finding: Finding, width: int) -> Line:
+    status = SEVERITY_STATUS[finding.severity]
+    name = fit(clean(finding.id), 16)
+    spans = (glyph(status), Span(" "), Span(name, status), Span("  "), Span(clean(finding.text)))
+    return Line(_cut(spans, width), (finding.id, finding.culprits))

@@ -1,0 +1,37 @@
+"""What a view is: one screenful about one question, drawn from a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.containers import Container
+from textual.widget import Widget
+
+from ..models.stories import Story
+from ..watch import Frame
+
+#: Tells the story of what was chosen, from each new frame; None once it is gone.
+Teller = Callable[[Frame], Story | None]
+
+
+class View(Container):
+    """Derive one, and add its row to `table.VIEWS`. Nothing in it may block, own a timer or keep the store."""
+
+    #: The scope of its actions in `keys.ACTIONS`.
+    scope = ""
+
+    def look(self, frame: Frame) -> None:
+        """Show this frame. Called while the view is the visible one, up to eight times a second."""
+
+    def home(self) -> Widget | None:
+        """The widget that has the focus when the view is opened."""
+        return None
+
+    @property
+    def selected_node(self) -> str | None:
+        """The node that an action on a node means."""
+        return None
+
+    def teller(self) -> Teller | None:
+        """The story of the thing under the cursor."""
+        return None

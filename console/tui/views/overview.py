@@ -1,0 +1,173 @@
+"""1 Overview: is it moving? Nodes, GPUs, ranks and findings at one glance."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+
+from ..keys import bindings, in_scope
+from ..models import stories
+from ..models.heat import METRICS, HeatRow, heat_row, host_row
+from ..models.nodes import NodeSummary
+from ..models.overview import finding_lines, job_lines, node_lines
+from ..models.spans import Span
+from ..watch import Frame
+from ..widgets.heat_map import HeatMap
+from ..widgets.line_view import LineView
+from ..widgets.panel import Panel
+from ..widgets.report import Report
+from .base import Teller, View
+
+#: From this width on two columns of parts; below the second only one.
+WIDE, NARROW = 100, 72
+
+
+class Overview(View):
+    """Four parts; which stand side by side depends on the width."""
+
+    scope = "overview"
+    BINDINGS = bindings(in_scope("overview"))
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._node_list, self._job_list, self._finding_list = Report(id="nodes"), Report(id="jobs"), Report(id="findings")
+        self._heat = HeatMap(id="heat")
+        self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
+        self._metric = METRICS[0]
+        self._rows: dict[str, tuple[object, HeatRow]] = {}
+        self._frame: Frame | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Panel("NODES", self._node_list, id="nodes-panel")
+        yield Panel("RANKS", self._job_list, id="jobs-panel")
+        yield self._heat_panel
+        yield Panel("FINDINGS", self._finding_list, id="findings-panel")
+
+    def home(self) -> HeatMap:
+        return self._heat
+
+    def look(self, frame: Frame) -> None:
+        self._frame = frame
+        self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
+        self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
+        self._finding_list.show(
+            finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, self._finding_list.size.width - 1)
+        )
+        self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.scale)
+        self._head(frame)
+        self._share_room()
+
+    def _heat_row(self, node: NodeSummary, frame: Frame) -> HeatRow:
+        """The row of a node; the one before, where nothing of it changed."""
+        host = None
+        now = frame.nodes.get(node.name)
+        if not frame.gpus and now and now.host:
+            host = now.host.seq
+        basis = (frame.gpus.version(node.name), host, self._metric.name, node.status, node.word, node.reason)
+        known = self._rows.get(node.name)
+        if known is None or known[0] != basis:
+            row = heat_row(node, frame.gpus.of(node.name), self._metric) if frame.gpus else host_row(node, now)
+            known = self._rows[node.name] = (basis, row)
+        return known[1]
+
+    def _head(self, frame: Frame) -> None:
+        if not frame.gpus:
+            left = (Span("busy, all CPUs of a node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
+            self._heat_panel.head("CPU", left, self._under_cursor(frame))
+            return
+        left = [Span(self._metric.title, "text"), Span(f" {self._metric.unit}", "muted")]
+        if frame.gpus.simulated:
+            left += [Span(" "), Span(" SIM ", "badge-warning")]
+        self._heat_panel.head("GPU", left, self._under_cursor(frame))
+
+    def _under_cursor(self, frame: Frame) -> tuple[Span, ...]:
+        """The figure under the cursor, with its name."""
+        chosen = self._heat.selected
+        if chosen is None or not self._heat.has_focus:
+            return ()
+        node, place = chosen
+        gpus = frame.gpus.of(node)
+        row = self._rows[node][1] if node in self._rows else None
+        if row is None or place >= len(row.cells):
+            return (Span(node, "muted"),)
+        name = f"{node} gpu{gpus[place].gpu.index}" if place < len(gpus) and gpus[place].gpu else node
+        unit = self._metric.unit if gpus else "%"
+        return (Span(f"{name} ", "muted"), Span(f"{row.cells[place].text} {unit}", "text"))
+
+    # -- room ------------------------------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width >= WIDE, "wide")
+        self.set_class(event.size.width < NARROW, "narrow")
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """Rows of the grid: each part as many lines as it has to say, the map the rest."""
+        height = self.size.height
+        nodes, jobs, findings = (1 + report.line_count() for report in (self._node_list, self._job_list, self._finding_list))
+        if self.has_class("wide"):
+            rows = f"{_between(3, max(nodes, jobs), height * 2 // 5)} 1fr"
+        elif self.has_class("narrow"):
+            rows = (
+                f"{_between(2, nodes, height // 4)} {_between(2, jobs, height // 4)} 1fr {_between(2, findings, height // 4)}"
+            )
+        else:
+            rows = f"{_between(3, max(nodes, jobs), height * 2 // 5)} 1fr {_between(2, findings, height // 4)}"
+        if rows != self._given_rows:
+            self._given_rows = rows
+            self.styles.grid_rows = rows
+
+    _given_rows = ""
+
+    # -- acting ----------------------------------------------------------------------------------------------------------
+
+    def action_metric(self) -> None:
+        """Show the next figure in the map."""
+        self._metric = METRICS[(METRICS.index(self._metric) + 1) % len(METRICS)]
+        if self._frame is not None:
+            self.look(self._frame)
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        if self._frame is not None:
+            self._head(self._frame)
+
+    @property
+    def selected_node(self) -> str | None:
+        if self._node_list.has_focus:
+            return str(self._node_list.selected) if self._node_list.selected is not None else None
+        return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
+
+    def teller(self) -> Teller | None:
+        for report, tell in ((self._node_list, _tell_node), (self._job_list, _tell_job), (self._finding_list, _tell_finding)):
+            key = report.selected
+            if report.has_focus and key is not None:
+                return lambda frame, key=key, tell=tell: tell(frame, key)  # type: ignore[misc]
+        chosen = self._heat.selected
+        if chosen is None:
+            return None
+        return lambda frame: _tell_gpu(frame, *chosen)
+
+
+def _between(least: int, wanted: int, most: int) -> int:
+    return max(least, min(wanted, most))
+
+
+def _tell_node(frame: Frame, name: object) -> stories.Story | None:
+    node = frame.fleet.by_name.get(str(name))
+    return stories.node_story(node, frame.nodes.get(node.name)) if node else None
+
+
+def _tell_job(frame: Frame, key: object) -> stories.Story | None:
+    return next((stories.job_story(job) for job in frame.jobs.jobs if job.job == key), None)
+
+
+def _tell_finding(frame: Frame, key: object) -> stories.Story | None:
+    found = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
+    return next((stories.finding_story(finding) for finding in found), None)
+
+
+def _tell_gpu(frame: Frame, name: str, place: int) -> stories.Story | None:
+    node, gpus = frame.fleet.by_name.get(name), frame.gpus.of(name)
+    if node is None:
+        return None
+    return stories.gpu_story(node, place, gpus[place]) if place < len(gpus) else _tell_node(frame, name)

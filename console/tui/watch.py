@@ -1,0 +1,151 @@
+"""Looks at the store once a frame and says what is true now: the only place where the screen reads it as a whole.
+
+What many views need is folded here once: the nodes, the GPUs of each, the jobs, the header. Views get it as a `Frame`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..nodesets import natural
+from ..records import Finding, Process
+from ..store import NodeNow, ProcessKey, Store, Table
+from .models.header import Header
+from .models.heat import GpuIndex
+from .models.jobs import Jobs
+from .models.nodes import FleetSummary, fleet_summary
+from .status import SEVERITY_STATUS, Status
+
+#: The nodes are judged at most this often, in seconds; more cannot be read.
+NODES_EVERY_S = 0.25
+Staging = Callable[[], tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is true at one frame. `nodes`, `gpus` and `processes` are live and change under the reader; the rest does not."""
+
+    now: int  # console time, ns
+    fleet: FleetSummary
+    nodes: dict[str, NodeNow]
+    gpus: GpuIndex
+    processes: Table[ProcessKey, Process]
+    jobs: Jobs
+    settled: bool  # every node that can be reached has been looked at once
+    findings: tuple[Finding, ...]
+    header: Header
+
+    @property
+    def worst_finding(self) -> Status:
+        return SEVERITY_STATUS[self.findings[0].severity] if self.findings else "ok"
+
+
+class Watch:
+    """`look` gives the present frame. With `live` false, now is the time of the newest record."""
+
+    def __init__(
+        self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
+        staging: Staging | None,
+    ) -> None:  # fmt: skip
+        self._store, self._cluster, self._live, self._clock, self._staging = store, cluster, live, now, staging
+        self._names = list(expected_nodes)
+        self._nodes: dict[str, NodeNow] = {}
+        self._gpus = GpuIndex()
+        self.jobs = Jobs()  # the last fold; given by JobFold
+        self._findings: tuple[Finding, ...] = ()
+        self._fleet = FleetSummary()
+        self._seen = -1  # version of the store up to which everything here is known
+        self._nodes_due = 0.0
+
+    def now(self) -> int:
+        """Console time, ns."""
+        return self._clock() if self._live else self._store.newest_rx
+
+    def look(self, frozen_at: int | None = None) -> Frame:
+        """What is true now. `frozen_at`: the picture stands still since then; only the header is new."""
+        if frozen_at is None:
+            self._take_in()
+        now = self.now()
+        return Frame(
+            now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(), self._findings,
+            self._header(now, frozen_at),
+        )  # fmt: skip
+
+    def _take_in(self) -> None:
+        store, since = self._store, self._seen
+        version = store.version
+        renamed = self._take_nodes(since)
+        self._gpus.update(store.gpus, store.gpus.changed_since(since), version)
+        if since < 0 or store.findings.changed_since(since):
+            self._findings = _open_findings(store)
+        self._seen = version
+        if renamed or time.monotonic() >= self._nodes_due:
+            self._nodes_due = time.monotonic() + NODES_EVERY_S
+            blamed = {name for finding in self._findings if finding.severity != "info" for name in finding.culprits}
+            self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
+
+    def _take_nodes(self, since: int) -> bool:
+        """Follow nodes that come and go; whether any did."""
+        store, renamed = self._store, since < 0
+        for name in store.nodes.changed_since(since):
+            node = store.nodes.get(name)
+            if node is None:
+                renamed |= self._nodes.pop(name, None) is not None
+                if name in self._names:
+                    self._names.remove(name)
+                continue
+            if self._nodes.get(name) is not node:
+                self._nodes[name] = node
+                renamed = True
+        new = [name for name in self._nodes if name not in set(self._names)] if renamed else []
+        if new:
+            self._names.extend(sorted(new, key=natural))
+        return renamed
+
+    def _is_settled(self) -> bool:
+        """Whether a job that exists would have been seen: each node has had a full tick, or cannot have one."""
+        return bool(self._names) and all(
+            name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names
+        )
+
+    def _header(self, now: int, frozen_at: int | None) -> Header:
+        fleet, gpus, jobs = self._fleet, self._gpus, self.jobs
+        seen = sum(len(gpus.of(node.name)) for node in fleet.nodes if node.fresh) if gpus else None
+        unknown = any(not gpus.of(name) and not _has_spoken(self._nodes.get(name)) for name in self._names)
+        known = bool(jobs.jobs) or self._is_settled()
+        return Header(
+            self._cluster, fleet, seen, None if unknown else gpus.total,
+            jobs.jobs[0].job if len(jobs.jobs) == 1 else None,
+            len(jobs.jobs) if known else None, jobs.found, jobs.world_size,
+            simulated=fleet.simulated or bool(gpus.simulated),
+            replay_at=None if self._live else now,
+            frozen_at=frozen_at,
+            staging=self._staging_now(),
+            age_ns=_silence(fleet),
+        )  # fmt: skip
+
+    def _staging_now(self) -> tuple[int, int] | None:
+        staged, expected = self._staging() if self._staging else (0, 0)
+        return (staged, expected) if staged < expected else None
+
+
+def _has_spoken(node: NodeNow | None) -> bool:
+    return node is not None and node.cost is not None
+
+
+def _has_spoken_or_failed(node: NodeNow) -> bool:
+    return node.cost is not None or (node.state is not None and node.state.state in ("failed", "lost"))
+
+
+def _silence(fleet: FleetSummary) -> int | None:
+    """The age of the newest data, where no node's are fresh and some node's were."""
+    ages = [node.age_ns for node in fleet.nodes if node.age_ns is not None]
+    return min(ages) if ages and not fleet.ok else None
+
+
+def _open_findings(store: Store) -> tuple[Finding, ...]:
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = [finding for finding in store.findings.values() if finding.cleared_at is None]
+    return tuple(sorted(found, key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)))

@@ -1,0 +1,72 @@
+"""`Bar`: one line with something at its left and something at its right, both clickable.
+
+    gconsole  h100-pod  62/64 nodes                                   2 findings
+
+The header, the tabs, the footer and every heading are bars. What does not fit is cut from the left part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.selection import Selection
+from textual.strip import Strip
+
+from ..models.spans import Span
+from ..text import fit, width_of
+from .painting import Painting
+
+
+class Bar(Painting):
+    """One line. `show` gives it its text; a click on a span with an action runs that action."""
+
+    DEFAULT_CSS = "Bar { height: 1; width: 1fr; }"
+
+    def __init__(self, *, fill: str = " ", id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._fill = fill
+        self._left: tuple[Span, ...] = ()
+        self._right: tuple[Span, ...] = ()
+
+    def show(self, left: Sequence[Span], right: Sequence[Span] = ()) -> None:
+        """Draw these from now on; nothing is painted when nothing changed."""
+        shown = tuple(left), tuple(right)
+        if shown != (self._left, self._right):
+            self._left, self._right = shown
+            self.refresh()
+
+    def laid_out(self) -> list[Span]:
+        """The spans that fill the line exactly."""
+        width = self.size.width
+        right_width = sum(width_of(span.text) for span in self._right)
+        room = max(0, width - right_width)
+        spans: list[Span] = []
+        for span in self._left:
+            size = width_of(span.text)
+            if size > room:
+                spans.append(span._replace(text=fit(span.text, room)))
+                room = 0
+                break
+            spans.append(span)
+            room -= size
+        spans.append(Span(self._fill * room, "rule" if self._fill != " " else "text"))
+        return [*spans, *self._right]
+
+    def render_line(self, y: int) -> Strip:
+        if y:
+            return Strip.blank(self.size.width, self.rich_style)
+        return self.strip(self.laid_out(), self.size.width, selection=self.text_selection)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract("".join(span.text for span in self.laid_out())), "\n"
+
+    async def on_click(self, event: events.Click) -> None:
+        at = 0
+        for span in self.laid_out():
+            at += width_of(span.text)
+            if event.x < at:
+                if span.action:
+                    event.stop()
+                    await self.app.run_action(span.action)
+                return

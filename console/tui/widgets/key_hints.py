@@ -1,0 +1,40 @@
+"""`KeyHints`: the footer, made from the bindings that work now; what does not fit is in `?` and in the palette.
+
+    m metric  ⏎ details  R reconnect  space pause  ^p commands  ? help  q quit                     2 findings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual.screen import ActiveBinding
+
+from ..keys import Action, key_names
+from ..models.spans import Span
+from ..text import width_of
+
+
+def hints(active: Mapping[str, ActiveBinding], actions: Sequence[Action], room: int) -> list[Span]:
+    """The footer's left part: the actions in their order, each with the key that is bound to it at present.
+
+    Of what does not fit the last ones before `?` and quit are left out: those two are never lost.
+    """
+    bound = {item.binding.id: item for item in reversed(list(active.values())) if item.binding.id}
+    shown = [action for action in actions if action.footer and action.id in bound]
+    while len(shown) > 2 and _width(shown, bound) > room:
+        del shown[-3 if len(shown) > 2 else -1]
+    spans: list[Span] = [Span(" ")]
+    for action in shown:
+        item = bound[action.id]
+        style = "muted" if item.enabled else "rule"
+        spans.append(Span(_key(action, item), "key" if item.enabled else "rule", action.call))
+        spans.append(Span(f" {action.label}  ", style, action.call))
+    return spans
+
+
+def _key(action: Action, item: ActiveBinding) -> str:
+    return action.shown_key or key_names(item.binding.key)
+
+
+def _width(shown: Sequence[Action], bound: Mapping[str | None, ActiveBinding]) -> int:
+    return 1 + sum(width_of(_key(action, bound[action.id])) + width_of(action.label) + 3 for action in shown)

@@ -1,0 +1,180 @@
+"""`LineView`: many lines of which only those on the screen are drawn, and of those only the ones that changed.
+
+The base of every scrolling widget here (Textual's Line API). A subclass says how many lines there are, what line `y`
+shows, and a version of line `y` that differs whenever it may look different; `changed()` then repaints exactly the lines
+whose version is not the painted one. One changed DataTable cell costs a redraw of the whole table; here it costs a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from ..models.spans import Span
+from .painting import Painting
+
+
+class LineView(Painting, ScrollView, can_focus=True):
+    """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading); they count as lines 0…fixed-1."""
+
+    DEFAULT_CSS = """
+    LineView { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    """
+
+    fixed = 0
+
+    class Opened(Message):
+        """Enter, or a second click, on the thing under the cursor."""
+
+        def __init__(self, view: LineView) -> None:
+            super().__init__()
+            self.view = view
+
+        @property
+        def control(self) -> LineView:
+            return self.view
+
+    class Moved(Message):
+        """The cursor stands on something else."""
+
+        def __init__(self, view: LineView) -> None:
+            super().__init__()
+            self.view = view
+
+        @property
+        def control(self) -> LineView:
+            return self.view
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
+
+    # -- what a subclass says --------------------------------------------------------------------------------------------
+
+    def line_count(self) -> int:
+        """Lines that scroll, the fixed ones not counted."""
+        raise NotImplementedError
+
+    def line(self, y: int) -> Sequence[Span]:
+        """Line `y` of the scrolling ones; `y` is within the count."""
+        raise NotImplementedError
+
+    def version(self, y: int) -> Hashable:
+        """Differs from the one before whenever line `y` may look different. The cursor is taken care of here."""
+        raise NotImplementedError
+
+    def heading(self, y: int) -> Sequence[Span]:
+        """Fixed line `y`."""
+        return ()
+
+    def has_cursor(self, y: int) -> bool:
+        """Whether line `y` is drawn as the one with the cursor."""
+        return False
+
+    # -- painting --------------------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """The content may have changed: take the new size and repaint the visible lines that look different."""
+        size = Size(self.size.width, self.line_count() + self.fixed)
+        if size != self.virtual_size:
+            self.virtual_size = size
+        first, last = self._visible()
+        stale = [y for y in range(first, last) if self._is_stale(y)]
+        for start, count in _runs(stale):
+            self.refresh(Region(0, start - first + self.fixed, self.size.width, count))
+
+    def forget(self) -> None:
+        """Everything looks different: another width, theme or selection."""
+        self._painted.clear()
+        self.refresh()
+
+    def _visible(self) -> tuple[int, int]:
+        """The first line on the screen, and the one after the last; lines beyond the content are painted blank."""
+        first = self.scroll_offset.y
+        return first, first + max(0, self.size.height - self.fixed)
+
+    def _is_stale(self, y: int) -> bool:
+        painted = self._painted.get(y)
+        return painted is None or painted[0] != self._version(y)
+
+    def _version(self, y: int) -> Hashable:
+        if y >= self.line_count():
+            return None
+        return self.version(y), self._ground(y)
+
+    def _ground(self, y: int) -> str:
+        if not self.has_cursor(y):
+            return ""
+        return "cursor" if self.has_focus else "cursor-blurred"
+
+    def render_line(self, y: int) -> Strip:
+        width, selection = self.size.width, self.text_selection
+        if y < self.fixed:
+            return self.strip(self.heading(y), width, selection=selection, y=y)
+        at = self.scroll_offset.y + y - self.fixed
+        version = self._version(at)
+        painted = self._painted.get(at)
+        if painted is not None and painted[0] == version and painted[1].cell_length == width:
+            return painted[1]
+        spans = self.line(at) if at < self.line_count() else ()
+        strip = self.strip(spans, width, self._ground(at), selection, at + self.fixed)
+        if len(self._painted) > 4 * max(50, self.size.height):
+            self._painted.clear()
+        self._painted[at] = (version, strip)
+        return strip
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._painted.clear()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._painted.clear()
+        self.virtual_size = Size(self.size.width, self.line_count() + self.fixed)
+
+    def on_focus(self) -> None:
+        self.changed()
+
+    def on_blur(self) -> None:
+        self.changed()
+
+    # -- selecting with the mouse ----------------------------------------------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        lines = ["".join(span.text for span in self.heading(y)) for y in range(self.fixed)]
+        lines += ["".join(span.text for span in self.line(y)).rstrip() for y in range(self.line_count())]
+        return selection.extract("\n".join(lines)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.forget()
+
+    # -- moving ----------------------------------------------------------------------------------------------------------
+
+    def show_line(self, y: int) -> None:
+        """Scroll as little as needed to have line `y` on the screen."""
+        first, last = self._visible()
+        if y < first:
+            self.scroll_to(y=y, animate=False, immediate=True)
+        elif y >= last:
+            self.scroll_to(y=y - (last - first) + 1, animate=False, immediate=True)
+
+    @property
+    def page(self) -> int:
+        """Lines a page key moves."""
+        return max(1, self.size.height - self.fixed - 1)
+
+
+def _runs(lines: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive lines as (first, count)."""
+    runs: list[tuple[int, int]] = []
+    for y in lines:
+        if runs and y == runs[-1][0] + runs[-1][1]:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((y, 1))
+    return runs

@@ -1,0 +1,71 @@
+"""Spans to strips: how every widget here puts text on the screen, with the theme's styles and the user's selection.
+
+Rich styles are made once a theme and kept; a strip carries the offsets by which Textual finds what the mouse selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+from ..models.spans import STYLES, Span
+
+_PREFIX = "paint--"
+
+
+class Painting(Widget):
+    """A widget that draws spans. Style names become component classes, so the style sheet decides what they look like."""
+
+    COMPONENT_CLASSES = {f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred")}
+
+    _pens: dict[tuple[str, str], Style] | None = None
+
+    def pen(self, name: str, ground: str = "") -> Style:
+        """The Rich style of that name on a ground: "" is the widget's own, or "cursor", "cursor-blurred"."""
+        if self._pens is None:
+            self._pens = {}
+        found = self._pens.get((name, ground))
+        if found is None:
+            found = self._pens[name, ground] = self._mixed(name, ground)
+        return found
+
+    def _mixed(self, name: str, ground: str) -> Style:
+        base = self.rich_style
+        if ground:
+            base += self.get_component_rich_style(_PREFIX + ground, partial=True)
+        return base if name == "text" else base + self.get_component_rich_style(_PREFIX + name, partial=True)
+
+    def notify_style_update(self) -> None:
+        self._pens = None
+        super().notify_style_update()
+
+    def strip(self, spans: Sequence[Span], width: int, ground: str = "", selection: Selection | None = None, y: int = 0) -> Strip:
+        """The spans as one strip of exactly `width` cells; `y` is the line they are, for selecting."""
+        pen = self.pen
+        segments = [Segment(span.text, pen(span.style, ground)) for span in spans]
+        if selection is not None:
+            segments = self._selected(segments, selection, y)
+        return Strip(segments).adjust_cell_length(width, pen("text", ground)).apply_offsets(0, y)
+
+    def _selected(self, segments: list[Segment], selection: Selection, y: int) -> list[Segment]:
+        """The segments with the selected characters of line `y` in the screen's selection style."""
+        span = selection.get_span(y)
+        if span is None:
+            return segments
+        start, end = span
+        style = self.screen.get_component_rich_style("screen--selection")
+        painted: list[Segment] = []
+        at = 0
+        for text, own, _ in segments:
+            first = min(max(start - at, 0), len(text))
+            last = len(text) if end == -1 else min(max(end - at, first), len(text))
+            for part, chosen in ((text[:first], own), (text[first:last], (own or Style.null()) + style), (text[last:], own)):
+                if part:
+                    painted.append(Segment(part, chosen))
+            at += len(text)
+        return painted

@@ -1,0 +1,235 @@
+"""`RecordGrid`: a table of any length; only the rows on the screen are turned into text.
+
+     rank  state        node       gpu      pid  CPU %    RSS  wchan
+    ▾ llama-70b   512/512   ● 511 moving  ✖ 1 stuck
+      136  ● moving     node018      0    40212    101   3.1G
+      137  ✖ stuck      node018      1    40213    0.0   3.0G  nfs_wait_bit
+      138  ◌ missing    node019 is lost: no data for 12 s
+
+Columns say their width and when they may go; a row may be a banner (a group) or carry a note in place of its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from textual import events
+from textual.message import Message
+
+from ..keys import bindings, in_scope
+from ..models.spans import Span
+from ..text import fit
+from .line_view import LineView
+
+
+class GridRow(Protocol):
+    """What the grid asks of a row; `version` differs whenever the row may look different."""
+
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def version(self) -> Hashable: ...
+    @property
+    def banner(self) -> tuple[Span, ...] | None:
+        """The whole line, for the head of a group."""
+        ...
+
+    @property
+    def note(self) -> Span | None:
+        """What stands right of the leading columns instead of figures."""
+        ...
+
+
+R = TypeVar("R", bound=GridRow)
+
+
+@dataclass(frozen=True)
+class Column(Generic[R]):
+    """One column. The highest `drop` goes first where there is no room, 0 never goes; `grow`: cells more, with room.
+
+    `leads` columns are shown even where a row's note replaces the rest; they stand first.
+    """
+
+    key: str
+    title: str
+    width: int
+    cell: Callable[[R], Span]
+    drop: int = 0
+    grow: int = 0
+    align: Literal["left", "right"] = "left"
+    leads: bool = False
+
+
+@dataclass(frozen=True)
+class Placed(Generic[R]):
+    """A column at its place."""
+
+    column: Column[R]
+    x: int
+    width: int
+
+
+def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
+    """Which columns fit into that many cells, where, and how wide: drop, then breathe, then grow."""
+    kept = list(columns)
+    while len(kept) > 1 and sum(column.width + 1 for column in kept) > width:
+        worst = max(kept, key=lambda column: column.drop)
+        if worst.drop == 0:
+            break
+        kept.remove(worst)
+    spare = width - sum(column.width + 1 for column in kept)
+    gap = 2 if spare >= len(kept) else 1
+    spare -= len(kept) * (gap - 1)
+    placed, x = [], gap
+    for column in kept:
+        more = min(column.grow, max(0, spare))
+        spare -= more
+        placed.append(Placed(column, x, column.width + more))
+        x += column.width + more + gap
+    return placed
+
+
+class RecordGrid(LineView, Generic[R]):
+    """`show` gives it rows. The cursor is a row and stays with its key when rows move."""
+
+    BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
+
+    fixed = 1
+
+    class HeadingClicked(Message):
+        """Somebody clicked on a column's title."""
+
+        def __init__(self, grid: RecordGrid[Any], column: str) -> None:
+            super().__init__()
+            self.grid = grid
+            self.column = column
+
+        @property
+        def control(self) -> RecordGrid[Any]:
+            return self.grid
+
+    def __init__(self, columns: Sequence[Column[R]], *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.columns = tuple(columns)
+        self.rows: Sequence[R] = ()
+        self._placed: list[Placed[R]] = []
+        self._cursor = 0
+        self._sorted: tuple[str, bool] = ("", False)
+
+    def show(self, rows: Sequence[R], sorted_by: str = "", reverse: bool = False) -> None:
+        """Draw these rows; `sorted_by` marks a column's title."""
+        key = self.rows[self._cursor].key if self.rows else None
+        watched = self._is_visible(self._cursor)
+        self.rows = rows
+        if self._sorted != (sorted_by, reverse):
+            self._sorted = (sorted_by, reverse)
+            self.refresh()
+        if key is not None and not (self._cursor < len(rows) and rows[self._cursor].key == key):
+            found = next((y for y, row in enumerate(rows) if row.key == key), self._cursor)
+            self._cursor = max(0, min(found, len(rows) - 1))
+        self.changed()
+        if watched and not self._is_visible(self._cursor):
+            self.show_line(self._cursor)
+
+    @property
+    def selected(self) -> R | None:
+        """The row under the cursor."""
+        return self.rows[self._cursor] if self._cursor < len(self.rows) else None
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._placed = place(self.columns, self.size.width)
+
+    @property
+    def shown_columns(self) -> list[str]:
+        """Keys of the columns that have room."""
+        return [placed.column.key for placed in self._placed]
+
+    # -- painting --------------------------------------------------------------------------------------------------------
+
+    def line_count(self) -> int:
+        return len(self.rows)
+
+    def version(self, y: int) -> Hashable:
+        return self.rows[y].version
+
+    def has_cursor(self, y: int) -> bool:
+        return y == self._cursor
+
+    def heading(self, y: int) -> Sequence[Span]:
+        spans: list[Span] = []
+        at = 0
+        for placed in self._placed:
+            chosen = placed.column.key == self._sorted[0]
+            mark = ("▼" if self._sorted[1] else "▲") if chosen else ""
+            title = fit(placed.column.title + mark, placed.width, placed.column.align)
+            spans += [Span(" " * (placed.x - at)), Span(title, "accent" if chosen else "muted")]
+            at = placed.x + placed.width
+        return spans
+
+    def line(self, y: int) -> Sequence[Span]:
+        row = self.rows[y]
+        if row.banner is not None:
+            return row.banner
+        note = row.note
+        spans: list[Span] = []
+        at = 0
+        for placed in self._placed:
+            if note is not None and not placed.column.leads:
+                spans += [Span(" " * (placed.x - at)), Span(fit(note.text, self.size.width - placed.x - 1), note.style)]
+                break
+            cell = placed.column.cell(row)
+            text = fit(cell.text, placed.width, placed.column.align)
+            spans += [Span(" " * (placed.x - at)), Span(text, cell.style)]
+            at = placed.x + placed.width
+        return spans
+
+    # -- moving ----------------------------------------------------------------------------------------------------------
+
+    def _is_visible(self, y: int) -> bool:
+        first, last = self._visible()
+        return first <= y < last
+
+    def _stand(self, y: int) -> None:
+        if not self.rows:
+            return
+        self._cursor = max(0, min(y, len(self.rows) - 1))
+        self.show_line(self._cursor)
+        self.changed()
+        self.post_message(self.Moved(self))
+
+    def action_down(self) -> None:
+        self._stand(self._cursor + 1)
+
+    def action_up(self) -> None:
+        self._stand(self._cursor - 1)
+
+    def action_page_down(self) -> None:
+        self._stand(self._cursor + self.page)
+
+    def action_page_up(self) -> None:
+        self._stand(self._cursor - self.page)
+
+    def action_top(self) -> None:
+        self._stand(0)
+
+    def action_bottom(self) -> None:
+        self._stand(len(self.rows) - 1)
+
+    def action_open(self) -> None:
+        if self.rows:
+            self.post_message(self.Opened(self))
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y < self.fixed:
+            for placed in self._placed:
+                if placed.x <= event.x < placed.x + placed.width + 1:
+                    self.post_message(self.HeadingClicked(self, placed.column.key))
+            return
+        y = self.scroll_offset.y + event.y - self.fixed
+        if y < len(self.rows):
+            again = y == self._cursor and event.chain > 1
+            self._stand(y)
+            if again:
+                self.action_open()

@@ -1,0 +1,79 @@
+"""`TabBar`: the views with their digits, the present one underlined.
+
+    1 Overview  2 Ranks  3 Hang  4 Skew  5 Topology  6 GPUs  7 Clocks  8 Events  9 Query  0 Jobs  n Nodes
+    ━━━━━━━━━━──────────────────────────────────────────────────────────────────────────────────────────
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.strip import Strip
+
+from ..models.spans import Span
+from ..text import width_of
+from .painting import Painting
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One tab; `short` is its title where they are crowded, `action` what a click runs."""
+
+    name: str
+    key: str
+    title: str
+    short: str
+    action: str
+
+
+class TabBar(Painting):
+    """One line of tabs and, with room, a rule below it. `show` gives it the tabs and the name of the present one."""
+
+    DEFAULT_CSS = "TabBar { height: 2; width: 1fr; }"
+
+    def __init__(self, tabs: Sequence[Tab], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._tabs = tuple(tabs)
+        self._current = ""
+
+    def show(self, current: str) -> None:
+        """The view of that name is the present one."""
+        if current != self._current:
+            self._current = current
+            self.refresh()
+
+    def laid_out(self) -> list[tuple[Tab, str]]:
+        """Each tab and its text: in full, or with short titles, or with the present one's title only."""
+        room = self.size.width - 1
+        for gap, title in ((2, lambda tab: tab.title), (2, lambda tab: tab.short), (1, lambda tab: tab.short)):
+            texts = [f"{tab.key} {title(tab)}{' ' * gap}" for tab in self._tabs]
+            if sum(map(width_of, texts)) - gap <= room:
+                return list(zip(self._tabs, texts, strict=True))
+        return [
+            (tab, f"{tab.key} {tab.title}  " if tab.name == self._current else f"{tab.key}  ") for tab in self._tabs
+        ]
+
+    def render_line(self, y: int) -> Strip:
+        spans = [Span(" " if y == 0 else "─", "rule")]
+        for tab, text in self.laid_out():
+            here, label = tab.name == self._current, text.rstrip()
+            if y == 0:
+                key_style = "accent" if here else "key"
+                spans += [Span(tab.key, key_style), Span(label[len(tab.key) :], "tab" if here else "muted")]
+                spans.append(Span(" " * (len(text) - len(label))))
+            else:
+                spans.append(Span("━" * width_of(label) if here else "─" * width_of(label), "accent" if here else "rule"))
+                spans.append(Span("─" * (len(text) - len(label)), "rule"))
+        if y:
+            spans.append(Span("─" * self.size.width, "rule"))
+        return self.strip(spans, self.size.width, y=y)
+
+    async def on_click(self, event: events.Click) -> None:
+        at = 1
+        for tab, text in self.laid_out():
+            at += width_of(text)
+            if event.x < at:
+                await self.app.run_action(tab.action)
+                return

@@ -1,0 +1,199 @@
+"""Starts jobs on the nodes of a rig and knows which rank runs where."""
+
+import functools
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rig import Node, Rig, RigUnavailable
+
+FOLDER = Path(__file__).parent
+MASTER_PORT = 29500
+STOP_DEADLINE_S = 20.0
+_READY = re.compile(r"^(?:\[\w+\]:)?READY rank=(\d+) pid=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank as it reported itself; `pid` is as the node counts."""
+
+    rank: int
+    node: str
+    pid: int
+
+
+@dataclass
+class Process:
+    """One process we started for a job: a launcher, or a rank itself."""
+
+    node: Node
+    popen: subprocess.Popen
+    log: Path
+    is_rank: bool
+
+
+@dataclass
+class Job:
+    """A running job; a context manager that stops it."""
+
+    world_size: int
+    processes: list[Process]
+    stop_file: Path | None = None
+    _stopped: bool = field(default=False, init=False)
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """The ranks that reported READY so far, in order."""
+        return sorted((Rank(int(rank), process.node.name, int(pid)) for process in self.processes
+                       for rank, pid in _READY.findall(process.log.read_text())), key=lambda one: one.rank)
+
+    def wait_ready(self, deadline_s: float = 120.0) -> list[Rank]:
+        """Wait until every rank has made its first step; RuntimeError with the job's output if one ends before that."""
+        deadline = time.monotonic() + deadline_s
+        while len(self.ranks) < self.world_size:
+            if any(process.popen.poll() is not None for process in self.processes):
+                raise RuntimeError(f"the job ended before it was ready:\n{self.output()}")
+            if time.monotonic() > deadline:
+                count = f"{len(self.ranks)} of {self.world_size}"
+                raise TimeoutError(f"{count} ranks after {deadline_s} s:\n{self.output()}")
+            time.sleep(0.02)
+        return self.ranks
+
+    def output(self) -> str:
+        """What the job printed, by node."""
+        return "\n".join(f"--- {process.node.name}\n{process.log.read_text()}" for process in self.processes)
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> list[int]:
+        """Ask the job to end, force it at the deadline; the exit statuses, in the order of `processes`."""
+        if not self._stopped:
+            self._stopped = True
+            self._ask_to_stop()
+            if not self._ended_within(deadline_s / 2):
+                for process in self.processes:
+                    process.popen.terminate()
+            if not self._ended_within(deadline_s / 2):
+                self._kill()
+        return [process.popen.wait(deadline_s) for process in self.processes]
+
+    def _ask_to_stop(self) -> None:
+        if self.stop_file is not None:
+            self.stop_file.touch()
+        else:
+            self.processes[0].popen.terminate()
+
+    def _ended_within(self, deadline_s: float) -> bool:
+        deadline = time.monotonic() + deadline_s
+        while any(process.popen.poll() is None for process in self.processes):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _kill(self) -> None:
+        """Ranks too: those of a killed launcher would go on, and a test may have stopped one with SIGSTOP."""
+        for rank in self.ranks:
+            node = next(process.node for process in self.processes if process.node.name == rank.node)
+            try:
+                node.kill(rank.pid)
+            except ProcessLookupError:
+                pass   # ended in time
+        for process in self.processes:
+            process.popen.kill()
+
+
+def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
+                   script: Path = FOLDER / "gloo_allreduce.py", env: dict[str, str] | None = None) -> Job:
+    """torchrun with gloo on these nodes (all, by default); RigUnavailable if there is no torch."""
+    nodes = list(nodes or rig.nodes)
+    python = find_torch_python()
+    master, port = nodes[0].address, _free_port(rig, nodes[0])
+    own_network = rig.mode == "namespaces"
+    stop_file = nodes[0].folder / f"stop-{port}"
+    # gloo would resolve the machine's own name, which on many machines means 127.0.1.1 or nothing.
+    shared = {"GLOO_SOCKET_IFNAME": "eth0" if own_network else "lo", "OMP_NUM_THREADS": "1", **(env or {})}
+    processes = []
+    for index, node in enumerate(nodes):
+        argv = [str(python), "-m", "torch.distributed.run", f"--nnodes={len(nodes)}", f"--node-rank={index}",
+                f"--nproc-per-node={nproc_per_node}", f"--master-addr={master}", f"--master-port={port}", str(script)]
+        variables = {**shared, "GLOO_STOP_FILE": f"{node.inside}/{stop_file.name}"} if index == 0 else shared
+        processes.append(_start(node, argv, variables, f"torchrun-{port}", is_rank=False))
+    return Job(len(nodes) * nproc_per_node, processes, stop_file)
+
+
+def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
+               env: dict[str, str] | None = None, user: str | int | None = None) -> Job:
+    """The ring job on these nodes (all, by default), one process a rank, started with a launcher's variables."""
+    nodes = list(nodes or rig.nodes)
+    world_size = len(nodes) * nproc_per_node
+    port = _free_port(rig, nodes[0])
+    processes = []
+    for index, node in enumerate(nodes):
+        for local_rank in range(nproc_per_node):
+            rank = index * nproc_per_node + local_rank
+            variables = {
+                "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(nproc_per_node), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port),
+                "RING_ADDR": node.address, **(env or {}),
+            }
+            argv = ["python3", str(FOLDER / "ring.py")]
+            processes.append(_start(node, argv, variables, f"ring-{port}-{rank}", is_rank=True, user=user))
+    return Job(world_size, processes)
+
+
+def _start(node: Node, argv: list[str], env: dict[str, str], name: str, is_rank: bool,
+           user: str | int | None = None) -> Process:
+    log = node.folder / f"{name}.log"
+    with log.open("w") as file:
+        popen = node.run(argv, env=env, user=user, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+    return Process(node, popen, log, is_rank)
+
+
+def _free_port(rig: Rig, node: Node) -> int:
+    """A port for the ranks to meet at; where nodes share a network, one nobody uses now."""
+    if rig.mode == "namespaces":
+        used = len(list(node.folder.glob("*.log")))
+        return MASTER_PORT + used
+    with socket.socket() as probe:
+        probe.bind((node.address, 0))
+        return probe.getsockname()[1]
+
+
+@functools.cache
+def no_torch() -> str | None:
+    """Why there is no torch for the jobs; None when there is."""
+    try:
+        find_torch_python()
+    except RigUnavailable as error:
+        return str(error)
+    return None
+
+
+def find_torch_python() -> Path:
+    """An interpreter that has torch: this one, else $GCONSOLE_TEST_TORCH_PYTHON; RigUnavailable if neither has."""
+    candidates = [sys.executable, os.environ.get("GCONSOLE_TEST_TORCH_PYTHON")]
+    for candidate in filter(None, candidates):
+        if _has_torch(candidate):
+            return Path(candidate)
+    raise RigUnavailable("no torch (neither here nor at $GCONSOLE_TEST_TORCH_PYTHON)")
+
+
+@functools.cache
+def _has_torch(python: str) -> bool:
+    # find_spec, not import: importing torch takes seconds.
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    try:
+        return subprocess.run([python, "-c", probe], stdin=subprocess.DEVNULL, check=False, timeout=30).returncode == 0
+    except OSError:
+        return False

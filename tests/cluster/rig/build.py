@@ -1,0 +1,200 @@
+"""Builds nodes in each of the three modes: a place, a server in it, and what the kind of node changes about both."""
+
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from . import accounts, network, pythons
+from .claims import Claim
+from .detect import TOOL_PATH, RigUnavailable
+from .door import Closed, Door, Server
+from .kinds import PASSWORD, Kind
+from .node import Node
+from .openssh import PAM_SERVICE, OpenSshServer, Settings
+from .place import NamespacePlace, Place, SharedPlace, namespace_plan
+
+
+@dataclass(frozen=True)
+class Order:
+    """One node to be built."""
+
+    name: str
+    kind: Kind
+    user: str
+    python: Path | str             # a path, a version, "old" or "none"
+    max_startups: str
+    sshd_options: tuple[str, ...] = ()
+    throttle_first: int | None = None   # how many connections a throttling node drops; None: all
+    behind: Node | None = None
+    is_bastion: bool = False
+
+
+class Builder(Protocol):
+    """Makes nodes of one mode; `start` before the first, `close` after the last."""
+
+    def start(self) -> None: ...
+    def build(self, order: Order, folder: Path) -> Node: ...
+    def relay_address(self) -> str: ...
+    def close(self) -> None: ...
+
+
+def _door(order: Order, place: Place, address: str, port: int, spare: tuple[str, int], server: "Maker") -> Server:
+    """The server of a node, or what stands in its place or before it."""
+    if order.kind.door == "closed":
+        return Closed()
+    if order.kind.door == "hangs":
+        return Door(place, address, port, ("hangs",))
+    if order.kind.door == "throttles":
+        if order.throttle_first is None:
+            return Door(place, address, port, ("throttles",))
+        behind = ("throttles", str(order.throttle_first), spare[0], str(spare[1]))
+        return Door(place, address, port, behind, server(place, _settings(order, *spare)))
+    return server(place, _settings(order, address, port))
+
+
+class Maker(Protocol):
+    def __call__(self, place: Place, settings: Settings) -> Server: ...
+
+
+def _settings(order: Order, address: str, port: int) -> Settings:
+    return Settings(address, port, order.kind, order.max_startups, order.sshd_options)
+
+
+class NamespaceBuilder:
+    """Nodes in namespaces on a bridge, those behind a bastion on a second bridge this machine has no address on."""
+
+    SSH_PORT = 22
+    SPARE = ("127.0.0.1", 2222)
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._bridge = network.Bridge(f"{claim.prefix}b0", claim.link_group)
+        self._hidden: network.Bridge | None = None
+        self._netns: list[str] = []
+        self._hosts = claim.folder / "hosts"
+        self._binds: list[tuple[str, str]] = []
+
+    def start(self) -> None:
+        self._bridge.create()
+        self._hosts.write_text("127.0.0.1 localhost\n")
+        self._hosts.chmod(0o644)
+        self._binds = [*accounts.write_files(self._claim.folder / "etc"), (str(self._hosts), "/etc/hosts")]
+
+    def relay_address(self) -> str:
+        return self._bridge.address
+
+    def build(self, order: Order, folder: Path) -> Node:
+        account = accounts.find(order.user)
+        plan = namespace_plan(folder, [*self._binds, *self._own_files(order, folder)], account.home,
+                              home_read_only=order.kind.home_read_only, noexec=order.kind.noexec)
+        path = pythons.search_path("/run/node/bin", order.python)
+        place = NamespacePlace(order.name, folder, path, self._ports(order), plan)
+        with self._hosts.open("a") as file:   # in place: the nodes see this very file
+            # The second form is how an IPv6 socket sees an IPv4 peer; without it torch asks the DNS at each connection
+            file.write(f"{place.address} {order.name}\n::ffff:{place.address} {order.name}\n")
+        server = _door(order, place, place.address, self.SSH_PORT, self.SPARE, self._server)
+        password = PASSWORD if order.kind.login == "password" else None
+        return Node(order.name, order.kind, order.user, self.SSH_PORT, place, server, order.behind, password)
+
+    @staticmethod
+    def _server(place: Place, settings: Settings) -> Server:
+        settings.pam = any(Path("/lib").glob("**/security/pam_unix.so")) if settings.kind.login == "password" else False
+        return OpenSshServer(place, settings)
+
+    def _ports(self, order: Order) -> list[network.Port]:
+        number = len(self._netns)
+        netns = f"{self._claim.prefix}n{number}"
+        self._netns.append(netns)
+        hidden = self._hidden_bridge() if order.is_bastion or order.behind else None
+        if order.behind:
+            return [network.Port(hidden, f"{self._claim.prefix}v{number}", netns)]
+        ports = [network.Port(self._bridge, f"{self._claim.prefix}v{number}", netns)]
+        if hidden:
+            ports.append(network.Port(hidden, f"{self._claim.prefix}w{number}", netns, "eth1"))
+        return ports
+
+    def _hidden_bridge(self) -> network.Bridge:
+        if self._hidden is None:
+            self._hidden = network.Bridge(f"{self._claim.prefix}b1", self._claim.link_group, self._bridge)
+            self._hidden.create()
+        return self._hidden
+
+    def _own_files(self, order: Order, folder: Path) -> list[tuple[str, str]]:
+        """Files of /etc and /proc this one node sees differently."""
+        boot_id = folder / "boot_id"
+        boot_id.write_text(f"{_uuid()}\n")
+        binds = [(str(boot_id), "/proc/sys/kernel/random/boot_id")]
+        if Path("/etc/machine-id").exists():
+            machine_id = folder / "machine-id"
+            machine_id.write_text(f"{_uuid().replace('-', '')}\n")
+            binds.append((str(machine_id), "/etc/machine-id"))
+        if order.kind.login == "password" and Path("/etc/pam.d/sshd").exists():
+            service = folder / "pam"
+            service.write_text(PAM_SERVICE)
+            binds.append((str(service), "/etc/pam.d/sshd"))
+        if order.kind.sudo:
+            binds += _sudo_files(order, folder)
+        return binds
+
+    def close(self) -> None:
+        if self._netns:
+            network.delete_netns(self._netns)
+        network.delete_links(self._claim.link_group)
+
+
+def _uuid() -> str:
+    return Path("/proc/sys/kernel/random/uuid").read_text().strip()
+
+
+def _sudo_files(order: Order, folder: Path) -> list[tuple[str, str]]:
+    if shutil.which("sudo", path=TOOL_PATH) is None:
+        raise RigUnavailable("no sudo")
+    sudoers = folder / "sudoers"
+    sudoers.write_text(f"root ALL=(ALL:ALL) ALL\n{order.user} ALL=(ALL:ALL) NOPASSWD: ALL\n")
+    sudoers.chmod(0o440)
+    service = folder / "pam-sudo"
+    service.write_text("account required pam_permit.so\nsession required pam_permit.so\nauth required pam_deny.so\n")
+    return [(str(sudoers), "/etc/sudoers"), (str(service), "/etc/pam.d/sudo")]
+
+
+class SharedBuilder:
+    """Nodes on 127.0.0.1 under this account, each with a port of its own; OpenSSH's server or asyncssh's."""
+
+    def __init__(self, claim: Claim, server: Maker, takes_passwords: bool) -> None:
+        self._claim = claim
+        self._server = server
+        self._takes_passwords = takes_passwords
+        self._reserved: list[socket.socket] = []
+
+    def start(self) -> None:
+        pass   # nothing to arrange
+
+    def relay_address(self) -> str:
+        return SharedPlace.address
+
+    def build(self, order: Order, folder: Path) -> Node:
+        if order.kind.needs_namespaces:
+            raise RigUnavailable(f"a {order.kind.name} node needs namespaces mode")
+        if order.user != accounts.current().name:
+            raise RigUnavailable("logging in as another user needs namespaces mode")
+        path = pythons.search_path(str(folder / "bin"), order.python)
+        place = SharedPlace(order.name, self._claim, folder, path)
+        port = self._reserve()
+        spare = (place.address, self._reserve() if order.kind.door == "throttles" else 0)
+        server = _door(order, place, place.address, port, spare, self._server)
+        password = PASSWORD if order.kind.login == "password" and self._takes_passwords else None
+        return Node(order.name, order.kind, order.user, port, place, server, order.behind, password)
+
+    def _reserve(self) -> int:
+        """A port that is ours while the rig lives: bound but not listening, so that a server of ours may listen."""
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((SharedPlace.address, 0))
+        self._reserved.append(holder)
+        return holder.getsockname()[1]
+
+    def close(self) -> None:
+        for holder in self._reserved:
+            holder.close()

@@ -1,0 +1,241 @@
+"""The rig: nodes, keys, known_hosts and everything around them, started together and removed together."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import accounts, claims, guard, hosts, keys, privsep, pythons
+from .agent import SshAgent
+from .build import Builder, NamespaceBuilder, Order, SharedBuilder
+from .detect import pick_mode
+from .home import SshHome
+from .kinds import KINDS
+from .node import Node
+from .openssh import OpenSshServer
+from .relay import Relay
+
+# Nodes are started side by side; more at once than this only makes each of them slower.
+PARALLEL = 8
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+
+
+class Rig:
+    """A cluster of SSH servers; a context manager.
+
+    `nodes` is a number of plain nodes ("node1" …, padded with zeros) or their names. `mode` is one of detect.MODES, by
+    default the best that works. `user` logs in: by default the account of this process; in namespaces mode also "ops",
+    who has no privileges. `python` is what `python3` means on the nodes: a path or a version. `max_startups` is sshd's.
+    """
+
+    def __init__(self, nodes: int | Sequence[str] = 4, name: str = "rig", mode: str | None = None,
+                 user: str | None = None, python: Path | str | None = None, max_startups: str = "200:30:400") -> None:
+        picked = pick_mode(mode)
+        self.name = name
+        self.mode = picked.name
+        self.why = picked.why
+        self.user = user or accounts.current().name
+        self.nodes: list[Node] = []
+        self._plain = _names(nodes) if isinstance(nodes, int) else list(nodes)
+        self._python = python
+        self._max_startups = max_startups
+        self._authorized: list[str] = []
+        self._bastions: set[str] = set()
+        self._numbers = iter(range(1_000_000))
+        self._stack = contextlib.ExitStack()
+        self._builder: Builder
+
+    # Life
+
+    def __enter__(self) -> "Rig":
+        claims.remove_leftovers()
+        guard.watch(self)
+        self._stack.callback(guard.forget, self)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process and remove everything of this rig; a second time does nothing."""
+        self._stack.close()
+
+    def _start(self) -> None:
+        claim = claims.claim()
+        self._claim = claim
+        self.folder = claim.folder
+        self._stack.callback(claim.release)
+        if self.mode == "loopback":
+            self._stack.enter_context(privsep.folder())
+        self._builder = self._make_builder(claim)
+        self._stack.callback(self._builder.close)
+        self._builder.start()
+        self.known_hosts = self.folder / "known_hosts"
+        self.known_hosts.touch(0o600)
+        self.key = self.new_key("id_ed25519")
+        self._stack.callback(self._stop_nodes)
+        self._add([self._order(name, "plain") for name in self._plain])
+
+    def _make_builder(self, claim: claims.Claim) -> Builder:
+        if self.mode == "namespaces":
+            return NamespaceBuilder(claim)
+        if self.mode == "loopback":
+            # sshd without root cannot check a password against those of the machine, and has no business with them.
+            return SharedBuilder(claim, OpenSshServer, takes_passwords=False)
+        from .asyncssh_server import ServerLoop  # asyncssh takes long to import: in this mode only
+
+        loop = ServerLoop()
+        self._stack.callback(loop.close)
+        return SharedBuilder(claim, loop.server, takes_passwords=True)
+
+    # Nodes
+
+    def add_node(self, name: str, kind: str = "plain", *, behind: Node | None = None, user: str | None = None,
+                 python: Path | str | None = None, max_startups: str | None = None, sshd_options: Iterable[str] = (),
+                 throttle_first: int | None = None) -> Node:
+        """Start one more node, of one of KINDS; RigUnavailable says what this mode or machine cannot do.
+
+        `behind` is a bastion the node is reached through (in namespaces mode: only through it). `sshd_options` are
+        lines of sshd_config, OpenSSH modes only. `throttle_first` is how many connections a "throttle" node drops
+        before it lets in (never, by default).
+        """
+        order = self._order(name, kind, behind=behind, user=user, python=python, max_startups=max_startups,
+                            sshd_options=tuple(sshd_options), throttle_first=throttle_first)
+        return self._add([order])[0]
+
+    def add_bastion(self, name: str = "bastion", **options: Any) -> Node:
+        """Start a jump host; `logins()` counts who came through, `add_node(…, behind=…)` puts nodes behind it."""
+        self._bastions.add(name)
+        return self._add([self._order(name, "plain", is_bastion=True, **options)])[0]
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def _order(self, name: str, kind: str, *, user: str | None = None, python: Path | str | None = None,
+               max_startups: str | None = None, **rest: Any) -> Order:
+        if not _NAME.fullmatch(name) or any(node.name == name for node in self.nodes):
+            raise ValueError(f"{name!r} is taken or cannot be the name of a node")
+        chosen = KINDS[kind]
+        if chosen.python != "own":
+            python = chosen.python
+        python = python or self._python or pythons.own_python()
+        if user is None:
+            user = accounts.OPS.name if chosen.sudo else self.user
+        return Order(name, chosen, user, python, max_startups or self._max_startups, **rest)
+
+    def _add(self, orders: list[Order]) -> list[Node]:
+        nodes = [self._build(order) for order in orders]
+        self.nodes += nodes
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            list(pool.map(self._start_node, nodes))
+        with self.known_hosts.open("a") as file:
+            file.writelines(keys.known_hosts_line([node.address, node.name], node.port, node.host_key())
+                            for node in nodes if node.host_key())
+        return nodes
+
+    def _build(self, order: Order) -> Node:
+        folder = self.folder / order.name
+        folder.mkdir(0o755)
+        pythons.fill_bin(folder / "bin", order.python)
+        return self._builder.build(order, folder)
+
+    def _start_node(self, node: Node) -> None:
+        self._write_authorized(node)
+        node.start()
+
+    def _stop_nodes(self) -> None:
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            failures = [failure for failure in pool.map(_stop_node, self.nodes) if failure is not None]
+        if failures:
+            raise ExceptionGroup("nodes that did not stop", failures)
+
+    # Keys and hosts
+
+    def new_key(self, name: str, passphrase: str = "", authorize: bool = True) -> Path:
+        """A new key in the rig's folder, accepted by every node whose kind takes keys."""
+        key = keys.make(self.folder / name, passphrase)
+        if authorize:
+            self._authorized.append(keys.public_line(key))
+            for node in self.nodes:
+                self._write_authorized(node)
+        return key
+
+    def encrypted_key(self, passphrase: str, name: str = "id_encrypted") -> Path:
+        """A key the nodes accept, whose file opens with a passphrase."""
+        return self.new_key(name, passphrase)
+
+    def _write_authorized(self, node: Node) -> None:
+        lines = [] if node.kind.login == "wrong_key" else self._authorized
+        (node.folder / "authorized_keys").write_text("".join(f"{line}\n" for line in lines))
+
+    def ssh_agent(self) -> SshAgent:
+        """An ssh-agent without keys: `with rig.ssh_agent() as agent: agent.add(key)`."""
+        agent = SshAgent(self._claim, self.folder / f"agent{next(self._numbers)}")
+        self._stack.callback(agent.close)
+        return agent
+
+    def ssh_config(self, text: str | None = None) -> SshHome:
+        """A home with this ~/.ssh/config; by default one that reaches every node by its name."""
+        text = self.ssh_config_text() if text is None else text
+        return SshHome(self.folder / f"home{next(self._numbers)}", text)
+
+    def ssh_config_text(self) -> str:
+        """ssh_config(5) entries that reach every node by its name."""
+        blocks = []
+        for node in self.nodes:
+            jump = [f"    ProxyJump {node.behind.name}"] if node.behind else []
+            blocks += [f"Host {node.name}", f"    HostName {node.address}", f"    Port {node.port}",
+                       f"    User {node.user}", f"    IdentityFile {self.key}", "    IdentitiesOnly yes",
+                       f"    UserKnownHostsFile {self.known_hosts}", *jump, ""]
+        return "\n".join(blocks)
+
+    def hosts_toml(self, extra: str = "", *, only: Iterable[str] | None = None, nodes: dict[str, dict] | None = None,
+                   **sections: dict[str, Any]) -> str:
+        """A hosts.toml for all nodes but bastions, or for those named in `only`.
+
+        `nodes={"node1": {"port": 1}}` changes entries; `ssh={…}`, `agent={…}`, `console={…}` change sections (None
+        takes a key out); `extra` is appended.
+        """
+        names = [node.name for node in self.nodes if node.name not in self._bastions] if only is None else only
+        ssh = {"user": self.user, "identity_file": self.key, "known_hosts": self.known_hosts}
+        return hosts.hosts_toml(self.name, map(self.node, names), ssh, sections, nodes or {}, extra)
+
+    def write_hosts_toml(self, path: Path, **changes: Any) -> Path:
+        """`hosts_toml` with these changes, written to `path`."""
+        path.write_text(self.hosts_toml(**changes))
+        return path
+
+    # Around
+
+    def ssh_argv(self, node: Node, *options: str) -> list[str]:
+        """The ssh(1) command line into a node with the rig's key; append the command. `options` are `-o` settings."""
+        return node.ssh_argv(self.key, self.known_hosts, *options)
+
+    def relay(self, node: Node, port: int | None = None, **options: Any) -> Relay:
+        """A relay before the node's server (or another port of it), whose address known_hosts knows; see Relay."""
+        relay = Relay((node.address, port or node.port), self._builder.relay_address(), **options)
+        self._stack.callback(relay.close)
+        if node.host_key():
+            with self.known_hosts.open("a") as file:
+                file.write(keys.known_hosts_line([relay.address], relay.port, node.host_key()))
+        return relay
+
+
+def _names(count: int) -> list[str]:
+    width = len(str(count))
+    return [f"node{number:0{width}}" for number in range(1, count + 1)]
+
+
+def _stop_node(node: Node) -> Exception | None:
+    try:
+        node.stop()
+    except Exception as error:
+        return error
+    return None

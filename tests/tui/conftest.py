@@ -1,0 +1,18 @@
+"""What the tests of the screen share: invented clusters, and a machine whose clock and environment do not show."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# So that `from invented import Cluster` works here.
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_this_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_COLOR_SYSTEM", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()

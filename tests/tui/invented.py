@@ -1,0 +1,200 @@
+"""An invented cluster: records fed to a real store, at an instant that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gconsole.records import (
+    AgentCost,
+    Failure,
+    Finding,
+    Gpu,
+    GpuInfo,
+    Host,
+    Node,
+    NodeState,
+    Process,
+    Rank,
+    RankStat,
+    Record,
+)
+from gconsole.store import Store
+from gconsole.tui.app import ConsoleApp
+
+SECOND = 1_000_000_000
+NOON = 1_700_049_600 * SECOND  # 2023-11-15 12:00:00 UTC
+GIB = 1 << 30
+
+
+class Cluster:
+    """Nodes, GPUs and jobs by the handful. Every method may be called again to say something new."""
+
+    def __init__(self, *names: str, cluster: str = "h100-pod") -> None:
+        self.names = list(names)
+        self.cluster = cluster
+        self.store = Store()
+        self.at = NOON
+        self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
+        self._seq = 0
+        for name in names:
+            self.say(NodeState(node=name, state="expected"))
+
+    # -- Control ---------------------------------------------------------------------------------------------------------
+
+    async def reconnect(self, node: str) -> None:
+        if node not in self.names:
+            raise KeyError(node)
+        self.asked.append(("reconnect", node))
+
+    async def remove_node(self, node: str) -> None:
+        self.asked.append(("remove", node))
+        self.names.remove(node)
+        self.say(NodeState(node=node, state="removed"))
+
+    async def stop(self) -> None:
+        self.asked.append(("stop", ""))
+
+    # -- records ---------------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        return self.at
+
+    def say(self, *records: Record) -> None:
+        """Fold records as if they had arrived now."""
+        for record in records:
+            self._seq += 1
+            record.seq = self._seq
+            record.agent = record.agent or f"agent-of-{record.node}"
+            record.t = record.mono = record.rx = self.at
+        self.store.apply(records)
+
+    def up(self, *names: str, simulated: bool = False, missing: Sequence[Any] = ()) -> None:
+        """These nodes (all, without any) are reached and have sent a full tick."""
+        for name in names or self.names:
+            self.say(
+                NodeState(node=name, state="ok", attempt=1),
+                Node(
+                    node=name, hostname=name, boot_id="b", kernel="5.15.0-107-generic", arch="x86_64", python="3.10.12",
+                    os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 * GIB, uid=1000, user="ops", pid=4711,
+                    sample_interval_ms=1000, simulated=simulated, missing=tuple(missing),
+                ),
+                Host(node=name, cpu_pct=61.4, load_1m=118.2, mem_used_bytes=811 * GIB, cpu_stall_pct=0.2, io_stall_pct=0.0),
+                AgentCost(node=name, cpu_pct=0.4, rss_bytes=19 << 20, tx_bytes_s=2100.0, sample_interval_ms=1000),
+            )  # fmt: skip
+
+    def fails(self, name: str, error: str, text: str, try_: str = "") -> None:
+        self.say(NodeState(node=name, state="failed", attempt=1, error=Failure(error, text, try_)))
+
+    def loses(self, name: str, text: str = "no word for 3 s", try_: str = "it is tried again by itself") -> None:
+        self.say(NodeState(node=name, state="lost", attempt=1, retry_at=self.at + 4 * SECOND, error=Failure("lost", text, try_)))
+
+    def gpus(self, *names: str, count: int = 8, simulated: bool = False, util: Sequence[float] | None = None) -> None:
+        """GPUs of these nodes (all, without any), each a little different."""
+        for name in names or self.names:
+            for index in range(count):
+                busy = util[index % len(util)] if util else 93.0 + (index * 7 + len(name)) % 7
+                uuid = f"GPU-{name}-{index}"
+                self.say(
+                    GpuInfo(
+                        node=name, index=index, uuid=uuid, name="NVIDIA H100 80GB HBM3", mem_total_bytes=80 * GIB,
+                        power_limit_w=700.0, pci_bus_id=f"00000000:{0x18 + index:02X}:00.0", simulated=simulated,
+                    ),
+                    Gpu(
+                        node=name, index=index, uuid=uuid, util_pct=busy, mem_used_bytes=int((40 + 5 * (index % 8)) * GIB),
+                        power_w=120.0 + 5.6 * busy, temp_c=34.0 + 0.4 * busy, sm_clock_mhz=1980.0, simulated=simulated,
+                    ),
+                )  # fmt: skip
+
+    def job(
+        self, name: str, ranks: int, *, world_size: int | None = None, per_node: int = 8, states: dict[int, str] | None = None,
+        absent: Sequence[int] = (), step: int | None = None, **fields: Any,
+    ) -> None:  # fmt: skip
+        """A job over the nodes in their order; `states` are the ranks that do not move."""
+        states = states or {}
+        for number in range(ranks):
+            if number not in absent:
+                node = self.names[number // per_node % len(self.names)]
+                self.rank(name, number, node, world_size or ranks, states.get(number, "moving"), per_node, step, **fields)
+
+    def rank(
+        self, job: str, number: int, node: str, world_size: int, state: str = "moving", per_node: int = 8,
+        step: int | None = None, **fields: Any,
+    ) -> None:  # fmt: skip
+        """One rank, found and sampled once."""
+        local = number % per_node
+        known = {
+            "job": job, "rank": number, "local_rank": local, "world_size": world_size, "local_world_size": per_node,
+            "pid": 40000 + number, "start_ticks": 1000 + number, "uid": 1000, "gpu": str(local), "launcher": "torchrun",
+            "source": "environ",
+        }  # fmt: skip
+        known.update(fields)
+        self.say(Rank(node=node, **known))
+        if known.get("status", "present") == "present":
+            self.moves(job, number, node, state, step, pid=known["pid"], start_ticks=known["start_ticks"])
+
+    def moves(self, job: str, number: int, node: str, state: str = "moving", step: int | None = None, **fields: Any) -> None:
+        """What a rank did in the last tick."""
+        busy = state == "moving"
+        known = {
+            "pid": 40000 + number, "start_ticks": 1000 + number, "proc_state": {"uninterruptible": "D"}.get(state, "R"),
+            "cpu_pct": 97.0 + number % 5 if busy else 0.0, "rss_bytes": int((3 + number % 4 / 8) * GIB), "threads": 41,
+            "ctx_switches_s": 1200.0 + number if busy else 0.0,
+            "wchan": {"uninterruptible": "nfs_wait_bit_killable"}.get(state, "0" if busy else "futex_do_wait"),
+        }  # fmt: skip
+        known.update(fields)
+        self.say(RankStat(node=node, job=job, rank=number, state=state, step=step, **known))  # type: ignore[arg-type]
+
+    def process(self, node: str, number: int, cmdline: str) -> None:
+        self.say(
+            Process(
+                node=node, pid=40000 + number, start_ticks=1000 + number, ppid=1, uid=1000, comm="python", cmdline=cmdline,
+                role="rank",
+            )
+        )  # fmt: skip
+
+    def finding(self, id: str, severity: str, text: str, culprits: Sequence[str] = (), **fields: Any) -> None:
+        self.say(
+            Finding(id=id, severity=severity, confidence="certain", text=text, culprits=tuple(culprits), first_seen=self.at, **fields)
+        )  # type: ignore[arg-type]
+
+    def later(self, seconds: float) -> None:
+        self.at += int(seconds * SECOND)
+
+    # -- the screen ------------------------------------------------------------------------------------------------------
+
+    def app(self, **changes: Any) -> ConsoleApp:
+        """The console on this cluster, its clock standing at `self.at`."""
+        arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
+        return ConsoleApp(self.store, self, **(arguments | changes))
+
+
+def demo() -> Cluster:
+    """What `gconsole demo` looks like: 4 nodes, 8 simulated GPUs each, a ring of 8 ranks that moves."""
+    cluster = Cluster("node1", "node2", "node3", "node4", cluster="demo")
+    cluster.up(simulated=True)
+    for name, util in zip(cluster.names, ([97.0, 3.0, 88.0, 100.0], [12.0, 55.0, 74.0], [91.0], [64.0, 0.0, 98.0]), strict=True):
+        cluster.gpus(name, simulated=True, util=util)
+    cluster.job("demo-ring", 8, per_node=2, launcher="plain")
+    return cluster
+
+
+def pod() -> Cluster:
+    """A bad night: 64 nodes of which two are gone, 512 ranks of which one is stuck in I/O and eight cannot be seen."""
+    cluster = Cluster(*(f"node{i:03}" for i in range(1, 65)))
+    cluster.up(*(name for name in cluster.names if name != "node033"))
+    cluster.fails("node033", "auth", "the key was refused", "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml")
+    for i, name in enumerate(cluster.names):
+        if name != "node033":
+            util = [96.0, 98.0, 99.0, 97.0] if i != 18 else [99.0, 98.0, 99.0, 97.0, 12.0]
+            cluster.gpus(name, util=util)
+    absent = range(32 * 8, 33 * 8)
+    states = {137: "uninterruptible", 138: "idle"}
+    cluster.job("llama-70b", 512, absent=absent, states=states, step=18_204)
+    cluster.moves("llama-70b", 137, "node018", "uninterruptible", 18_203)
+    cluster.finding("rank_blocked", "error", "rank 137 sleeps in nfs_wait_bit_killable, 41 s", ["rank 137"])
+    cluster.finding("gpu_throttle", "warning", "node019 gpu4 hw_thermal_slowdown 38 % of 5 min", ["node019"])
+    cluster.later(12)
+    cluster.up(*(name for name in cluster.names if name not in ("node033", "node044")))
+    cluster.loses("node044", "the connection ended")
+    return cluster

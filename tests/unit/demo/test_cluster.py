@@ -1,0 +1,263 @@
+"""The demo's cluster on this machine: it comes up, it is what it says, and nothing of it is left, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from gconsole.config import Config, NodeConfig
+from gconsole.demo import DemoError, demo_cluster
+from gconsole.fleet.fleet import Fleet
+from gconsole.hub import Hub
+from gconsole.store import Store
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+
+
+# -- what the tests ask of this machine ------------------------------------------------------------------------------
+
+
+def marks(config: Config) -> list[str]:
+    """KEY=VALUE of the variable that every process of a node of this demo carries, a node each."""
+    return ["=".join(node.process_filter or ()) for node in config.nodes]
+
+
+def marked(wanted: list[str]) -> dict[int, str]:
+    """pid → command line of every living process that carries one of these variables."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (process / "environ").read_bytes().split(b"\0")
+            if any(mark.encode() in variables for mark in wanted):
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue  # it ended while we looked, or belongs to somebody else
+    return found
+
+
+def ranks(wanted: list[str]) -> list[int]:
+    return [pid for pid, command in marked(wanted).items() if "ring.py" in command]
+
+
+def cluster_of(rank: int) -> int:
+    """The process that launched a rank, and serves SSH for its node."""
+    return int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process lives; one that has ended and waits for its parent's, or init's, notice does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def switches(pid: int) -> int:
+    """How often a process has gone to sleep so far: it grows with every step of a rank."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+
+def at_rest(pids: list[int]) -> bool:
+    """Whether none of these ranks does anything for twice as long as a step takes."""
+    before = [switches(pid) for pid in pids]
+    time.sleep(0.5)
+    return [switches(pid) for pid in pids] == before
+
+
+def folder(config: Config) -> Path:
+    assert config.path is not None
+    return config.path.parent
+
+
+def wait_until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {deadline_s} s"
+        time.sleep(0.02)
+
+
+async def until(condition: Callable[[], object], deadline_s: float = 15.0) -> None:
+    async with asyncio.timeout(deadline_s):
+        while not condition():  # noqa: ASYNC110 - nobody here could set an event
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def watched(config: Config) -> AsyncIterator[Store]:
+    """A store that a live fleet feeds."""
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    fleet = Fleet(config, hub)
+    await fleet.start()
+    try:
+        yield store
+    finally:
+        await fleet.stop()
+
+
+def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
+    """A connection to a demo node, as its hosts.toml says."""
+    options = {
+        "username": node.ssh.user, "client_keys": [node.ssh.identity_file], "known_hosts": node.ssh.known_hosts,
+        "agent_path": None, "config": None,
+    }  # fmt: skip
+    return asyncssh.connect(node.address, node.ssh.port, **{**options, **changes})
+
+
+# -- it comes up -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_move() -> None:
+    with demo_cluster(nodes=2, ranks=4, gpus=2) as config:
+        assert [node.name for node in config.nodes] == ["demo1", "demo2"]
+        by_node = {node.name: sorted(ranks([mark])) for node, mark in zip(config.nodes, marks(config), strict=True)}
+        async with watched(config) as store:
+            await until(lambda: len(store.ranks) == 4)
+            seen = {now.rank.rank: now.rank for now in store.ranks.values()}
+            assert {number: seen[number].node for number in sorted(seen, key=str)} == {
+                0: "demo1", 1: "demo1", 2: "demo2", 3: "demo2",
+            }  # fmt: skip
+            assert {seen[number].pid for number in (0, 1)} == set(by_node["demo1"])
+            assert {seen[number].pid for number in (2, 3)} == set(by_node["demo2"])
+            assert len({rank.job for rank in seen.values()}) == 1
+            assert {rank.world_size for rank in seen.values()} == {4}
+            await until(lambda: [now.stat and now.stat.state for now in store.ranks.values()] == ["moving"] * 4)
+            await until(lambda: len(store.gpus) == 4)
+
+
+def test_two_demos_at_once_keep_to_themselves() -> None:
+    with demo_cluster(nodes=1, ranks=2, gpus=0) as one, demo_cluster(nodes=1, ranks=2, gpus=0) as other:
+        assert len(ranks(marks(one))) == len(ranks(marks(other))) == 2
+        assert not set(ranks(marks(one))) & set(ranks(marks(other)))
+        assert one.nodes[0].ssh.port != other.nodes[0].ssh.port
+        assert folder(one) != folder(other)
+
+
+def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
+    with demo_cluster(nodes=1, ranks=3, gpus=0) as config:
+        first, second, third = sorted(ranks(marks(config)))
+        before = switches(first)
+        wait_until(lambda: switches(first) > before + 3)
+        os.kill(second, signal.SIGSTOP)
+        wait_until(lambda: at_rest([first, third]))
+        os.kill(second, signal.SIGCONT)
+        stopped_at = switches(first)
+        wait_until(lambda: switches(first) > stopped_at + 3)
+
+
+# -- its nodes are nodes ---------------------------------------------------------------------------------------------
+
+
+async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_status() -> None:
+    with demo_cluster(nodes=2, ranks=1, gpus=0) as config:
+        async with login(config.nodes[1]) as connection:
+            done = await connection.run("cat; echo $GCONSOLE_DEMO_NODE >&2; exit 7", input=b"\0\xff\n", encoding=None)
+    assert (done.stdout, done.exit_status) == (b"\0\xff\n", 7)
+    assert done.stderr.decode().startswith("demo2-")
+
+
+async def test_only_the_throw_away_key_may_log_in() -> None:
+    with demo_cluster(nodes=1, ranks=1, gpus=0) as config:
+        with pytest.raises(asyncssh.PermissionDenied):
+            await login(config.nodes[0], client_keys=[asyncssh.generate_private_key("ssh-ed25519")])
+        assert folder(config).stat().st_mode & 0o777 == 0o700
+
+
+async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_children() -> None:
+    with demo_cluster(nodes=1, ranks=1, gpus=0) as config:
+        mine = marks(config)
+        async with login(config.nodes[0]) as connection:
+            await connection.create_process("sleep 1000 & trap '' HUP TERM; sleep 1000 & wait")
+            await until(lambda: sum("sleep" in command for command in marked(mine).values()) >= 2)
+            connection.abort()
+            await until(lambda: len(marked(mine)) == 1)  # the rank
+
+
+# -- nothing is left -------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodbye() -> None:
+    with demo_cluster(nodes=2, ranks=4, gpus=1) as config:
+        mine = marks(config)
+        serving = cluster_of(ranks(mine)[0])
+        hub, store = Hub(), Store()
+        hub.subscribe(store.apply)
+        fleet = Fleet(config, hub)
+        await fleet.start()
+        await until(lambda: len(store.ranks) == 4)
+        assert len(marked(mine)) >= 4 + 2
+    assert marked(mine) == {}
+    assert not is_there(serving)
+    assert not folder(config).exists()
+    await fleet.stop()
+
+
+def test_a_stopped_rank_is_no_reason_to_stay() -> None:
+    with demo_cluster(nodes=1, ranks=2, gpus=0) as config:
+        mine = marks(config)
+        os.kill(ranks(mine)[0], signal.SIGSTOP)
+    assert marked(mine) == {}
+
+
+CONSOLE = """
+import asyncio, sys
+from gconsole.demo import demo_cluster
+from gconsole.fleet.fleet import Fleet
+from gconsole.hub import Hub
+from gconsole.store import Store
+
+async def watch(config):
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    await Fleet(config, hub).start()
+    while len(store.ranks) < 2:
+        await asyncio.sleep(0.02)
+    print(config.path, *("=".join(node.process_filter) for node in config.nodes), flush=True)
+    await asyncio.sleep(1000)
+
+with demo_cluster(nodes=2, ranks=2, gpus=1) as config:
+    asyncio.run(watch(config))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", CONSOLE], stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        path, *mine = console.stdout.readline().split()
+        serving = cluster_of(ranks(mine)[0])
+        assert len(marked(mine)) >= 2 + 2
+        console.send_signal(number)
+        console.wait(10)
+        wait_until(lambda: not marked(mine) and not is_there(serving))
+        wait_until(lambda: not Path(path).parent.exists())
+
+
+async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
+    with demo_cluster(nodes=2, ranks=2, gpus=1) as config:
+        mine = marks(config)
+        async with watched(config) as store:
+            await until(lambda: len(store.ranks) == 2)
+            os.kill(cluster_of(ranks(mine)[0]), signal.SIGKILL)
+            await until(lambda: not marked(mine))
+    assert not folder(config).exists()
+
+
+def test_a_machine_that_cannot_do_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
+    (tmp_path / "full").mkdir()
+    monkeypatch.setattr("gconsole.demo.START_S", 0.0)
+    with pytest.raises(DemoError, match="did not start"), demo_cluster(nodes=1, ranks=1):
+        pass
+    assert list((tmp_path / "full").iterdir()) == []

@@ -1,0 +1,70 @@
+"""`gconsole demo` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GCONSOLE = [sys.executable, "-m", "gconsole", "demo"]
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("args", [["-o", "report.json"], ["--for", "5s"], ["--nodes", "0"], ["--ranks", "many"]])
+def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) -> None:
+    done = run(*args)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+def test_the_report_of_a_demo_has_every_node_and_rank(tmp_path: Path) -> None:
+    done = run("--nodes", "2", "--ranks", "4", "--gpus", "1", "--batch", "-o", str(tmp_path / "report.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [(node["node"], node["state"]) for node in report["nodes"]] == [("demo1", "ok"), ("demo2", "ok")]
+    assert [(rank["rank"], rank["node"]) for rank in report["ranks"]] == [
+        (0, "demo1"), (1, "demo1"), (2, "demo2"), (3, "demo2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    argv = [*GCONSOLE, "--nodes", "2", "--ranks", "2", "--batch", "--for", "60s"]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        end = time.monotonic() + 15
+        while not list(tmp_path.glob("*/hosts.toml")) or len(descendants(demo.pid)) < 5:  # servers, 2 ranks, 2 agents
+            assert time.monotonic() < end and demo.poll() is None
+            time.sleep(0.02)
+        started = descendants(demo.pid)
+        demo.send_signal(number)
+        _, said = demo.communicate(timeout=10)
+    assert demo.returncode == 130
+    assert "Traceback" not in said
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, as far down as they go."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended while we looked
+    found = [pid]
+    for parent in found:
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]

@@ -1,0 +1,23 @@
+"""Which rank of the demo's job runs where."""
+
+from __future__ import annotations
+
+from gconsole.demo.job import Place, places
+
+
+def sizes(nodes: int, ranks: int) -> list[int]:
+    placed = places(nodes, ranks)
+    return [sum(place.node == node for place in placed) for node in range(nodes)]
+
+
+def test_ranks_go_to_the_nodes_in_blocks() -> None:
+    assert places(2, 4) == [Place(0, 0, 0, 2), Place(1, 0, 1, 2), Place(2, 1, 0, 2), Place(3, 1, 1, 2)]
+
+
+def test_what_does_not_divide_evenly_goes_to_the_first_nodes() -> None:
+    assert sizes(4, 10) == [3, 3, 2, 2]
+    assert [place.rank for place in places(4, 10)] == list(range(10))
+
+
+def test_a_node_may_be_without_ranks() -> None:
+    assert sizes(4, 2) == [1, 1, 0, 0]

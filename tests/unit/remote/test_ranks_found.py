@@ -1,0 +1,352 @@
+"""Which processes are ranks: every trap of inherited, late, doubled and stale variables, on a /proc of files."""
+
+import pytest
+from fakeproc import KERNEL_THREAD, Watch, torch_rank, watch
+
+LAUNCHERS = {
+    "torch": {"RANK": "1", "WORLD_SIZE": "4"},
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "llama"},
+    "accelerate": {"RANK": "1", "WORLD_SIZE": "4", "ACCELERATE_MIXED_PRECISION": "bf16"},
+    "horovod": {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4"},
+    "jax": {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "4"},
+    "openmpi": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+    "mvapich2": {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4"},
+    "pals": {"PALS_RANKID": "1", "PALS_SIZE": "4"},
+    "flux": {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"},
+    "slurm": {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"},
+    "mpich": {"PMI_RANK": "1", "PMI_SIZE": "4"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_variables_of_every_launcher_name_a_rank(proc, launcher):
+    proc.python(100, env=LAUNCHERS[launcher])
+
+    rank = watch(proc).ranks[100]
+
+    assert (rank.rank, rank.world_size, rank.launcher, rank.source) == (1, 4, launcher, "environ")
+
+
+def test_under_srun_and_torchrun_rank_wins_and_the_launcher_is_none(proc):
+    slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NODEID": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
+    proc.python(50, "/usr/bin/torchrun --nnodes 2 train.py", env=slurm)
+    proc.python(100, ppid=50, env={**slurm, **torch_rank(3, 4)})
+
+    seen = watch(proc)
+
+    assert seen.numbers() == {100: 3}
+    assert seen.ranks[100].job == "slurm-77.0:29500"
+    assert seen.ranks[100].group_rank == 1
+    assert seen.roles() == {50: "launcher", 100: "rank"}
+
+
+def test_the_parent_of_spawned_ranks_is_no_rank_though_slurm_numbers_it(proc):
+    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
+    proc.python(50, "main.py", env=slurm)
+    seen = watch(proc)
+    assert seen.numbers() == {50: 0}, "alone it looks like a rank"
+
+    for local in (0, 1):
+        proc.python(100 + local, "-c spawn_main", ppid=50, env={**slurm, **torch_rank(local, 4)})
+    seen.tick()
+
+    assert seen.numbers() == {100: 0, 101: 1}
+    assert seen.ranks[50].status == "withdrawn"
+    assert seen.roles()[50] == "launcher"
+
+
+def test_a_pod_number_in_rank_is_no_rank_where_the_pod_spawns_more(proc):
+    proc.python(50, "main.py", env={"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"})
+    for local in range(2):
+        proc.python(100 + local, ppid=50, env=torch_rank(local, 4))
+
+    assert watch(proc).numbers() == {100: 0, 101: 1}
+
+
+def test_a_rank_stays_one_when_it_starts_a_small_job_of_its_own(proc):
+    proc.python(100, env=torch_rank(3, 8))
+    proc.python(200, "evaluate.py", ppid=100, env=torch_rank(0, 1, MASTER_PORT="1234"))
+
+    assert watch(proc).numbers() == {100: 3, 200: 0}
+
+
+def test_whatever_a_rank_starts_inherits_its_variables_and_is_no_rank(proc):
+    env = torch_rank(0, 2)
+    proc.python(100, env=env)
+    proc.python(201, ppid=100, env=env, comm="pt_data_worker")
+    proc.python(202, "-m torch._inductor.compile_worker --parent=100", ppid=100, env=env)
+    proc.process(203, "/usr/local/cuda/bin/nvcc x.cu", exe="/usr/local/cuda/bin/nvcc", ppid=202, env=env)
+    proc.python(204, "-c from_multiprocessing_import_resource_tracker", ppid=201, env=env)
+    proc.process(205, "py-spy dump --pid 100", exe="/usr/bin/py-spy", ppid=100, env=env)
+
+    seen = watch(proc)
+
+    assert seen.numbers() == {100: 0}
+    assert seen.roles() == {
+        100: "rank", 201: "dataloader_worker", 202: "compile_worker", 203: "compile_worker", 204: "child", 205: "child",
+    }  # fmt: skip
+    assert {process.rank for process in seen.processes.values()} == {0}
+
+
+def test_a_child_with_what_is_left_of_the_variables_is_no_rank(proc):
+    proc.python(100, env=torch_rank(3, 8))
+    proc.python(200, ppid=100, env={"RANK": "3", "LOCAL_RANK": "3"})
+
+    assert watch(proc).numbers() == {100: 3}
+
+
+def test_the_shell_around_a_rank_is_not_the_rank(proc):
+    env = torch_rank(1, 2)
+    proc.python(50, "/usr/bin/torchrun train.py")
+    proc.process(60, "bash -c numactl", ppid=50, env=env)
+    proc.process(70, "numactl python train.py", exe="/usr/bin/numactl", ppid=60, env=env)
+    proc.python(100, ppid=70, env=env)
+
+    seen = watch(proc)
+
+    assert seen.numbers() == {100: 1}
+    assert set(seen.processes) == {50, 100}
+
+
+def test_conda_run_around_a_rank_is_not_the_rank(proc):
+    env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "prterun-n1-7@1"}
+    proc.python(50, "/opt/conda/bin/conda run -n train python train.py", env=env)
+    proc.process(60, "bash /tmp/script", ppid=50, env=env)
+    proc.python(100, ppid=60, env=env)
+
+    assert watch(proc).numbers() == {100: 1}
+
+
+def test_a_worker_whose_rank_has_died_does_not_become_the_rank(proc):
+    env = torch_rank(0, 2)
+    proc.python(100, env=env)
+    proc.python(201, ppid=100, env=env)
+    seen = watch(proc)
+    seen.tick()
+
+    proc.end(100)
+    proc.python(201, ppid=1, env=env)
+    for _ in range(40):
+        seen.tick()
+
+    assert seen.ranks[100].status == "exited"
+    assert 201 not in seen.ranks
+    assert (seen.roles()[201], seen.processes[201].rank) == ("child", 0)
+
+
+def test_two_jobs_on_one_node_stay_apart(proc):
+    proc.python(100, env=torch_rank(0, 2))
+    proc.python(101, env=torch_rank(0, 2, MASTER_PORT="29501"))
+    proc.python(102, env=torch_rank(0, 4), uid=1001)
+
+    assert len({rank.job for rank in watch(proc).ranks.values()}) == 3
+
+
+def test_a_leftover_of_an_attempt_that_was_restarted_is_stale(proc):
+    proc.python(50, "/usr/bin/torchrun train.py")
+    proc.python(100, env=torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="0"))
+    seen = watch(proc)
+    assert seen.ranks[100].status == "present"
+
+    proc.python(200, ppid=50, env=torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="1"))
+    seen.tick()
+
+    assert (seen.ranks[100].status, seen.ranks[100].attempt) == ("stale", 0)
+    assert "attempt 0" in seen.ranks[100].reason
+    assert (seen.ranks[200].status, seen.ranks[200].attempt) == ("present", 1)
+
+
+def test_a_leftover_is_stale_even_where_the_restart_moved_the_master(proc):
+    proc.python(50, "/usr/bin/torchrun train.py")
+    old = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="0", MASTER_PORT="40001")
+    new = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="1", MASTER_PORT="40002")
+    proc.python(100, ppid=1, env=old)
+    proc.python(101, ppid=50, env=new)
+
+    assert watch(proc).ranks[100].status == "stale"
+
+
+def test_two_runs_of_one_name_are_not_each_others_leftovers(proc):
+    proc.python(50, "/usr/bin/torchrun a.py")
+    proc.python(51, "/usr/bin/torchrun b.py")
+    old = torch_rank(0, 2, TORCHELASTIC_RUN_ID="100", TORCHELASTIC_RESTART_COUNT="0", MASTER_PORT="40001")
+    new = torch_rank(0, 2, TORCHELASTIC_RUN_ID="100", TORCHELASTIC_RESTART_COUNT="1", MASTER_PORT="40002")
+    proc.python(100, ppid=50, env=old)
+    proc.python(101, ppid=51, env=new)
+
+    assert watch(proc).numbers() == {100: 0, 101: 0}
+
+
+def test_a_rank_in_a_container_tells_both_its_pids(proc):
+    proc.python(4711, env=torch_rank(0, 2), ns_pid=17)
+
+    assert watch(proc).ranks[4711].ns_pid == 17
+
+
+def test_arguments_name_a_rank_where_the_environment_does_not(proc):
+    proc.python(100, "train.py --rank=3 --world-size 8 --local_rank 1")
+
+    rank = watch(proc).ranks[100]
+
+    assert (rank.rank, rank.world_size, rank.local_rank, rank.source) == (3, 8, 1, "argv")
+
+
+def test_the_rank_of_a_lora_matrix_is_no_rank(proc):
+    proc.python(100, "train_lora.py --rank 16")
+    proc.python(101, "train_lora.py --rank 16 --local_rank 0")
+
+    assert watch(proc).ranks == {}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"RANK": "3"},
+        {"RANK": "8", "WORLD_SIZE": "8"},
+        {"RANK": "-1", "WORLD_SIZE": "8"},
+        {"RANK": "²", "WORLD_SIZE": "8"},
+        {"RANK": "1" * 40, "WORLD_SIZE": "2" * 40},
+        {"RANK": "0", "WORLD_SIZE": "0"},
+    ],
+)
+def test_variables_that_make_no_sense_name_nobody(proc, env):
+    proc.python(100, env=env)
+
+    assert watch(proc).ranks == {}
+
+
+def test_python_in_a_slurm_batch_script_or_an_interactive_shell_is_no_rank(proc):
+    batch = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "77"}
+    proc.python(100, env=batch)
+    proc.python(101, env={**batch, "SLURM_STEP_ID": "4294967291"})
+    proc.python(102, env={**batch, "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"})
+
+    assert watch(proc).ranks == {}
+
+
+def test_lightning_sets_no_rank_and_its_main_process_is_rank_0(proc):
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1234", "NODE_RANK": "0", "WORLD_SIZE": "2"}
+    proc.python(100, env={**env, "LOCAL_RANK": "0"})
+    proc.python(101, ppid=100, env={**env, "LOCAL_RANK": "1"})
+
+    assert watch(proc).numbers() == {100: 0, 101: 1}
+
+
+def test_a_program_of_another_name_is_a_rank_where_it_holds_libpython(proc):
+    proc.process(100, "/opt/train.bin", exe="/opt/train.bin", env=torch_rank(0, 2))
+    (proc.root / "100" / "maps").write_text("7f00-7f01 r-xp 00000000 fe:00 77 /opt/libpython3.11.so.1.0\n")
+    proc.process(101, "/opt/mpi_app", exe="/opt/mpi_app", env=torch_rank(1, 2))
+
+    assert watch(proc).numbers() == {100: 0}
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [("0,1,2,3", "2"), ("GPU-a,GPU-b,GPU-c", "GPU-c"), ("7", "7"), ("0,1", None), ("", None), ("NoDevFiles", None)],
+)
+def test_the_gpu_of_a_rank_is_what_the_environment_leaves_to_it(proc, visible, gpu):
+    proc.python(100, env=torch_rank(2, 4, CUDA_VISIBLE_DEVICES=visible))
+
+    assert watch(proc).ranks[100].gpu == gpu
+
+
+def test_thousands_of_others_make_no_record(proc):
+    for pid in range(1000, 1200):
+        proc.process(pid, "/bin/sleep 60", exe="/bin/sleep")
+    proc.process(2, "", exe="", comm="kthreadd", flags=KERNEL_THREAD, ppid=0)
+    proc.python(100, "serve.py")
+
+    seen = watch(proc)
+
+    assert seen.roles() == {100: "python"}
+    assert seen.seen.total == 202
+
+
+def test_only_processes_that_carry_the_filters_variable_count_and_those_below_them(proc):
+    proc.process(50, "bash", env={"NODE": "a"})
+    proc.python(100, ppid=50, env=torch_rank(0, 2))
+    proc.python(101, env=torch_rank(1, 2, NODE="a"))
+    proc.python(102, env=torch_rank(1, 2, NODE="b"))
+    proc.python(103, env=torch_rank(1, 2))
+
+    seen = watch(proc, process_filter=("NODE", "a"))
+
+    assert seen.numbers() == {100: 0, 101: 1}
+    assert set(seen.processes) == {100, 101}
+
+
+def test_a_shell_that_becomes_a_rank_by_exec_is_found_when_young(proc):
+    env = torch_rank(0, 2)
+    proc.process(100, "bash start.sh", env=env, start=999_900)
+    seen = watch(proc)
+    assert seen.ranks == {}
+
+    proc.python(100, env=env, start=999_900)
+    seen.tick()
+
+    assert seen.numbers() == {100: 0}
+
+
+def test_an_old_shell_that_becomes_a_rank_is_found_within_a_minute(proc):
+    for pid in range(1000, 1100):
+        proc.process(pid, "/bin/sleep 60", exe="/bin/sleep")
+    env = torch_rank(0, 2)
+    proc.process(100, "bash start.sh", env=env)
+    seen = watch(proc)
+    proc.python(100, env=env)
+
+    for _ in range(32):
+        seen.tick()
+
+    assert seen.numbers() == {100: 0}
+
+
+def test_a_pid_that_is_used_again_is_another_process(proc):
+    proc.python(100, env=torch_rank(0, 2), start=500)
+    seen = watch(proc)
+
+    proc.python(100, env=torch_rank(1, 2), start=700)
+    for _ in range(3):
+        seen.tick()
+
+    first, second = [rank for rank in seen.said if rank.pid == 100 and hasattr(rank, "status")][-2:]
+    assert (first.start_ticks, first.rank, first.status) == (500, 0, "exited")
+    assert (second.start_ticks, second.rank, second.status) == (700, 1, "present")
+
+
+def test_a_parent_younger_than_its_child_is_nobodys_parent(proc):
+    env = torch_rank(0, 2)
+    proc.python(100, env=env, start=900)
+    proc.python(200, env=env, ppid=100, start=300)
+
+    assert watch(proc).numbers() == {100: 0, 200: 0}
+
+
+def test_text_that_processes_choose_cannot_harm_the_console(proc):
+    proc.python(100, "train.py --api-key=hunter2 --token s3cret \x1b[2J", env=torch_rank(0, 2, TORCHELASTIC_RUN_ID="a\x1b[0mb"))
+    (proc.root / "101").mkdir()
+
+    seen = watch(proc)
+
+    assert "hunter2" not in seen.processes[100].cmdline
+    assert "s3cret" not in seen.processes[100].cmdline
+    assert seen.processes[100].cmdline.isprintable()
+    assert seen.ranks[100].job.isprintable()
+
+
+def test_what_others_need_is_published(proc):
+    proc.python(100, env=torch_rank(0, 2))
+    proc.process(9, "", hidden=True)
+
+    seen = watch(proc).seen
+
+    assert [(ref.rank, ref.local_rank, ref.pid, ref.attempt) for ref in seen.ranks] == [(0, 0, 100, 0)]
+    assert (seen.total, seen.hidden, seen.unreadable) == (2, 1, 0)
+
+
+def test_nothing_is_said_twice(proc):
+    proc.python(100, env=torch_rank(0, 2))
+    seen = Watch(proc)
+    seen.tick()
+
+    assert {type(record).__name__ for record in seen.tick()} == {"RankStat"}
