@@ -35,7 +35,7 @@ def ownership(table, former):
     owners = {pid for pid, entry in claimants.items() if _topmost(table, claimants, entry) is entry}
     launchers = _launchers(table, claimants, owners)
     owners -= launchers
-    return Ownership(owners, _below(table, owners), launchers, _stale(table, owners))
+    return Ownership(owners, below(table, owners), launchers, _stale(table, owners))
 
 
 def _own(table):
@@ -77,8 +77,8 @@ def _launchers(table, claimants, owners):
     return void
 
 
-def _below(table, owners):
-    """Every process below an owner, with the nearest one."""
+def below(table, owners):
+    """{pid: pid of the nearest owner above it} of every process that has one."""
     nearest = {}
     for entry in table.entries.values():
         path = []

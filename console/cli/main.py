@@ -91,7 +91,7 @@ def _explain(error: Exception) -> int:
     from ..config import ConfigError
 
     if isinstance(error, ConfigError):
-        click.echo(f"gconsole: {error}", err=True)
+        click.echo(str(error), err=True)  # file:line: key: what is wrong
         return EXIT_USAGE
     from .crash import keep_story
 

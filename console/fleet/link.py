@@ -160,9 +160,9 @@ class Link:
 
     async def _session(self) -> None:
         """One connection from its start to its end; raises the FleetError that ended it."""
-        self._reset()
         self._attempt += 1
-        self._say("connecting" if self.state != "lost" else "lost")
+        self._say("lost" if self.state == "lost" else "connecting")  # a lost node stays lost, with why, until it is back
+        self._reset()
         command = bundle.command(self.node.agent.python, self.node.agent.run_as)
         self._channel = await self._transport.open(self.node, command, self)
         try:

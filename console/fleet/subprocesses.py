@@ -146,5 +146,11 @@ def ssh_argv(node: NodeConfig, command: str) -> list[str]:
     argv = ["ssh", "-T", "-x"]
     for key, value in options.items():
         if value:
-            argv += ["-o", f"{key}={value}"]
+            argv += ["-o", f"{key}={_quoted(value)}"]
     return [*argv, "--", node.host, command]
+
+
+def _quoted(value: str) -> str:
+    """A value as ssh_config(5) reads it: quotes keep spaces, and a percent sign would begin a token."""
+    text = value.replace("%", "%%")
+    return f'"{text}"' if any(letter.isspace() for letter in text) else text

@@ -5,7 +5,7 @@ import time
 
 from ..environ import EnvironReader
 from ..launchers import VARIABLES, gpu_of
-from ..owners import ownership
+from ..owners import below, ownership
 from ..presumed import presumed_ranks
 from ..procfs import ProcFs, command_line, printable
 from ..programs import child_role
@@ -94,7 +94,8 @@ class ProcessSampler(Sampler):
         owners = [self.table.entries[pid] for pid in sorted(judged.owners)]
         ranks = {entry.key: self._rank_fields(entry, judged) for entry in owners}
         ranks.update((one.entry.key, self._presumed_fields(one)) for one in presumed)
-        self._remember_children(judged)
+        judged.owner_of.update(below(self.table, {one.entry.pid for one in presumed}))
+        self._remember_children(judged, ranks)
         processes = self._process_fields(judged, ranks)
         facts = list(_changes("process", self._processes, processes))
         facts.extend(self._rank_changes(ranks))
@@ -156,11 +157,11 @@ class ProcessSampler(Sampler):
             "reason": None,
         }
 
-    def _remember_children(self, judged):
+    def _remember_children(self, judged, ranks):
         alive = {}
         for pid, owner in judged.owner_of.items():
-            facts = self.table.entries[owner].facts
-            alive[self.table.entries[pid].key] = (facts.job, facts.claim.rank)
+            fields = ranks[self.table.entries[owner].key]
+            alive[self.table.entries[pid].key] = (fields["job"], fields["rank"])
         for key, place in self._below.items():
             entry = self.table.entries.get(key[0])
             if entry is not None and entry.key == key:
@@ -171,8 +172,8 @@ class ProcessSampler(Sampler):
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
         found = {}
         for entry in self.table.entries.values():
-            below = self._below.get(entry.key)
-            if entry.key not in ranks and below is None and not entry.python and not entry.launcher:
+            place = self._below.get(entry.key)
+            if entry.key not in ranks and place is None and not entry.python and not entry.launcher:
                 continue
             if entry.pid == self.table.own_pid or not self.table.belongs(entry):
                 continue
@@ -184,8 +185,8 @@ class ProcessSampler(Sampler):
                 job, rank, role = ranks[entry.key]["job"], ranks[entry.key]["rank"], "rank"
             elif entry.launcher or entry.pid in judged.launchers:
                 role = "launcher"
-            elif below is not None:
-                job, rank = below
+            elif place is not None:
+                job, rank = place
                 role = child_role(facts.argv, entry.comm)
             found[entry.key] = {
                 "pid": entry.pid,

@@ -24,14 +24,14 @@ def pytest_report_collectionfinish() -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
+def pytest_runtest_setup() -> Iterator[None]:
     """What this mode or machine cannot offer skips the test, with its own words as the reason."""
     with _unavailable_is_a_skip():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Iterator[None]:
+def pytest_runtest_call() -> Iterator[None]:
     with _unavailable_is_a_skip():
         return (yield)
 

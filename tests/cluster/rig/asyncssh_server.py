@@ -157,7 +157,8 @@ class AsyncsshServer:
         finally:
             for end in (stdin, stdout, stderr):
                 os.close(end)
-        await process.redirect(stdin=to_stdin, stdout=from_stdout, stderr=from_stderr)
+        # send_eof: else the end of stdout would close the channel to what stderr has still to say.
+        await process.redirect(stdin=to_stdin, stdout=from_stdout, stderr=from_stderr, send_eof=False)
         return child
 
 

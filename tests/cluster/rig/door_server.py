@@ -1,7 +1,7 @@
 """The front door of a node that does not let in: run as `python -I -S door_server.py ADDRESS PORT BEHAVIOUR [...]`.
 
 hangs                      accepts, and never speaks
-throttles                  closes each connection as it comes
+throttles                  closes each connection as it comes, with sshd's last word to it
 throttles N HOST PORT      closes the first N connections, and passes every later one on to HOST:PORT
 
 Prints "listening" once it does.
@@ -36,11 +36,19 @@ def throttle(listener, first, behind):
         client, _ = listener.accept()
         seen += 1
         if first is None or seen <= first:
-            client.close()
+            dismiss(client)
             continue
         server = socket.create_connection(behind)
         for source, sink in ((client, server), (server, client)):
             threading.Thread(target=pump, args=(source, sink), daemon=True).start()
+
+
+def dismiss(client):
+    try:
+        client.sendall(b"Exceeded MaxStartups\r\n")
+    except OSError:
+        pass   # it left first
+    client.close()
 
 
 def pump(source, sink):

@@ -59,7 +59,7 @@ class Bridge:
 
 
 def delete_links(link_group: int) -> None:
-    """Remove every link of a rig. Not left to the end of their namespaces: a TCP connection may delay that by minutes."""
+    """Remove every link of a rig, at once: a TCP connection may delay the end of a namespace by minutes."""
     ip_batch([f"link del group {link_group}"], keep_going=True)
 
 
@@ -75,7 +75,8 @@ class Port:
 
     def create(self) -> None:
         ip_batch([
-            f"link add {self.host_end} group {self.bridge.link_group} type veth peer name {self.inside} netns {self.netns}",
+            f"link add {self.host_end} group {self.bridge.link_group} type veth peer name {self.inside} "
+            f"netns {self.netns}",
             f"link set {self.host_end} master {self.bridge.name} up",
         ])
         ip_batch([

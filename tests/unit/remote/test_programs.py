@@ -1,0 +1,72 @@
+"""Telling launchers from ranks by name and arguments."""
+
+import pytest
+
+from gconsole_remote.procfs import Stat, command_line
+from gconsole_remote.programs import LauncherPlan, child_role, launcher_of, slurm_step_of
+
+
+@pytest.mark.parametrize(
+    ("argv", "launcher"),
+    [
+        ("python /usr/bin/torchrun --nnodes 2 train.py", "torchrun"),
+        ("/opt/venv/bin/python3.12 -u -X dev -m torch.distributed.run train.py", "torchrun"),
+        ("python -m torch.distributed.launch --use_env train.py", "torchrun"),
+        ("python /x/site-packages/torch/distributed/run.py train.py", "torchrun"),
+        ("python /usr/bin/accelerate launch train.py", "accelerate"),
+        ("python /usr/bin/accelerate env", None),
+        ("python /usr/bin/deepspeed train.py", "deepspeed"),
+        ("python -m deepspeed.launcher.launch --world_info=e30= train.py", "deepspeed"),
+        ("python train.py torchrun", None),
+        ("python my_torchrun.py", None),
+        ("python -c print()", None),
+        ("python", None),
+        ("", None),
+    ],
+)
+def test_a_python_launcher_is_known_by_what_it_runs(argv, launcher):
+    assert launcher_of(argv.split(), "python3") == launcher
+
+
+def test_a_native_launcher_is_known_by_its_name():
+    assert launcher_of(["slurmstepd: [77.0]"], "slurmstepd") == "slurm"
+    assert slurm_step_of(["slurmstepd: [77.0]"]) == "77.0"
+    assert slurm_step_of(["slurmstepd: [77.batch]"]) is None
+
+
+def test_a_launchers_plan_ends_where_its_script_begins():
+    plan = LauncherPlan("python /bin/torchrun --nproc_per_node=8 train.py --nnodes 4 --node_rank 3".split())
+
+    assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (1, 8, 8, 0)
+
+
+def test_the_plan_of_accelerate_counts_all_processes():
+    plan = LauncherPlan("python /bin/accelerate launch --num_processes 16 --num_machines 2 --machine_rank 1 t.py".split())
+
+    assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (2, 8, 16, 1)
+
+
+def test_a_plan_that_is_decided_at_run_time_stays_open():
+    plan = LauncherPlan("python /bin/torchrun --nnodes=1:4 --nproc-per-node=gpu t.py".split())
+
+    assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (None, None, None, None)
+
+
+def test_children_are_named_only_on_evidence():
+    assert child_role(["python", "train.py"], "pt_data_worker") == "dataloader_worker"
+    assert child_role(["python", "train.py"], "python") == "child"
+    assert child_role(["/usr/bin/cc1plus"], "cc1plus") == "compile_worker"
+
+
+def test_a_process_name_with_parentheses_and_spaces_is_read_whole():
+    tail = "S 7 " + " ".join(["0"] * 48)
+    assert Stat(b"5 (a) b (c) " + tail.encode()).comm == "a) b (c"
+    assert Stat(b"5 (a) b (c) " + tail.encode()).ppid == 7
+
+
+def test_a_command_line_hides_secrets_and_is_cut():
+    assert command_line(["a", "--hf-token", "abc", "--password=def", "--lr", "1"]) == (
+        "a --hf-token *** --password=*** --lr 1"
+    )
+    assert len(command_line(["x" * 5000])) == 512
+    assert command_line([]) is None
