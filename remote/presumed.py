@@ -24,7 +24,7 @@ class Presumed(object):
 
 
 def presumed_ranks(table, below, users):
-    """The ranks among the processes that may not be read; `below` are pids already known to belong to a rank."""
+    """The ranks among the processes that may not be read; `below` are pids known to be, or to have been, below one."""
     found = []
     by_launcher = {}
     for entry in table.entries.values():

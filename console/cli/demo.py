@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,8 @@ def demo(nodes: int, ranks: int, gpus: int, batch: bool, for_s: float | None, ou
         raise click.UsageError("--for and -o belong to --batch")
     from ..demo import DemoError, demo_cluster
 
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C does, also before anybody else listens to them
+        signal.signal(number, signal.default_int_handler)
     try:
         with demo_cluster(nodes, ranks, gpus) as config:
             return _batch(config, for_s or 0.0, output) if batch else _tui(config)

@@ -21,7 +21,9 @@ from .output import finish
 
 
 def run_tui(config: Config) -> int:
-    """Watch a fleet in the terminal until the person quits; an exit code."""
+    """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
+        raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
     from ..tui.app import ConsoleApp
 
     hub = Hub()

@@ -55,6 +55,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
     """
 
     CSS_PATH = "console.tcss"
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-short"), (22, "-tall")]
     TITLE = "gconsole"
     COMMANDS = {ConsoleCommands}  # noqa: RUF012 - Textual's own declaration
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(in_scope("app"))]

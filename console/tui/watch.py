@@ -83,7 +83,7 @@ class Watch:
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
-            blamed = {name for finding in self._findings if finding.severity != "info" for name in finding.culprits}
+            blamed = {name: finding.id for finding in self._findings if finding.severity != "info" for name in finding.culprits}
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
 
     def _take_nodes(self, since: int) -> bool:

@@ -29,6 +29,7 @@ class CostSampler(Sampler):
         self._page = os.sysconf("SC_PAGE_SIZE")
         self._last = None
         self._window = None
+        self._were_hung = []
 
     def start(self):
         deadline = time.monotonic() + 10.0
@@ -52,9 +53,19 @@ class CostSampler(Sampler):
                 "rss_bytes": self._rss(),
                 "tx_bytes_s": tx,
                 "sample_interval_ms": int(self.context.interval_s * 1000),
-                "hung": [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)],
+                "hung": self._hung(now),
             },
         )
+
+    def _hung(self, now):
+        """Names of the samplers that have not come back; each is said once when it hangs, and once when it is back."""
+        hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
+        for name in sorted(set(hung) - set(self._were_hung)):
+            self.agent.log("warning", "the sampler %s hangs: its source does not answer" % name, "its figures are stale")
+        for name in sorted(set(self._were_hung) - set(hung)):
+            self.agent.log("info", "the sampler %s is back" % name)
+        self._were_hung = hung
+        return hung
 
     def _rss(self):
         with open("/proc/self/statm") as f:

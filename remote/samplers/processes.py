@@ -90,7 +90,8 @@ class ProcessSampler(Sampler):
     def _judge(self):
         """The records of everything that is new, different or gone since the last judgement."""
         judged = ownership(self.table, self._below)
-        presumed = presumed_ranks(self.table, judged.owner_of, self.users)
+        known = set(judged.owner_of).union(key[0] for key in self._below)
+        presumed = presumed_ranks(self.table, known, self.users)
         owners = [self.table.entries[pid] for pid in sorted(judged.owners)]
         ranks = {entry.key: self._rank_fields(entry, judged) for entry in owners}
         ranks.update((one.entry.key, self._presumed_fields(one)) for one in presumed)
@@ -251,8 +252,8 @@ class ProcessSampler(Sampler):
     # -- for others --------------------------------------------------------------------------------------------------
 
     def _count_unread(self):
-        own = self.table.own_pid
-        python = [entry.facts for entry in self.table.entries.values() if entry.python and entry.facts and entry.pid != own]
+        entries = [entry for entry in self.table.entries.values() if entry.pid != self.table.own_pid]
+        python = [entry.facts for entry in entries if entry.python and entry.facts]
         self._unreadable = sum(1 for facts in python if facts.denied)
         self._live_denied = sum(1 for facts in python if facts.live_denied)
 

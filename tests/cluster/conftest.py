@@ -62,7 +62,7 @@ def each_mode(request: pytest.FixtureRequest) -> str:
     """Every mode this machine can do, one after the other."""
     missing = missing_for(request.param)
     if missing:
-        pytest.skip(missing)
+        pytest.skip(f"{request.param}: {missing}")
     return request.param
 
 
@@ -71,7 +71,7 @@ def needs_namespaces() -> None:
     """Skips where nodes cannot have a network, a process table and a hostname of their own."""
     missing = missing_for("namespaces")
     if missing:
-        pytest.skip(f"no namespaces: {missing}")
+        pytest.skip(f"namespaces: {missing}")
 
 
 @pytest.fixture(scope="session")

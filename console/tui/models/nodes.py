@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -55,17 +55,17 @@ class FleetSummary:
 
 
 def fleet_summary(
-    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Collection[str], now: int
+    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Mapping[str, str], now: int
 ) -> FleetSummary:
-    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of an open finding."""
+    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of the open finding of that id."""
     found = tuple(
-        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=name in blamed) for name in names
+        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=blamed.get(name, "")) for name in names
     )
     return FleetSummary(found, {node.name: node for node in found}, dict(Counter(node.status for node in found)))
 
 
 def node_summary(
-    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, blamed: bool = False
+    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, blamed: str = ""
 ) -> NodeSummary:
     """One node at the instant `now` (console time, ns)."""
     if node is None or node.state is None:
@@ -84,7 +84,9 @@ def node_summary(
             name, "warning", "ok", f"hung: {names} did not come back", "look at that driver or mount on the node",
             fresh=True, simulated=simulated,
         )  # fmt: skip
-    return NodeSummary(name, "warning" if blamed else "ok", "ok", fresh=True, simulated=simulated)
+    if blamed:
+        return NodeSummary(name, "warning", "ok", f"finding: {clean(blamed)}", fresh=True, simulated=simulated)
+    return NodeSummary(name, "ok", "ok", fresh=True, simulated=simulated)
 
 
 def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> NodeSummary:
@@ -92,7 +94,8 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
     if state.error is not None:
         words = clean(state.error.name).replace("_", " ")
         text = clean(state.error.text)
-        reason = text if text.lower().startswith(words.lower()) else f"{words}: {text}"
+        told = state.state == "lost" or text.lower().startswith(words.lower())
+        reason = text if told else f"{words}: {text}"
         try_ = clean(state.error.try_)
     status: Status = "failed" if state.state in ("lost", "failed") else "unknown"
     return NodeSummary(name, status, state.state, reason, try_, age_ns=age, simulated=simulated)

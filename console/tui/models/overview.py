@@ -14,7 +14,7 @@ from .jobs import Jobs, JobSummary, state_spans
 from .nodes import FleetSummary, NodeSummary, folded
 from .spans import Line, Span, glyph, plain
 
-_BAR_CELLS = 20
+_BAR_CELLS, _LEAST_BAR = 24, 8
 #: The texture of a share says the same as its colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
@@ -93,17 +93,36 @@ def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
 def _job_lines(job: JobSummary, width: int) -> list[Line]:
     complete = job.world_size is not None and job.found >= job.world_size
     found = Span(figures.seen(job.found, job.world_size), "text" if complete else "warning")
-    title = fit(job.title, max(8, width - _BAR_CELLS - width_of(found.text) - 4)).rstrip()
-    lines = [
-        Line((Span(title, "strong"), Span("  "), found, Span("  "), *share_bar(job, _BAR_CELLS)), job.job),
-        Line(_cut((Span("  "), *state_spans(job.counts)), width), job.job),
-    ]
+    room = width - width_of(found.text) - 4
+    title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
+    bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
+    lines = [Line((Span(title, "strong"), Span("  "), found, Span("  "), *bar), job.job)]
+    lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     if job.step is not None:
         lines.append(Line(_cut((Span("  "), *_step_spans(job)), width), job.job))
     for reason, ranks in job.missing:
         said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
         lines.append(Line(_cut((Span("  "), *said), width), job.job))
     return lines
+
+
+def _wrapped(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
+    """States over as many lines as they need; a state is not torn apart."""
+    lines: list[tuple[Span, ...]] = []
+    line: list[Span] = [Span("  ")]
+    used = 2
+    for at in range(0, len(spans), 3):  # glyph and count, name, the gap after it
+        piece = spans[at : at + 2]
+        size = sum(width_of(span.text) for span in piece)
+        if used > 2 and used + 2 + size > width:
+            lines.append(tuple(line))
+            line, used = [Span("  ")], 2
+        elif used > 2:
+            line.append(Span("  "))
+            used += 2
+        line += piece
+        used += size
+    return [*lines, _cut(line, width)]
 
 
 def _step_spans(job: JobSummary) -> list[Span]:

@@ -13,9 +13,6 @@ from ..text import clean
 from .jobs import Jobs, JobSummary, RankRow, state_spans
 from .spans import Span
 
-_NUMBER = "text"
-
-
 @dataclass(frozen=True)
 class JobRow:
     """The head of a job's group."""
@@ -61,9 +58,9 @@ class Field:
     def span(self, row: RankRow) -> Span:
         """Its text in the row's style; figures of a silent node are drawn as stale."""
         text = self.text(row)
-        if row.silent:
-            return Span(text, "stale")
-        return Span(text, "muted" if text == figures.UNKNOWN else _NUMBER)
+        if row.silent or self.key == "state":
+            return Span(text, row.status)
+        return Span(text, "muted" if text == figures.UNKNOWN else "text")
 
 
 def _state_text(row: RankRow) -> str:
@@ -98,6 +95,11 @@ def _integer(value: int | None) -> str:
     return figures.UNKNOWN if value is None else str(value)
 
 
+def _wchan(value: str | None) -> str:
+    """The kernel writes 0 where the process sleeps in no kernel function."""
+    return figures.UNKNOWN if not value or value == "0" else clean(value)
+
+
 def _gpu_text(value: str | None) -> str:
     """An index as it is; of a uuid what tells it from its neighbours."""
     if not value:
@@ -119,7 +121,7 @@ FIELDS: dict[str, Field] = {
         _field("rss", "RSS", _of_stat("rss_bytes"), figures.size, _same),
         _field("threads", "thr", _of_stat("threads"), _integer, _same),
         _field("ctx", "ctx/s", _of_stat("ctx_switches_s"), figures.rate, _same),
-        _field("wchan", "wchan", _of_stat("wchan"), _word, _same),
+        _field("wchan", "wchan", _of_stat("wchan"), _wchan, _same),
         _field("attempt", "attempt", lambda row: row.attempt if row.rank else None, _integer, _same),
         _field("source", "source", _of_rank("source"), _word, _same),
         _field("job", "job", lambda row: row.job, _word, _same),

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ..status import GLYPHS, Status
 
-#: Every style name a widget knows: plain, quiet, loud, the accent, the five states, and `badge`s drawn reversed.
+#: Every style name a widget knows: plain, quiet, loud, the accent, the five states, `badge`s drawn reversed, what is picked.
 STYLES = (
     "text", "muted", "strong", "accent", "rule", "key",
     "ok", "warning", "failed", "unknown", "stale",
-    "badge", "badge-warning", "badge-failed", "tab",
+    "badge", "badge-warning", "badge-failed", "pick", "tab",
 )  # fmt: skip
 
 

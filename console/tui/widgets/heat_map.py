@@ -24,7 +24,8 @@ from ..text import fit, width_of
 from ..themes import contrast
 from .line_view import LineView
 
-BARS = "▁▂▃▄▅▆▇█"
+#: No full block: rows of busy GPUs would run into one.
+BARS = "▁▂▃▄▅▆▇"
 _GAP = 2
 #: Cells a figure takes, with one blank: the widest that fits is taken. A bar takes one.
 _FIGURE_WIDTHS = (7, 6, 5, 4)
@@ -160,7 +161,7 @@ class HeatMap(LineView):
 
     def _style(self, row: HeatRow, cell: Cell, chosen: bool) -> str:
         if chosen:
-            return "badge"
+            return "pick" if self._plan.cell == 1 else "badge"
         if row.status in ("stale", "failed"):
             return "stale"
         if cell.level is None:

@@ -74,21 +74,31 @@ class Placed(Generic[R]):
 def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
     """Which columns fit into that many cells, where, and how wide: drop, then breathe, then grow."""
     kept = list(columns)
-    while len(kept) > 1 and sum(column.width + 1 for column in kept) > width:
+    while len(kept) > 1 and _least(kept) > width:
         worst = max(kept, key=lambda column: column.drop)
         if worst.drop == 0:
             break
         kept.remove(worst)
-    spare = width - sum(column.width + 1 for column in kept)
-    gap = 2 if spare >= len(kept) else 1
-    spare -= len(kept) * (gap - 1)
-    placed, x = [], gap
+    spare = width - _least(kept)
+    air = 1 if spare >= len(kept) else 0
+    spare -= len(kept) * air
+    placed, x = [], 0
     for column in kept:
         more = min(column.grow, max(0, spare))
         spare -= more
+        x += _gap(column) + air
         placed.append(Placed(column, x, column.width + more))
-        x += column.width + more + gap
+        x += column.width + more
     return placed
+
+
+def _gap(column: Column[Any]) -> int:
+    """Blanks before a column: a word may follow a figure closely, so it gets two."""
+    return 1 if column.align == "right" else 2
+
+
+def _least(columns: Sequence[Column[Any]]) -> int:
+    return sum(column.width + _gap(column) for column in columns)
 
 
 class RecordGrid(LineView, Generic[R]):
@@ -120,7 +130,8 @@ class RecordGrid(LineView, Generic[R]):
 
     def show(self, rows: Sequence[R], sorted_by: str = "", reverse: bool = False) -> None:
         """Draw these rows; `sorted_by` marks a column's title."""
-        key = self.rows[self._cursor].key if self.rows else None
+        first = not self.rows
+        key = None if first else self.rows[self._cursor].key
         watched = self._is_visible(self._cursor)
         self.rows = rows
         if self._sorted != (sorted_by, reverse):
@@ -129,6 +140,8 @@ class RecordGrid(LineView, Generic[R]):
         if key is not None and not (self._cursor < len(rows) and rows[self._cursor].key == key):
             found = next((y for y, row in enumerate(rows) if row.key == key), self._cursor)
             self._cursor = max(0, min(found, len(rows) - 1))
+        elif first:
+            self._cursor = 1 if len(rows) > 1 and rows[0].banner is not None else 0
         self.changed()
         if watched and not self._is_visible(self._cursor):
             self.show_line(self._cursor)

@@ -45,15 +45,18 @@ class TabBar(Painting):
             self.refresh()
 
     def laid_out(self) -> list[tuple[Tab, str]]:
-        """Each tab and its text: in full, or with short titles, or with the present one's title only."""
+        """Each tab and its text: titles in full, or short ones, or the present one's only; that one is always in full."""
         room = self.size.width - 1
-        for gap, title in ((2, lambda tab: tab.title), (2, lambda tab: tab.short), (1, lambda tab: tab.short)):
-            texts = [f"{tab.key} {title(tab)}{' ' * gap}" for tab in self._tabs]
+        for gap, is_short in ((2, False), (2, True), (1, True)):
+            texts = [f"{tab.key} {self._title_of(tab, is_short)}{' ' * gap}" for tab in self._tabs]
             if sum(map(width_of, texts)) - gap <= room:
                 return list(zip(self._tabs, texts, strict=True))
         return [
             (tab, f"{tab.key} {tab.title}  " if tab.name == self._current else f"{tab.key}  ") for tab in self._tabs
         ]
+
+    def _title_of(self, tab: Tab, is_short: bool) -> str:
+        return tab.short if is_short and tab.name != self._current else tab.title
 
     def render_line(self, y: int) -> Strip:
         spans = [Span(" " if y == 0 else "─", "rule")]

@@ -122,6 +122,7 @@ class AsyncsshServer:
             process.exit(126)
             return
         self._commands.add(child.pid)
+        feed = asyncio.create_task(_feed(process.stdin, child.stdin))
         try:
             status = await child.wait()
             await process.stdout.drain()   # returns at the end of the pipe, when the last writer has closed it
@@ -131,6 +132,7 @@ class AsyncsshServer:
             await child.wait()   # the client left: its pipes are closed, as sshd does, and the command goes its own way
         finally:
             self._commands.discard(child.pid)
+            feed.cancel()
             process.close()
             await process.wait_closed()
 
@@ -143,23 +145,34 @@ class AsyncsshServer:
             variables["SSH_ORIGINAL_COMMAND"] = command or ""
             command = f"{self.place.inside}/shell"
         argv = [account.shell, "-c", command] if command else [account.shell, "-l"]
-        stdin, to_stdin = os.pipe()
         from_stdout, stdout = os.pipe()
         from_stderr, stderr = os.pipe()
         try:
             child = await asyncio.create_subprocess_exec(
-                *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=variables, start_new_session=True,
-                cwd=self.place.variables["HOME"])
+                *argv, stdin=asyncio.subprocess.PIPE, stdout=stdout, stderr=stderr, env=variables,
+                start_new_session=True, cwd=self.place.variables["HOME"])
         except OSError:
-            for end in (to_stdin, from_stdout, from_stderr):
-                os.close(end)
+            os.close(from_stdout)
+            os.close(from_stderr)
             raise
         finally:
-            for end in (stdin, stdout, stderr):
-                os.close(end)
+            os.close(stdout)
+            os.close(stderr)
         # send_eof: else the end of stdout would close the channel to what stderr has still to say.
-        await process.redirect(stdin=to_stdin, stdout=from_stdout, stderr=from_stderr, send_eof=False)
+        await process.redirect(stdout=from_stdout, stderr=from_stderr, send_eof=False)
         return child
+
+
+async def _feed(source: asyncssh.SSHReader, sink: asyncio.StreamWriter) -> None:
+    """Pass stdin on to its end. Not by redirect(): asyncssh 2.24 then may lose what is still waiting when the end comes."""
+    try:
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    except (OSError, asyncssh.Error):
+        pass   # the client left, or the command wants to hear no more
+    finally:
+        sink.close()
 
 
 class _Login(asyncssh.SSHServer):

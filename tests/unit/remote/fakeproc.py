@@ -1,6 +1,5 @@
 """A /proc of files: processes as a test wants them, and the process sampler looking at them."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -38,7 +37,7 @@ class FakeProc:
 
     def process(
         self, pid, argv, *, exe="/bin/bash", ppid=1, env=None, comm=None, state="S", start=None, uid=1000, ns_pid=None,
-        cpu=0, switches=0, threads=("main",), exit_code=0, env_start=0, flags=0, denied=False, hidden=False, net=4026531840,
+        cpu=0, switches=0, threads=("main",), exit_code=0, env_start=0, flags=0, denied=False, hidden=False, net=77,
     ):  # fmt: skip
         home = self.root / str(pid)
         home.mkdir(exist_ok=True)
@@ -66,7 +65,7 @@ class FakeProc:
         for link, target in ((home / "exe", exe), (home / "ns" / "net", f"net:[{net}]")):
             link.unlink(missing_ok=True)
             if target:  # a kernel thread has no program
-                os.symlink(target, link)
+                link.symlink_to(target)
         (self.denied.add if denied else self.denied.discard)(pid)
         (self.hidden.add if hidden else self.hidden.discard)(pid)
         return pid
@@ -106,8 +105,9 @@ class Watch:
         """One tick, `seconds` after the previous one; gives its records."""
         self.now += seconds
         said = [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
+        tables = {"rank": self.ranks, "process": self.processes, "rank_stat": self.stats}
         for record in said:
-            {"rank": self.ranks, "process": self.processes, "rank_stat": self.stats}[kind_of(record)][record.pid] = record
+            tables[kind_of(record)][record.pid] = record
         self.said += said
         return said
 

@@ -41,7 +41,7 @@ def test_slurm_names_the_job_and_the_port_tells_apart_what_one_step_runs():
     slurm = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
     assert key(slurm) == "slurm-1234.0"
     assert key({**slurm, **TORCH}) == "slurm-1234.0:29500"
-    assert key({**slurm, "MASTER_PORT": "29500"}) == "slurm-1234.0", "set at run time by some ranks sooner than by others"
+    assert key({**slurm, "MASTER_PORT": "29500"}) == "slurm-1234.0", "some ranks set it sooner than others"
     assert key({**TORCH, "SLURM_JOB_ID": "1234"}) == "slurm-1234:29500"
 
 

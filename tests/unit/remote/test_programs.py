@@ -6,6 +6,10 @@ from gconsole_remote.procfs import Stat, command_line
 from gconsole_remote.programs import LauncherPlan, child_role, launcher_of, slurm_step_of
 
 
+def plan_of(command):
+    return LauncherPlan(command.split())
+
+
 @pytest.mark.parametrize(
     ("argv", "launcher"),
     [
@@ -35,19 +39,19 @@ def test_a_native_launcher_is_known_by_its_name():
 
 
 def test_a_launchers_plan_ends_where_its_script_begins():
-    plan = LauncherPlan("python /bin/torchrun --nproc_per_node=8 train.py --nnodes 4 --node_rank 3".split())
+    plan = plan_of("python /bin/torchrun --nproc_per_node=8 train.py --nnodes 4 --node_rank 3")
 
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (1, 8, 8, 0)
 
 
 def test_the_plan_of_accelerate_counts_all_processes():
-    plan = LauncherPlan("python /bin/accelerate launch --num_processes 16 --num_machines 2 --machine_rank 1 t.py".split())
+    plan = plan_of("python /bin/accelerate launch --num_processes 16 --num_machines 2 --machine_rank 1 t.py")
 
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (2, 8, 16, 1)
 
 
 def test_a_plan_that_is_decided_at_run_time_stays_open():
-    plan = LauncherPlan("python /bin/torchrun --nnodes=1:4 --nproc-per-node=gpu t.py".split())
+    plan = plan_of("python /bin/torchrun --nnodes=1:4 --nproc-per-node=gpu t.py")
 
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (None, None, None, None)
 

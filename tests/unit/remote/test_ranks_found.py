@@ -323,7 +323,8 @@ def test_a_parent_younger_than_its_child_is_nobodys_parent(proc):
 
 
 def test_text_that_processes_choose_cannot_harm_the_console(proc):
-    proc.python(100, "train.py --api-key=hunter2 --token s3cret \x1b[2J", env=torch_rank(0, 2, TORCHELASTIC_RUN_ID="a\x1b[0mb"))
+    env = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a\x1b[0mb")
+    proc.python(100, "train.py --api-key=hunter2 --token s3cret \x1b[2J", env=env)
     (proc.root / "101").mkdir()
 
     seen = watch(proc)
