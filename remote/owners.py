@@ -24,9 +24,8 @@ def ownership(table, former):
     excluded = _own(table)
     claimants = {
         entry.pid: entry
-        for entry in table.entries.values()
-        if entry.facts
-        and entry.facts.claim
+        for entry in table.noted.values()
+        if entry.facts.claim
         and not entry.launcher
         and entry.pid not in excluded
         and entry.key not in former
@@ -79,22 +78,17 @@ def _launchers(table, claimants, owners):
 
 def below(table, owners):
     """{pid: pid of the nearest owner above it} of every process that has one."""
-    nearest = {}
-    for entry in table.entries.values():
-        path = []
-        found = None
-        for parent in table.lineage(entry):
-            if parent.pid in owners:
-                found = parent.pid
-                break
-            if parent.pid in nearest:
-                found = nearest[parent.pid]
-                break
-            path.append(parent.pid)
-        nearest[entry.pid] = found
-        for pid in path:
-            nearest[pid] = found
-    return {pid: owner for pid, owner in nearest.items() if owner is not None and pid not in owners}
+    children = table.children() if owners else {}
+    found = {}
+    for owner in owners:
+        above = [table.entries[owner]]
+        while above:
+            parent = above.pop()
+            for entry in children.get(parent.pid, ()):
+                if entry.pid not in owners and entry.pid not in found and entry.start_ticks >= parent.start_ticks:
+                    found[entry.pid] = owner
+                    above.append(entry)
+    return found
 
 
 def _stale(table, owners):

@@ -27,8 +27,8 @@ def presumed_ranks(table, below, users):
     """The ranks among the processes that may not be read; `below` are pids known to be, or to have been, below one."""
     found = []
     by_launcher = {}
-    for entry in table.entries.values():
-        if not entry.python or entry.launcher or entry.pid in below or not entry.facts or not entry.facts.denied:
+    for entry in table.noted.values():
+        if not entry.python or entry.launcher or entry.pid in below or not entry.facts.denied:
             continue
         if not table.belongs(entry):
             continue

@@ -24,6 +24,7 @@ class ProcessTable(object):
         self.examiner = Examiner(procfs, environ, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None
         self.entries = {}
+        self.noted = {}  # those with facts
         self.hidden = set()  # pids of which not even the name may be read (hidepid)
         self.watched = frozenset()  # pids whose new children, and whose end, matter
         self.dirty = True
@@ -64,6 +65,7 @@ class ProcessTable(object):
         """A process is gone."""
         self.hidden.discard(pid)
         self._young.pop(pid, None)
+        self.noted.pop(pid, None)
         entry = self.entries.pop(pid, None)
         if entry is not None and (entry.facts or pid in self.watched):
             self.dirty = True
@@ -83,6 +85,13 @@ class ProcessTable(object):
             yield parent
             entry = parent
 
+    def children(self):
+        """{pid: its children}, of all processes."""
+        found = {}
+        for entry in self.entries.values():
+            found.setdefault(entry.ppid, []).append(entry)
+        return found
+
     def belongs(self, entry):
         """Whether the process filter admits a process: it, or one above it, carries the variable."""
         if self.examiner.process_filter is None:
@@ -97,6 +106,7 @@ class ProcessTable(object):
                 entry.facts = Facts(self.procfs.argv(entry.pid), self.procfs.status(entry.pid))
             except OSError:
                 return None
+            self.noted[entry.pid] = entry
         return entry.facts
 
     def _meet(self, pid, now, uptime):
@@ -122,6 +132,10 @@ class ProcessTable(object):
     def _examine(self, entry):
         was = entry.facts
         self.examiner.examine(entry, self.entries.get(entry.ppid))
+        if entry.facts:
+            self.noted[entry.pid] = entry
+        else:
+            self.noted.pop(entry.pid, None)
         if was or entry.facts:
             self.dirty = True
 

@@ -429,6 +429,8 @@ class Link:
 
     def _explain_end(self, exit_status: int | None, error: Exception | None) -> failures.FleetError:
         """Why the agent's command ended, from its exit status and its last words."""
+        if isinstance(error, failures.FleetError):
+            return error
         said = b"".join(self._stderr).decode("utf-8", "replace")
         python = self.node.agent.python
         if self._hello is not None:

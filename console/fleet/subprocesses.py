@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from ..config.model import NodeConfig
-from . import failures
+from . import failures, sshwords
 from .gate import Gate
 from .transport import Channel, Receiver
 
@@ -84,15 +84,20 @@ class _UntilItSpeaks:
         self._receiver = receiver
         self._place: AbstractAsyncContextManager[None] | None = place
         self._leaving: asyncio.Task[bool | None] | None = None
+        self._said = b""  # on standard error, before the first byte of the agent: by ssh itself
 
     def on_bytes(self, data: bytes) -> None:
         self._leave()
         self._receiver.on_bytes(data)
 
     def on_error_bytes(self, data: bytes) -> None:
+        if self._place is not None:
+            self._said = (self._said + data)[-8192:]
         self._receiver.on_error_bytes(data)
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        if exit_status == sshwords.SSH_FAILED and error is None and self._place is not None:
+            error = sshwords.explain(self._said.decode("utf-8", "replace"))
         self._leave()
         self._receiver.on_end(exit_status, error)
 

@@ -16,7 +16,7 @@ from .status import GLYPHS
 from .views.base import Teller
 from .watch import Frame
 
-_LABEL = 14
+_LABEL, _WIDTH = 14, 70
 
 
 class Dialog(ModalScreen[None]):
@@ -30,11 +30,11 @@ class Dialog(ModalScreen[None]):
         self._text = Static(classes="dialog-text")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
+        with Vertical(classes="dialog") as box:
+            box.border_subtitle = Content.assemble((" Esc ", "$accent"), ("close ", "$muted"))
             yield self._title
             with VerticalScroll():
                 yield self._text
-            yield Static(Content.assemble(("Esc", "$accent"), (" close", "$muted")), classes="dialog-foot")
 
     def look(self, frame: Frame) -> None:
         """Show this frame, where the dialog is about something that changes."""
@@ -57,17 +57,31 @@ class StoryDialog(Dialog):
 
     def look(self, frame: Frame) -> None:
         story = self._tell(frame)
-        if story is None or story == self._told:
-            return  # what is gone stays on the screen as it was
-        self._told = story
+        if story is not None and story != self._told:  # what is gone stays on the screen as it was
+            self._told = story
+            self._draw()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        story = self._told
+        if story is None:
+            return
         style = f"$status-{story.status}"
         self._title.update(Content.assemble((f"{GLYPHS[story.status]} ", style), (story.title, "bold")))
-        self._text.update(Content("\n").join(_fact(fact.label, fact.text, fact.style) for fact in story.facts))
+        width = self._text.size.width or _WIDTH
+        self._text.update(Content("\n").join(_fact(fact.label, fact.text, fact.style, width) for fact in story.facts))
 
 
-def _fact(label: str, text: str, style: str) -> Content:
+def _fact(label: str, text: str, style: str, width: int) -> Content:
+    """A label, and the text beside it on as many lines as it needs."""
     named = {"text": "$foreground", "accent": "$accent", "muted": "$muted"}
-    return Content.assemble((f"{label:<{_LABEL}} ", "$muted"), (text, named.get(style, f"$status-{style}")))
+    written = Content.styled(text, named.get(style, f"$status-{style}"))
+    lines = written.wrap(max(20, width - _LABEL - 1)) or [Content("")]
+    indent = Content(" " * (_LABEL + 1))
+    head = Content.styled(f"{label:<{_LABEL}} ", "$muted") + lines[0]
+    return Content("\n").join([head, *(indent + line for line in lines[1:])])
 
 
 class KeysDialog(Dialog):
@@ -82,5 +96,5 @@ class KeysDialog(Dialog):
         parts: list[Content] = []
         for title, actions in self._groups:
             parts += [Content(""), Content.styled(title, "bold $accent")] if parts else [Content.styled(title, "bold $accent")]
-            parts += [_fact(key_names(action.keys), action.tells, "text") for action in actions if action.keys]
+            parts += [_fact(key_names(action.keys), action.tells, "text", _WIDTH) for action in actions if action.keys]
         self._text.update(Content("\n").join(parts))

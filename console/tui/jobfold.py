@@ -43,11 +43,13 @@ class JobFold:
         return len(self._store.ranks) >= MANY_RANKS
 
     def prepare(self, frame: Frame) -> Callable[[], Jobs]:
-        """The fold of what is known now, to be called in any thread: it works on copies of the tables."""
+        """The fold of what is known now, to be called in any thread: it works on a copy of the table."""
         self._seen = self._store.version
-        ranks = [(now.rank, now.stat) for now in self._store.ranks.values()]
-        nodes, ages = frame.fleet.by_name, self._ages
-        return lambda: fold_jobs(ranks, nodes, ages)
+        ranks = self._store.ranks
+        records = {key: (ranks[key].rank, ranks[key].stat) for key in ranks}
+        nodes = [now.state for now in frame.nodes.values() if now.state is not None]
+        ages = self._ages
+        return lambda: fold_jobs(records, nodes, ages)
 
     def accept(self, jobs: Jobs) -> None:
         """From the next frame on these are the jobs."""

@@ -22,6 +22,7 @@ RANK_STATUS: dict[str, Status] = {
     "exited": "failed",
     "no_permission": "warning",
     "stale": "stale",
+    "lost": "stale",
     "missing": "unknown",
     "unknown": "unknown",
 }

@@ -172,10 +172,9 @@ class ProcessSampler(Sampler):
     def _process_fields(self, judged, ranks):
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
         found = {}
-        for entry in self.table.entries.values():
+        for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
+            entry = self.table.entries[pid]
             place = self._below.get(entry.key)
-            if entry.key not in ranks and place is None and not entry.python and not entry.launcher:
-                continue
             if entry.pid == self.table.own_pid or not self.table.belongs(entry):
                 continue
             facts = self.table.describe(entry)
@@ -252,8 +251,8 @@ class ProcessSampler(Sampler):
     # -- for others --------------------------------------------------------------------------------------------------
 
     def _count_unread(self):
-        entries = [entry for entry in self.table.entries.values() if entry.pid != self.table.own_pid]
-        python = [entry.facts for entry in entries if entry.python and entry.facts]
+        others = [entry for entry in self.table.noted.values() if entry.pid != self.table.own_pid]
+        python = [entry.facts for entry in others if entry.python]
         self._unreadable = sum(1 for facts in python if facts.denied)
         self._live_denied = sum(1 for facts in python if facts.live_denied)
 

@@ -112,10 +112,12 @@ class Cluster:
     ) -> None:  # fmt: skip
         """A job over the nodes in their order; `states` are the ranks that do not move."""
         states = states or {}
+        first = 40000 + 1000 * len({now.rank.job for now in self.store.ranks.values()})
         for number in range(ranks):
             if number not in absent:
                 node = self.names[number // per_node % len(self.names)]
-                self.rank(name, number, node, world_size or ranks, states.get(number, "moving"), per_node, step, **fields)
+                self.rank(name, number, node, world_size or ranks, states.get(number, "moving"), per_node, step,
+                          pid=first + number, **fields)
 
     def rank(
         self, job: str, number: int, node: str, world_size: int, state: str = "moving", per_node: int = 8,

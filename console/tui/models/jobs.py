@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...records import Rank, RankStat
+from ...analysis import jobs as analysis
+from ...records import NodeState, Rank, RankStat
+from ...store import ProcessKey
 from ..status import GLYPHS, Status, rank_status
 from ..text import clean
-from .nodes import NodeSummary
 from .spans import Span
 
-#: A rank for ever: (job, attempt, rank, node, pid); a missing rank has no node and no pid.
-RankKey = tuple[str, int, int | None, str, int]
+#: A row for ever: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
+RankKey = tuple[str, int, int | None, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class RankRow:
     @property
     def key(self) -> RankKey:
         rank = self.rank
-        return self.job, self.attempt, self.number, rank.node if rank else "", rank.pid if rank else 0
+        process = (rank.node, rank.pid, rank.start_ticks) if rank else ("", 0, 0)
+        return (self.job, self.attempt, self.number, *process)
 
     @property
     def version(self) -> tuple[object, ...]:
@@ -57,14 +59,15 @@ class RankRow:
 
 @dataclass(frozen=True)
 class JobSummary:
-    """One job (of its newest attempt, and what is left of older ones)."""
+    """One job: its newest attempt, and what is left of older ones."""
 
     job: str
     world_size: int | None
     found: int
     rows: tuple[RankRow, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)  # state → ranks, missing ones included
+    counts: dict[str, int] = field(default_factory=dict)  # state → ranks of the newest attempt, missing ones included
     missing: tuple[tuple[str, tuple[int | None, ...]], ...] = ()  # (reason, ranks), most ranks first
+    conflicts: tuple[str, ...] = ()
     step: int | None = None  # the median of those known
     steps: tuple[tuple[int, int], ...] = ()  # (step, ranks), the front first
     launcher: str = ""
@@ -72,6 +75,10 @@ class JobSummary:
     @property
     def title(self) -> str:
         return clean(self.job)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.world_size is not None and self.found >= self.world_size
 
 
 @dataclass(frozen=True)
@@ -91,43 +98,62 @@ class Jobs:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def fold_jobs(ranks: Sequence[tuple[Rank, RankStat | None]], nodes: Mapping[str, NodeSummary], ages: Mapping[str, str]) -> Jobs:
-    """Every job on these nodes. `ages` names the nodes whose data are not fresh, and how old they are."""
-    by_job: dict[str, list[RankRow]] = defaultdict(list)
-    for rank, stat in ranks:
-        by_job[rank.job].append(_row(rank, stat, ages))
-    return Jobs(tuple(_job(name, rows, nodes) for name, rows in sorted(by_job.items())))
+Records = Mapping[ProcessKey, tuple[Rank, RankStat | None]]
 
 
-def _row(rank: Rank, stat: RankStat | None, ages: Mapping[str, str]) -> RankRow:
-    state = rank.status if rank.status != "present" else stat.state if stat else "unknown"
-    return RankRow(
-        rank.job, rank.attempt, rank.rank, state, rank, stat if rank.status == "present" else None,
-        clean(rank.reason or ""), ages.get(rank.node, ""),
-    )  # fmt: skip
+def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str]) -> Jobs:
+    """Every job of these records. `ages` names the nodes whose data are not fresh, and how old they are."""
+    stats = [stat for _, stat in records.values() if stat is not None]
+    table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
+    lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
+    return Jobs(tuple(_summary(job, records, lost, ages) for job in table.jobs))
 
 
-def _job(name: str, rows: list[RankRow], nodes: Mapping[str, NodeSummary]) -> JobSummary:
-    world = max((row.rank.world_size or 0 for row in rows if row.rank), default=0) or None
-    there = {row.number for row in rows}
-    lost = sorted(node.name for node in nodes.values() if node.status == "failed")
-    reason = f"not found; unreachable: {', '.join(lost[:3])}" if lost else "not found on any node"
-    absent = [RankRow(name, 0, number, "missing", reason=reason) for number in range(world or 0) if number not in there]
-    rows = sorted([*rows, *absent], key=lambda row: (row.number is None, row.number or 0, row.attempt))
-    found = sum(row.state != "missing" for row in rows)
+def _summary(job: analysis.Job, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
+    rows = [_row(row, records, lost, ages) for row in job.rows]
+    shown = {row.number for row in rows if row.attempt == job.attempt}
+    rows += [
+        RankRow(job.job, job.attempt, missing.rank, missing.why if missing.why == "exited" else "missing",
+                reason=clean(missing.reason))
+        for missing in job.ranks_missing
+        if missing.rank not in shown
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (row.number is None, row.number or 0, -row.attempt))
+    newest = [row for row in rows if row.attempt == job.attempt]
+    steps = Counter(row.stat.step for row in newest if row.stat and row.stat.step is not None)
     return JobSummary(
-        name, world, found, tuple(rows), dict(Counter(row.state for row in rows)),
-        missing=((reason, tuple(row.number for row in absent)),) if absent else (),
+        job.job, job.world_size, len(job.ranks_found), tuple(rows), dict(Counter(row.state for row in newest)),
+        missing=_by_reason(job.ranks_missing), conflicts=tuple(clean(conflict.text) for conflict in job.conflicts),
+        step=_median(steps), steps=tuple(sorted(steps.items(), reverse=True)),
         launcher=next((clean(row.rank.launcher) for row in rows if row.rank and row.rank.launcher), ""),
-        **_steps(rows),
     )  # fmt: skip
 
 
-def _steps(rows: Sequence[RankRow]) -> dict[str, object]:
-    steps = sorted(row.stat.step for row in rows if row.stat and row.stat.step is not None)
-    if not steps:
-        return {}
-    return {"step": steps[len(steps) // 2], "steps": tuple(sorted(Counter(steps).items(), reverse=True))}
+def _row(row: analysis.RankRow, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankRow:
+    """A row with its records; of a node that is not here the last known figures stay, and are drawn as stale."""
+    rank, stat = records[row.node, row.pid, row.start_ticks]
+    state = row.status if row.status != "present" else "lost" if row.node in lost else row.state
+    return RankRow(
+        row.job, row.attempt, row.rank, state, rank, stat if row.status == "present" else None, clean(row.reason or ""),
+        ages.get(row.node, ""),
+    )  # fmt: skip
+
+
+def _by_reason(missing: Sequence[analysis.MissingRank]) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+    reasons: dict[str, list[int | None]] = {}
+    for rank in missing:
+        reasons.setdefault(rank.reason, []).append(rank.rank)
+    return tuple((reason, tuple(ranks)) for reason, ranks in sorted(reasons.items(), key=lambda item: -len(item[1])))
+
+
+def _median(steps: Mapping[int, int]) -> int | None:
+    """The step that the middle one of the ranks is at (the lower of two)."""
+    half = (sum(steps.values()) + 1) // 2
+    for step in sorted(steps):
+        half -= steps[step]
+        if half <= 0:
+            return step
+    return None
 
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:

@@ -56,7 +56,9 @@ def _trouble_lines(status: Status, word: str, nodes: Sequence[NodeSummary], widt
     first = nodes[0]
     names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
     said = first.reason or word
-    if word == "lost":
+    if word == "expected":
+        said = "waiting for its turn to connect"
+    elif word == "lost":
         said = f"lost {figures.age(first.age_ns)} ago: {first.reason}" if first.age_ns is not None else f"lost: {said}"
     elif word == "stale":
         said = f"no data for {figures.age(min(node.age_ns or 0 for node in nodes))}"
@@ -91,8 +93,7 @@ def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
 
 
 def _job_lines(job: JobSummary, width: int) -> list[Line]:
-    complete = job.world_size is not None and job.found >= job.world_size
-    found = Span(figures.seen(job.found, job.world_size), "text" if complete else "warning")
+    found = Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning")
     room = width - width_of(found.text) - 4
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
@@ -103,6 +104,8 @@ def _job_lines(job: JobSummary, width: int) -> list[Line]:
     for reason, ranks in job.missing:
         said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
         lines.append(Line(_cut((Span("  "), *said), width), job.job))
+    for conflict in job.conflicts:
+        lines.append(Line(_cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
     return lines
 
 
@@ -155,10 +158,14 @@ def finding_lines(findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, 
     unseen = fleet.expected - fleet.ok
     absent = sum(len(ranks) for job in jobs.jobs for _, ranks in job.missing)
     if unseen or absent:
-        parts = [f"{unseen} nodes" if unseen else "", f"{absent} ranks" if absent else ""]
+        parts = [_number(unseen, "node"), _number(absent, "rank")]
         what = " and ".join(part for part in parts if part)
         return (Line((glyph("unknown"), Span(f" none, but {what} cannot be seen", "muted"))),)
     return (Line((glyph("ok"), Span(" none", "muted"))),)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}" if count else ""
 
 
 def _finding_line(finding: Finding, width: int) -> Line:

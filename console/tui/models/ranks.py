@@ -34,11 +34,10 @@ class JobRow:
     @property
     def banner(self) -> tuple[Span, ...]:
         job = self.job
-        complete = job.world_size is not None and job.found >= job.world_size
         launcher = [Span(f"  {job.launcher}", "muted")] if job.launcher else []
         return (
             Span(" ▾ ", "muted"), Span(job.title, "strong"), *launcher,
-            Span("  "), Span(figures.seen(job.found, job.world_size), "text" if complete else "warning"),
+            Span("  "), Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
             Span(" ranks   ", "muted"), *state_spans(job.counts),
         )  # fmt: skip
 

@@ -172,6 +172,7 @@ def job_story(job: JobSummary) -> Story:
         Fact("step", f"{figures.count(job.step)} (median)"),
     ]
     facts += [Fact(f"{GLYPHS['unknown']} rank {fold_ranks(ranks)}", clean(why), "unknown") for why, ranks in job.missing]
+    facts += [Fact(f"{GLYPHS['warning']} conflict", text, "warning") for text in job.conflicts]
     return Story(job.title, "unknown" if job.missing else "ok", tuple(facts))
 
 

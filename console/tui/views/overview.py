@@ -71,6 +71,9 @@ class Overview(View):
         return known[1]
 
     def _head(self, frame: Frame) -> None:
+        if not frame.gpus and not any(row.cells for _, row in self._rows.values()):
+            self._heat_panel.head("GPU", (Span("no data yet", "muted"),), self._under_cursor(frame))
+            return
         if not frame.gpus:
             left = (Span("busy, all CPUs of a node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
             self._heat_panel.head("CPU", left, self._under_cursor(frame))

@@ -49,11 +49,12 @@ COLUMNS: tuple[Column[RankRow], ...] = (
 _NOTHING = (
     plain("No job found on these nodes."),
     plain(""),
-    plain("A rank is a process that carries RANK and WORLD_SIZE, or its launcher's own names for them", "muted"),
-    plain("(torchrun, Slurm, Open MPI, MPICH, Flux, Horovod, JAX), in its environment or on its command line.", "muted"),
+    plain("A rank is a process with RANK and WORLD_SIZE in its environment or on", "muted"),
+    plain("its command line, or its launcher's own names for them: torchrun, Slurm,", "muted"),
+    plain("Open MPI, MPICH, Flux, Horovod, JAX.", "muted"),
     plain(""),
     Line((Span("Runs as another user?  ", "muted"), Span('[agent] run_as = "sudo"'), Span(" in hosts.toml", "muted"))),
-    Line((Span("Not started yet?       ", "muted"), Span("it appears here a few seconds after its first process"))),
+    Line((Span("Not started yet?       ", "muted"), Span("it appears within seconds of its start"))),
 )
 
 

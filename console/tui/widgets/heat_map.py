@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rich.color import Color as RichColor
 from rich.style import Style
 from textual import events
 from textual.color import Color
@@ -21,7 +20,6 @@ from ..models.heat import LEVELS, Cell, HeatRow, Scale
 from ..models.spans import Span
 from ..status import GLYPHS
 from ..text import fit, width_of
-from ..themes import contrast
 from .line_view import LineView
 
 #: No full block: rows of busy GPUs would run into one.
@@ -30,6 +28,10 @@ _GAP = 2
 #: Cells a figure takes, with one blank: the widest that fits is taken. A bar takes one.
 _FIGURE_WIDTHS = (7, 6, 5, 4)
 _BAR_WIDTH = 1
+#: Cells for the words of a node without figures, where figures alone would leave less.
+_NOTE_WIDTH = 8
+#: How much of a figure's colour is in the ground it stands on: as much as leaves the text readable.
+_TINT = 0.4
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ class Plan:
 
     @property
     def node_width(self) -> int:
-        return self.label + self.gpus * self.cell
+        return self.label + self.room
+
+    @property
+    def room(self) -> int:
+        """Cells right of the label."""
+        return max(self.gpus * self.cell, _NOTE_WIDTH)
 
 
 def plan(rows: Sequence[HeatRow], width: int, height: int) -> Plan:
@@ -144,15 +151,14 @@ class HeatMap(LineView):
         label = fit(laid.labels[place], laid.label - 3)
         mark = " " if row.status == "ok" else GLYPHS[row.status]
         spans = [Span(f"{label} ", "strong" if here else "muted"), Span(f"{mark} ", row.status)]
-        room = laid.gpus * laid.cell
         if not row.cells:
-            return [*spans, Span(fit(row.note, room), row.status)]
+            return [*spans, Span(fit(row.note, laid.room), row.status)]
         for number, cell in enumerate(row.cells):
             style = self._style(row, cell, here and number == self._gpu)
             spans.append(Span(self._drawn(cell), style))
             if laid.cell > 1:
                 spans.append(Span(" "))
-        return [*spans, Span(" " * (room - len(row.cells) * laid.cell))]
+        return [*spans, Span(" " * (laid.room - len(row.cells) * laid.cell))]
 
     def _drawn(self, cell: Cell) -> str:
         if self._plan.cell == 1:
@@ -175,8 +181,8 @@ class HeatMap(LineView):
         scale, _, level = rest.partition(" ")
         color = heat_colors(self.app.theme_variables[f"heat-{scale}"])[int(level)]
         if kind == "ink":
-            return self.rich_style + Style(color=RichColor.parse(color))
-        return Style(color=RichColor.parse(ink_on(color)), bgcolor=RichColor.parse(color))
+            return self.rich_style + Style(color=color)
+        return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
 
     # -- moving ----------------------------------------------------------------------------------------------------------
 
@@ -249,6 +255,6 @@ def heat_colors(stops: str) -> list[str]:
     return found
 
 
-def ink_on(color: str) -> str:
-    """Black or white, whichever is easier to read on that colour (at least 4.5:1 on any)."""
-    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, color))
+def tint(color: str, background: str) -> str:
+    """The ground a figure of that colour stands on."""
+    return Color.parse(background).blend(Color.parse(color), _TINT).hex6.lower()

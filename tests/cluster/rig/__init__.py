@@ -24,6 +24,7 @@ from .processes import Process
 from .pythons import find_python
 from .relay import Relay
 from .rig import Rig
+from .waiting import wait_until
 
 __all__ = [
     "KINDS",
@@ -41,4 +42,5 @@ __all__ = [
     "find_python",
     "missing_for",
     "pick_mode",
+    "wait_until",
 ]

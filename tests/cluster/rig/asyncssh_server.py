@@ -164,7 +164,7 @@ class AsyncsshServer:
 
 
 async def _feed(source: asyncssh.SSHReader, sink: asyncio.StreamWriter) -> None:
-    """Pass stdin on to its end. Not by redirect(): asyncssh 2.24 then may lose what is still waiting when the end comes."""
+    """Pass stdin on to its end. Not by redirect(): with it the end was once seen to overtake data (asyncssh 2.24)."""
     try:
         while data := await source.read(65536):
             sink.write(data)

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -217,6 +218,11 @@ class Rig:
     def ssh_argv(self, node: Node, *options: str) -> list[str]:
         """The ssh(1) command line into a node with the rig's key; append the command. `options` are `-o` settings."""
         return node.ssh_argv(self.key, self.known_hosts, *options)
+
+    def ssh(self, node: Node, command: str, *options: str, deadline_s: float = 10.0) -> subprocess.CompletedProcess:
+        """Run a command through ssh(1), as `ssh_argv` does; TimeoutExpired past the deadline, no error if it fails."""
+        return subprocess.run([*self.ssh_argv(node, *options), command], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=deadline_s, check=False)
 
     def relay(self, node: Node, port: int | None = None, **options: Any) -> Relay:
         """A relay before the node's server (or another port of it), whose address known_hosts knows; see Relay."""

@@ -129,8 +129,7 @@ def test_a_rank_with_its_number_in_the_environment_is_found(job, interpreter):
 
 @pytest.mark.parametrize("interpreter", interpreters())
 def test_a_rank_that_set_its_number_at_run_time_is_found(job, interpreter):
-    code = "import os\n" + "".join(f"os.environ[{name!r}] = {value!r}\n" for name, value in {**RANK, "RANK": "2"}.items())
-    process = job.python(code, interpreter)
+    process = job.python(f"import os; os.environ.update({RANK!r}, RANK='2')", interpreter)
 
     seen = job.see()
 
@@ -139,8 +138,8 @@ def test_a_rank_that_set_its_number_at_run_time_is_found(job, interpreter):
 
 
 def test_a_rank_that_gives_up_its_number_is_withdrawn(job):
-    code = "import os, sys\nsys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.readline(); del os.environ['RANK']"
-    process = job.start([sys.executable, "-c", code + WAIT], {**RANK, "RANK": "1"})
+    code = "import os, sys\nprint('ready', flush=True); sys.stdin.readline(); del os.environ['RANK']"
+    process = job.python(code, env={**RANK, "RANK": "1"})
     sampler = job.sampler()
     assert ranks_of(by_kind(sampler.tick(100.0))) == {process.pid: (1, "environ")}
 
@@ -201,9 +200,7 @@ def test_a_shell_that_execs_a_rank_becomes_one(job):
 
 
 def test_a_busy_rank_moves_and_a_stopped_one_is_stopped(job):
-    busy = job.start(
-        [sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"], {**RANK, "RANK": "0"}
-    )
+    busy = job.start([sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"], {**RANK, "RANK": "0"})
     stopped = job.python("", env={**RANK, "RANK": "1"})
     os.kill(stopped.pid, 19)
     wait_for(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().split()[2] == "T")
@@ -247,7 +244,7 @@ def test_the_samplers_run_on_every_interpreter_and_say_what_the_console_understa
     )  # fmt: skip
 
     seen = by_kind(json.loads(line) for line in run.stdout.splitlines())
-    assert ranks_of(seen) == {process.pid: (1, "environ (live)")}
+    assert ranks_of(seen) == {process.pid: (1, "environ (live)" if reads_any_memory() else "environ")}
     assert len(seen["host"]) == 2
     assert seen["host"][0].mem_available_bytes > 0
     assert seen["host"][0].processes > 1
@@ -286,6 +283,12 @@ def test_root_reads_the_ranks_of_every_user(job):
 
     assert ranks_of(seen) == {process.pid: (1, "environ (live)")}
     assert seen["rank"][0].uid == 65534
+
+
+def reads_any_memory():
+    """Whether this user may read the memory of processes that are not below the reader (Yama allows only those)."""
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    return os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
 
 
 def ticked(sampler):

@@ -1,0 +1,37 @@
+"""What the `ssh` program's own words mean. It has one exit status, 255, for everything; only its text tells more."""
+
+from __future__ import annotations
+
+import re
+
+from . import failures
+
+#: Exit status of ssh for any failure of its own.
+SSH_FAILED = 255
+
+_MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", failures.HostKeyChanged, "if it was reinstalled: ssh-keygen -R HOST"),
+    (r"No .* host key is known for|Host key verification failed", failures.HostKeyUnknown,
+     'compare the fingerprint, then connect once with ssh; or host_key_policy = "accept-new"'),
+    (r"Could not resolve hostname", failures.Dns, "check the spelling, or set address"),
+    (r"Connection refused", failures.Refused, "is sshd running there, is the port right?"),
+    (r"No route to host|Network is unreachable|Host is down", failures.Refused, "is the node up, is the network?"),
+    (r"timed out", failures.Timeout, "is the node up? try: ssh -v"),
+    (r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)", failures.AuthInteractive,
+     "log in once with ssh and ControlMaster, or use a key or an ssh-agent"),
+    (r"Permission denied|Too many authentication failures", failures.Auth,
+     "try: ssh -v; is the public key in its authorized_keys, is the user right?"),
+    (r"kex_exchange_identification|Connection (reset|closed) by", failures.Throttled,
+     "sshd drops logins beyond MaxStartups; it is tried again, slower"),
+    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", failures.SshConfig, "mend ~/.ssh/config"),
+)
+
+
+def explain(said: str) -> failures.FleetError:
+    """The failure behind what `ssh` wrote to its standard error before it gave up."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("@", "Warning:"))]
+    for pattern, kind, try_ in _MEANINGS:
+        for line in lines or [said]:
+            if re.search(pattern, line) or (kind is failures.HostKeyChanged and re.search(pattern, said)):
+                return kind(f"ssh says: {line}", try_)
+    return failures.Lost(f"ssh says: {lines[-1] if lines else 'nothing'}", "try: ssh -v")

@@ -1,0 +1,139 @@
+"""What a real agent says, and the same told again by as many nodes as a bench wants.
+
+One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, and what it says is kept.
+A `Voice` then speaks for one of many nodes: the same records, a write a second, with its own id, its own numbers and
+the stamps of the second it speaks of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gconsole.config import load
+from gconsole.config.model import NodeConfig
+from gconsole.fleet.assets import Assets
+from gconsole.fleet.gate import Gate
+from gconsole.fleet.link import Lines, Link
+from gconsole.fleet.ssh import AsyncsshTransport
+from gconsole.fleet.staging import Staging
+from gconsole.fleet.transport import Channel, Receiver
+from gconsole.hub import Hub
+from jobs import start_ring
+from rig import Rig
+
+GPUS, RANKS = 8, 8
+#: How long the agent is listened to. The first seconds differ (introductions, no rates yet) and are told apart by `seq`.
+LISTEN_S = 9.0
+#: What an agent says every second; everything else is said on change.
+EACH_SECOND = {"host": 1, "agent_cost": 1, "gpu": GPUS, "rank_stat": RANKS}
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """The words of one agent: its hello, what it says once, and what it says in each of a few steady seconds."""
+
+    hello: Fields
+    once: list[Fields]
+    seconds: list[list[Fields]]
+
+
+class Voice:
+    """One node of many, whose agent began at `began_ns`; all that it says is bytes as they travel."""
+
+    def __init__(self, spoken: Spoken, began_ns: int) -> None:
+        self._spoken, self._began_ns, self._seq = spoken, began_ns, 0
+        self._hello = dict(spoken.hello, agent=secrets.token_hex(8), wanted=[])
+
+    def greeting(self) -> bytes:
+        return msgspec.json.encode({"gconsole": self._hello}) + b"\n"
+
+    def once(self) -> bytes:
+        """Who it is, its GPUs, its processes and ranks."""
+        return self._said(self._spoken.once, 0)
+
+    def second(self, number: int) -> bytes:
+        """One tick, stamped `number` seconds after its beginning."""
+        return self._said(self._spoken.seconds[number % len(self._spoken.seconds)], number)
+
+    def _said(self, records: list[Fields], number: int) -> bytes:
+        t = self._began_ns + number * 1_000_000_000
+        lines = []
+        for record in records:
+            self._seq += 1
+            record.update(seq=self._seq, t=t, mono=number * 1_000_000_000)
+            lines.append(msgspec.json.encode(record))
+        return b"\n".join(lines) + b"\n"
+
+
+class _Ear:
+    """A transport that keeps every byte on its way to the link."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self._ssh = AsyncsshTransport(Gate(1))
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        deliver = receiver.on_bytes
+
+        def on_bytes(data: bytes) -> None:
+            self.heard += data
+            deliver(data)
+
+        receiver.on_bytes = on_bytes  # type: ignore[method-assign]
+        return await self._ssh.open(node, command, receiver)
+
+    async def close(self) -> None:
+        await self._ssh.close()
+
+
+def listen() -> Spoken:
+    """Run a real agent beside a real job for a few seconds and keep what it says."""
+    with Rig(nodes=1, name="bench") as rig, start_ring(rig, nproc_per_node=RANKS) as job, tempfile.TemporaryDirectory() as scratch:
+        job.wait_ready()
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
+        return _told(asyncio.run(_listen(load(str(target)).nodes[0])))
+
+
+async def _listen(node: NodeConfig) -> bytes:
+    ear, hub = _Ear(), Hub()
+    offered = Assets()
+    staging = Staging(hub, offered)
+    link = Link(node, ear, hub, offered, staging.send_now)
+    link.start()
+    try:
+        await asyncio.sleep(LISTEN_S)
+    finally:
+        await link.stop()
+        await staging.close()
+        await ear.close()
+    return bytes(ear.heard)
+
+
+def _told(heard: bytes) -> Spoken:
+    frames = [msgspec.json.decode(line) for line in Lines().feed(heard)]
+    hello = next(frame["gconsole"] for frame in frames if "gconsole" in frame)
+    by_kind: dict[str, list[Fields]] = defaultdict(list)
+    once = []
+    for frame in frames:
+        if frame.get("kind") in EACH_SECOND:
+            by_kind[frame["kind"]].append(frame)
+        elif "kind" in frame:
+            once.append(frame)
+    # the first tick of each knows no rates yet
+    steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
+    if steady < 3:
+        raise RuntimeError(f"the agent said too little in {LISTEN_S:g} s: { {k: len(v) for k, v in by_kind.items()} }")
+    seconds = [
+        [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]
+        for n in range(1, steady + 1)
+    ]
+    return Spoken(hello, once, seconds)

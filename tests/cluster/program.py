@@ -1,0 +1,48 @@
+"""Runs the program as a user would, and reads what it left."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GCONSOLE = Path(sys.executable).with_name("gconsole")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run: its exit code, what it printed, and its report where one was asked for."""
+
+    status: int
+    stdout: str
+    stderr: str
+    report: dict[str, Any]
+
+    def node(self, name: str) -> dict[str, Any]:
+        return next(line for line in self.report["nodes"] if line["node"] == name)
+
+
+def gconsole(*args: object, deadline_s: float = 90.0, env: Mapping[str, str] | None = None, home: Any = None) -> Run:
+    """Run `gconsole …`; `home` is a rig's SshHome whose ssh configuration the program shall see."""
+    argv = [str(GCONSOLE), *map(str, args)]
+    popen = home.popen if home else subprocess.Popen
+    process = popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                    **({"env": env} if env else {}))
+    try:
+        out, err = process.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"{' '.join(argv)} did not end within {deadline_s:g} s:\n{out}\n{err}") from None
+    return Run(process.returncode, out, err, {})
+
+
+def batch(hosts: Path, *args: object, **options: Any) -> Run:
+    """`gconsole batch HOSTS -o report.json …` beside the hosts file, with its report."""
+    path = hosts.with_suffix(".report.json")
+    path.unlink(missing_ok=True)
+    run = gconsole("batch", hosts, "-o", path, *args, **options)
+    report = json.loads(path.read_text()) if path.exists() else {}
+    return Run(run.status, run.stdout, run.stderr, report)

@@ -1,0 +1,67 @@
+"""The GPU sampler on simulated GPUs."""
+
+import pytest
+from fakeproc import check
+
+from gconsole_remote.samplers.base import Context, Unavailable
+from gconsole_remote.samplers.gpu import GpuSampler
+from gconsole_remote.simulate import NVMLError, SimulatedNvml
+
+
+def sampler_of(nvml):
+    sampler = GpuSampler(Context(), nvml)
+    sampler.start()
+    return sampler
+
+
+def records(sampler):
+    return [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+
+
+def test_every_gpu_introduces_itself_once_and_every_word_says_it_is_simulated():
+    sampler = sampler_of(SimulatedNvml(8, "node1"))
+
+    first, second = records(sampler), records(sampler)
+
+    assert [type(record).__name__ for record in first] == ["GpuInfo"] * 8 + ["Gpu"] * 8
+    assert [record.index for record in second] == list(range(8))
+    assert all(record.simulated for record in first + second)
+    assert len({record.uuid for record in second}) == 8
+
+
+def test_the_same_host_at_the_same_instant_shows_the_same_and_another_host_does_not():
+    def at(host, seconds):
+        return records(sampler_of(SimulatedNvml(4, host, clock=lambda: seconds)))[4:]
+
+    assert at("a", 5.0) == at("a", 5.0)
+    assert {gpu.uuid for gpu in at("a", 5.0)}.isdisjoint(gpu.uuid for gpu in at("b", 5.0))
+    assert [gpu.util_pct for gpu in at("a", 5.0)] != [gpu.util_pct for gpu in at("a", 50.0)]
+
+
+def test_the_figures_stay_within_what_such_a_gpu_can_do():
+    for seconds in range(0, 4000, 37):
+        info, gpu = records(sampler_of(SimulatedNvml(1, "node1", clock=lambda at=seconds: float(at))))
+        assert 0 <= gpu.util_pct <= 100
+        assert 0 < gpu.mem_used_bytes < info.mem_total_bytes
+        assert 50 < gpu.power_w <= info.power_limit_w
+        assert 20 < gpu.temp_c < 90
+        assert 1000 < gpu.sm_clock_mhz <= 1980
+
+
+def test_a_figure_that_the_driver_does_not_support_is_unknown():
+    class Old(SimulatedNvml):
+        def nvmlDeviceGetPowerUsage(self, device):
+            raise NVMLError("Not Supported")
+
+    gpu = records(sampler_of(Old(1, "node1")))[1]
+
+    assert (gpu.power_w, gpu.temp_c is not None) == (None, True)
+
+
+def test_a_driver_that_does_not_start_is_absent_with_its_own_words():
+    class Broken(SimulatedNvml):
+        def nvmlInit(self):
+            raise NVMLError("Driver/library version mismatch")
+
+    with pytest.raises(Unavailable, match="version mismatch"):
+        sampler_of(Broken(1, "node1"))
