@@ -1,12 +1,13 @@
 """What a view draws over time: float32 rings, a second each for five minutes, ten seconds each for an hour.
 
 One `Series` holds one family (GPUs, hosts, ranks): an array [slot, entity, metric], NaN where nothing is known. Rows are
-added by doubling; the whole history keeps within a budget by forgetting the oldest part of the hour, with a word.
+added by doubling, once those are taken back whose figures have all grown too old; the whole history keeps within a
+budget by forgetting the oldest part of the hour, with a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 #: Slots of one second each, and of ten seconds each.
 FINE_SLOTS, COARSE_SLOTS = 300, 360
 COARSE_S = 10
+#: The hour is never made shorter than this many ten-second slots.
+LEAST_COARSE_SLOTS = 6
 _FIRST_ROWS = 64
 _NEVER = -(1 << 40)
 
@@ -41,7 +44,8 @@ class Series:
         self._row: dict[Hashable, int] = {}
         self._free: list[int] = []
         self._now = _NEVER  # the second being written
-        self._coarse_now = _NEVER  # the last ten seconds that were folded, as t // COARSE_S
+        self._coarse_now = _NEVER  # the last ten seconds that were folded (those before the present ones): t // COARSE_S
+        self._newest = np.zeros(0, np.int64)  # the newest second of each row
         self._fine = _unknown(FINE_SLOTS, 0, len(self.metrics))
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
         self._counts = np.zeros((coarse_slots, 0), np.uint16)  # how many seconds are in a mean
@@ -49,15 +53,15 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Memory held by the rings."""
-        return self._fine.nbytes + sum(ring.nbytes for ring in self._coarse) + self._counts.nbytes
+        return self._fine.nbytes + sum(ring.nbytes for ring in self._coarse) + self._counts.nbytes + self._newest.nbytes
 
     def nbytes_with(self, rows: int) -> int:
         """Memory the rings would hold for that many entities."""
-        return rows * (len(self.metrics) * 4 * (FINE_SLOTS + 3 * self.coarse_slots) + 2 * self.coarse_slots)
+        return rows * (len(self.metrics) * 4 * (FINE_SLOTS + 3 * self.coarse_slots) + 2 * self.coarse_slots + 8)
 
     @property
     def capacity(self) -> int:
-        return self._fine.shape[1]
+        return len(self._newest)
 
     def __len__(self) -> int:
         return len(self._row)
@@ -66,6 +70,8 @@ class Series:
         """The row of an entity; `reserve(self, rows)` is called before the rings grow."""
         row = self._row.get(key)
         if row is None:
+            if not self._free and len(self._row) == self.capacity:
+                self._take_back_rows()
             row = self._free.pop() if self._free else len(self._row)
             if row >= self.capacity:
                 rows = max(_FIRST_ROWS, self.capacity * 2)
@@ -75,15 +81,20 @@ class Series:
         return row
 
     def put(self, row: int, second: int, values: Sequence[float | None]) -> None:
-        """The metrics of one entity at one second; None is unknown. A second before the last five minutes joins the hour."""
+        """The metrics of one entity at one second; None is unknown. One before the last five minutes joins the hour."""
         if second > self._now:
             self._advance(second)
-        if second > self._now - FINE_SLOTS:
+        if second > self._newest[row]:
+            self._newest[row] = second
+        is_fine = second > self._now - FINE_SLOTS
+        if is_fine:
             self._fine[second % FINE_SLOTS, row] = values
-            if second // COARSE_S <= self._coarse_now:
-                self._join(row, second, values)
-        elif second > self._now - self.coarse_slots * COARSE_S:
-            self._join(row, second, values)
+        coarse = second // COARSE_S
+        if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now:
+            if is_fine and coarse * COARSE_S > self._now - FINE_SLOTS:
+                self._refold(row, coarse)
+            else:
+                self._join(row, coarse, values)
 
     def forget(self, key: Hashable) -> None:
         """Drop an entity; its row is free for another."""
@@ -93,6 +104,7 @@ class Series:
             for ring in self._coarse:
                 ring[:, row] = np.nan
             self._counts[:, row] = 0
+            self._newest[row] = _NEVER
             self._free.append(row)
 
     def recent(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Floats:
@@ -102,7 +114,8 @@ class Series:
         if row is None or self._now == _NEVER:
             return np.full(seconds, np.nan, np.float32)
         slots = np.arange(self._now - seconds + 1, self._now + 1) % FINE_SLOTS
-        return self._fine[slots, row, self._column[metric]]
+        curve: Floats = self._fine[slots, row, self._column[metric]]
+        return curve
 
     def hour(self, key: Hashable, metric: str) -> Curve:
         """What is kept beyond the last minutes: minimum, mean and maximum of each ten seconds, oldest first."""
@@ -133,40 +146,35 @@ class Series:
             return bigger
 
         self._fine = wider(self._fine)
+        self._newest = np.concatenate([self._newest, np.full(rows - len(self._newest), _NEVER)])
         for i in range(3):  # one at a time: the old and the new of all rings at once would double the peak
             self._coarse[i] = wider(self._coarse[i])
         counts = np.zeros((self.coarse_slots, rows), np.uint16)
         counts[:, : self._counts.shape[1]] = self._counts
         self._counts = counts
 
+    def _take_back_rows(self) -> None:
+        """Forget the entities whose newest figure is older than anything that is kept."""
+        oldest = self._now - max(FINE_SLOTS, self.coarse_slots * COARSE_S)
+        for key in [key for key, row in self._row.items() if self._newest[row] <= oldest]:
+            self.forget(key)
+
     def _advance(self, second: int) -> None:
-        if self._now == _NEVER or second - self._now >= FINE_SLOTS:
-            self._fold_until(self._now // COARSE_S + 1 if self._now != _NEVER else second // COARSE_S)
-            self._fine[:] = np.nan
-            self._skip_to(second // COARSE_S - 1)
-        else:
-            self._fold_until(second // COARSE_S)
-            slots = np.arange(self._now + 1, second + 1) % FINE_SLOTS
-            self._fine[slots] = np.nan
+        """Make `second` the present one; what lies between is unknown until it comes late."""
+        coarse = second // COARSE_S
+        if self._now == _NEVER:
+            self._coarse_now = coarse - 1
+        elif coarse > self._coarse_now + 1:
+            self._fold()  # before the seconds that come now take the places of those it needs
+            self._skip_to(coarse - 1)
+        first = max(self._now + 1, second - FINE_SLOTS + 1)
+        self._fine[np.arange(first, second + 1) % FINE_SLOTS] = np.nan
         self._now = second
 
-    def _fold_until(self, coarse: int) -> None:
-        """Fold every complete ten seconds before slot `coarse` from the fine ring into the hour."""
-        if self._coarse_now == _NEVER:
-            self._coarse_now = coarse - 1
-            return
-        while self._coarse_now < coarse - 1:
-            self._coarse_now += 1
-            slots = np.arange(self._coarse_now * COARSE_S, (self._coarse_now + 1) * COARSE_S) % FINE_SLOTS
-            block = self._fine[slots]
-            known = ~np.isnan(block)
-            count = known.sum(axis=0)
-            at = self._coarse_now % self.coarse_slots
-            self._coarse[0][at] = np.fmin.reduce(block, axis=0)
-            self._coarse[2][at] = np.fmax.reduce(block, axis=0)
-            with np.errstate(invalid="ignore"):
-                self._coarse[1][at] = np.where(known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
-            self._counts[at] = count.max(axis=1, initial=0)
+    def _fold(self) -> None:
+        """Fold the ten seconds under way into the hour."""
+        self._coarse_now += 1
+        self._keep(self._coarse_now % self.coarse_slots, self._fine[_fine_slots(self._coarse_now)])
 
     def _skip_to(self, coarse: int) -> None:
         """Everything between the last folded slot and `coarse` is unknown."""
@@ -175,11 +183,24 @@ class Series:
             for ring in self._coarse:
                 ring[slot % self.coarse_slots] = np.nan
             self._counts[slot % self.coarse_slots] = 0
-        self._coarse_now = max(self._coarse_now, coarse)
+        self._coarse_now = coarse
 
-    def _join(self, row: int, second: int, values: Sequence[float | None]) -> None:
-        """Add one late second to ten seconds that are folded already."""
-        at = (second // COARSE_S) % self.coarse_slots
+    def _refold(self, row: int, coarse: int) -> None:
+        """A second came late to ten seconds that are folded already, all of which are still known one by one."""
+        self._keep((coarse % self.coarse_slots, row), self._fine[_fine_slots(coarse), row])
+
+    def _keep(self, at: int | tuple[int, int], block: Floats) -> None:
+        """Fold seconds (the first axis of `block`) into a slot, or into that of one row."""
+        known = ~np.isnan(block)
+        count = known.sum(axis=0)
+        self._coarse[0][at] = np.fmin.reduce(block, axis=0)
+        self._coarse[1][at] = np.where(known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
+        self._coarse[2][at] = np.fmax.reduce(block, axis=0)
+        self._counts[at] = count.max(axis=-1, initial=0)
+
+    def _join(self, row: int, coarse: int, values: Sequence[float | None]) -> None:
+        """Add one late second to ten seconds of which only minimum, mean and maximum are left."""
+        at = coarse % self.coarse_slots
         new = np.array(values, np.float32)
         low, mean, high = (ring[at, row] for ring in self._coarse)
         count = int(self._counts[at, row])
@@ -193,10 +214,11 @@ class Series:
 class History:
     """All series of one console, within one budget of bytes."""
 
-    def __init__(self, families: dict[str, Sequence[str]], budget_bytes: int, say: Callable[[str], None]) -> None:
+    def __init__(self, families: Mapping[str, Sequence[str]], budget_bytes: int, say: Callable[[str], None]) -> None:
         self.series = {family: Series(metrics) for family, metrics in families.items()}
         self._budget = budget_bytes
         self._say = say
+        self._over = False  # said already that even the shortest hour does not fit
 
     @property
     def nbytes(self) -> int:
@@ -219,14 +241,22 @@ class History:
             return others + growing.nbytes_with(rows)
 
         shrunk = False
-        while needed() > self._budget and growing.coarse_slots > 6:
+        while needed() > self._budget and growing.coarse_slots > LEAST_COARSE_SLOTS:
             for series in self.series.values():
-                series.shrink(max(6, series.coarse_slots // 2))
+                series.shrink(max(LEAST_COARSE_SLOTS, series.coarse_slots // 2))
             shrunk = True
-        if shrunk:
-            self._say(
-                f"history reaches back {self.hour_s // 60} min instead of 60, to stay within history_bytes = {self._budget}"
-            )
+        if needed() > self._budget:
+            if not self._over:
+                self._say(f"history needs {needed() >> 20} MiB at its shortest, more than history_bytes = {self._budget}")
+            self._over = True
+        elif shrunk:
+            minutes = self.hour_s // 60
+            self._say(f"history reaches back {minutes} min instead of 60, to stay within history_bytes = {self._budget}")
+
+
+def _fine_slots(coarse: int) -> NDArray[np.int64]:
+    """Where the seconds of one ten-second slot lie in the fine ring."""
+    return np.arange(coarse * COARSE_S, (coarse + 1) * COARSE_S) % FINE_SLOTS
 
 
 def _unknown(slots: int, rows: int, metrics: int) -> Floats:

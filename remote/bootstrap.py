@@ -27,6 +27,25 @@ class BundleImporter(object):
         self.extensions = {}
         self.code_dir = None
 
+    def use_code_dir(self, folder):
+        """Keep compiled code in `folder` (None: nowhere), and compile now what it lacks.
+
+        A child does that: the memory that compiling takes, 6 MB, goes with it.
+        """
+        self.code_dir = folder
+        lacking = [name for name in self.modules if folder and not os.path.exists(self._path(self.modules[name][0]))]
+        if not lacking:
+            return
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            for name in lacking:
+                self._keep(self.modules[name][0], self._compiled(name))
+        finally:
+            os._exit(0)  # whatever went wrong: the parent compiles what it does not find
+
     def find_spec(self, name, path=None, target=None):
         if name in self.extensions:
             location = self.extensions[name]
@@ -41,13 +60,16 @@ class BundleImporter(object):
 
     def exec_module(self, module):
         name = module.__spec__.name
-        digest, packed, _ = self.modules[name]
+        digest = self.modules[name][0]
         code = self._cached(digest)
         if code is None:
-            source = zlib.decompress(base64.b64decode(packed))
-            code = compile(source, "gconsole:" + name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+            code = self._compiled(name)
             self._keep(digest, code)
         exec(code, module.__dict__)
+
+    def _compiled(self, name):
+        source = zlib.decompress(base64.b64decode(self.modules[name][1]))
+        return compile(source, "gconsole:" + name.replace(".", "/") + ".py", "exec", dont_inherit=True)
 
     def _path(self, digest):
         return os.path.join(self.code_dir, "%s.%s" % (digest[:32], sys.implementation.cache_tag))

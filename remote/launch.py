@@ -3,8 +3,7 @@
 import os
 import signal
 
-from . import cache, linger
-from .agent import Agent
+from . import cache
 
 
 def launch(stdin, start, importer):
@@ -12,7 +11,10 @@ def launch(stdin, start, importer):
     config = start["config"]
     os.nice(10)  # before any thread starts: on Linux a thread has a niceness of its own
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
-    importer.code_dir = place.folder("code")
+    importer.use_code_dir(place.folder("code"))
+    from . import linger  # not sooner: from here on modules come from the cache, compiled
+    from .agent import Agent
+
     if config.get("linger_s", 0) > 0:
         linger.attach(stdin, start, place, lambda: Agent(start, place, importer), end_on_signals)
         return

@@ -39,8 +39,8 @@ class Chunk(object):
 class Outbox(object):
     """Where samplers post and the writer takes.
 
-    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are written.
-    More than `limit` bytes are never held: the oldest go, and a `gap` record says how many and which numbers.
+    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are
+    written. More than `limit` bytes are never held: the oldest go, and a `gap` record says how many and which.
     """
 
     def __init__(self, limit, keep):
@@ -52,8 +52,6 @@ class Outbox(object):
         self._held = 0
         self._chunks = collections.deque()
         self._control = collections.deque()
-        self._dropped = 0  # the highest seq that is no longer held though nobody acknowledged it
-        self._lost = None  # (first, last) of records that no console will ever get, not yet told
         self._wake = threading.Condition()
 
     def post(self, facts):
@@ -63,13 +61,7 @@ class Outbox(object):
         """
         t, mono = clock.realtime_ns(), clock.mono_ns()
         with self._wake:
-            lines = []
-            if self._lost:
-                lines.append(self._line("gap", self._gap_fields(), t, mono))
-                self._lost = None
-            for kind, fields in facts:
-                lines.append(self._line(kind, fields, t, mono))
-            self._append(lines)
+            self._append([self._line(kind, fields, t, mono) for kind, fields in facts])
             self._wake.notify()
 
     def control(self, frame):
@@ -90,6 +82,7 @@ class Outbox(object):
             deadline = time.monotonic() + gather_s
             while self._ready() and not self._control and time.monotonic() < deadline:
                 self._wake.wait(deadline - time.monotonic())
+            self._account_for_the_dropped()
             data = b"".join(self._control)
             self._control.clear()
             for chunk in self._chunks:
@@ -111,9 +104,7 @@ class Outbox(object):
         """A new connection: hand out again everything held above `seq`; queued control frames were for the old one."""
         with self._wake:
             self._control.clear()
-            if seq < self._dropped <= self._written:
-                self._lose(seq + 1, self._dropped)
-            self._written = min(self._written, max(seq, self._dropped))
+            self._written = min(self._written, seq)
             self._wake.notify()
 
     @property
@@ -133,15 +124,20 @@ class Outbox(object):
         self._seq += 1
         return line
 
-    def _gap_fields(self):
-        first, last = self._lost
-        return {
-            "source": "buffer",
-            "reason": "the buffer of %d bytes was full while the console was away" % self.limit,
-            "count": last - first + 1,
-            "first_seq": first,
-            "last_seq": last,
-        }
+    def _account_for_the_dropped(self):
+        """Say which numbers this reader will never get. Said here and not when they are dropped: while the buffer runs
+        over, the word itself would be dropped next."""
+        while self._chunks and self._chunks[0].first > self._written + 1:  # again where the word itself pushed one out
+            first, last = self._written + 1, self._chunks[0].first - 1
+            self._written = last
+            fields = {
+                "source": "buffer",
+                "reason": "the buffer of %d bytes was full" % self.limit,
+                "count": last - first + 1,
+                "first_seq": first,
+                "last_seq": last,
+            }
+            self._append([self._line("gap", fields, clock.realtime_ns(), clock.mono_ns())])
 
     def _append(self, lines):
         size = sum(len(line) for line in lines)
@@ -153,20 +149,9 @@ class Outbox(object):
         self._chunks[-1].add(lines)
         self._held += size
         while self._held > self.limit and len(self._chunks) > 1:
-            self._drop_oldest()
+            self._held -= len(self._chunks.popleft().data)
 
     def _pack(self, chunk):
         before = len(chunk.data)
         chunk.pack()
         self._held -= before - len(chunk.data)
-
-    def _drop_oldest(self):
-        chunk = self._chunks.popleft()
-        self._held -= len(chunk.data)
-        self._dropped = chunk.last
-        if chunk.last > self._written:
-            self._lose(max(chunk.first, self._written + 1), chunk.last)
-            self._written = chunk.last
-
-    def _lose(self, first, last):
-        self._lost = (self._lost[0] if self._lost else first, last)

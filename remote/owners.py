@@ -20,7 +20,7 @@ class Ownership(object):
 
 
 def ownership(table, former):
-    """Judge all processes of the table. `former` holds the (pid, start_ticks) of those that once were below a rank."""
+    """Judge all processes of the table. `former` is {(pid, start_ticks): (job, rank)} of what once was below a rank."""
     excluded = _own(table)
     claimants = {
         entry.pid: entry
@@ -28,7 +28,7 @@ def ownership(table, former):
         if entry.facts.claim
         and not entry.launcher
         and entry.pid not in excluded
-        and entry.key not in former
+        and not _was_below(entry, former.get(entry.key))
         and table.belongs(entry)
     }
     owners = {pid for pid, entry in claimants.items() if _topmost(table, claimants, entry) is entry}
@@ -41,6 +41,15 @@ def _own(table):
     """The agent and those above it: started from a job's shell they carry the job's variables, and are no ranks."""
     agent = table.entries.get(table.own_pid)
     return {agent.pid} | {parent.pid for parent in table.lineage(agent)} if agent is not None else set()
+
+
+def _was_below(entry, place):
+    """Whether a process claims the rank that it once was below. One that claims another has become a rank since."""
+    if place is None:
+        return False
+    job, rank = place
+    claim = entry.facts.claim
+    return claim.rank == rank and (claim.world_size is None or entry.facts.job == job)
 
 
 def _topmost(table, claimants, entry):

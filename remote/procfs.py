@@ -62,19 +62,13 @@ class Status(object):
     __slots__ = ("ns_pid", "switches", "uid")
 
     def __init__(self, data):
-        self.uid = self.ns_pid = self.switches = None
-        voluntary = involuntary = None
-        for line in data.split(b"\n"):
-            if line.startswith(b"Uid:"):
-                self.uid = int(line.split()[1])
-            elif line.startswith(b"NSpid:"):
-                self.ns_pid = int(line.split()[-1])
-            elif line.startswith(b"voluntary_ctxt"):
-                voluntary = int(line.split()[1])
-            elif line.startswith(b"nonvoluntary_ctxt"):
-                involuntary = int(line.split()[1])
-        if voluntary is not None and involuntary is not None:
-            self.switches = voluntary + involuntary
+        uids = _line(data, b"\nUid:")
+        self.uid = int(uids[0]) if uids else None
+        pids = _line(data, b"\nNSpid:")
+        self.ns_pid = int(pids[-1]) if pids else None
+        voluntary = _line(data, b"\nvoluntary_ctxt_switches:")
+        involuntary = _line(data, b"\nnonvoluntary_ctxt_switches:")
+        self.switches = int(voluntary[0]) + int(involuntary[0]) if voluntary and involuntary else None
 
 
 class ProcFs(object):
@@ -145,6 +139,15 @@ class ProcFs(object):
         except OSError:
             pass  # gone, or not for us: then these names tell nothing
         return found
+
+
+def _line(data, name):
+    """The values behind `name`; [] where the kernel does not say."""
+    at = data.find(name)
+    if at < 0:
+        return []
+    at += len(name)
+    return data[at : data.find(b"\n", at)].split()
 
 
 def command_line(argv):

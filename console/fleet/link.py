@@ -13,6 +13,7 @@ import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -35,10 +36,21 @@ DEAD_S = 10.0
 HELLO_S = 20.0
 #: The longest a first attempt can take: connect, login, session, hello, first tick.
 FIRST_WORD_S = 90.0
+#: How long a hole in the numbers may wait for the agent's own account of it.
+EXPLAIN_S = 3.0
 #: How long an agent may take to end when it is told to.
 STOP_S = 2.0
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 _BLOB_PIECE = 96 << 10
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Numbers of records that did not come, and when that was noticed (time.monotonic, s)."""
+
+    first: int
+    last: int
+    noticed: float
 
 
 class Lines:
@@ -74,6 +86,7 @@ class Link:
         self.doubled = 0  # records that came twice after a reconnect, dropped
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._last_seq = 0
+        self._holes: list[Hole] = []  # not yet accounted for: the agent may still say itself what it dropped
         self._attempt = 0
         self._failure: failures.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -195,10 +208,24 @@ class Link:
             f"try: ssh {self.node.name} {self.node.agent.python} -V; a hanging home or shell start-up file does this",
         )
 
+    def _tell_holes(self) -> None:
+        """Account for records that did not come and of which the agent says nothing."""
+        now = time.monotonic()
+        for hole in [hole for hole in self._holes if now - hole.noticed > EXPLAIN_S]:
+            self._holes.remove(hole)
+            count = hole.last - hole.first + 1
+            self._hub.say(
+                Gap(
+                    node=self.node.name, source="link", reason="records did not arrive", count=count,
+                    first_seq=hole.first, last_seq=hole.last,
+                )
+            )
+
     async def _pulse(self) -> None:
         """Ping every second; say `lost` when nothing comes, `ok` when something does, give up after DEAD_S."""
         while not self._ended.is_set():
             self._ping()
+            self._tell_holes()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S / 2):
                     await self._ended.wait()
@@ -294,12 +321,9 @@ class Link:
             self.doubled += 1
             return
         if record.seq > self._last_seq + 1:
-            self._hub.say(
-                Gap(
-                    node=self.node.name, source="link", reason="records did not arrive",
-                    count=record.seq - self._last_seq - 1, first_seq=self._last_seq + 1, last_seq=record.seq - 1,
-                )
-            )
+            self._holes.append(Hole(self._last_seq + 1, record.seq - 1, time.monotonic()))
+        if isinstance(record, Gap) and record.first_seq is not None and record.last_seq is not None:
+            self._holes = [hole for hole in self._holes if not record.first_seq <= hole.first <= record.last_seq]
         self._last_seq = record.seq
         records.append(record)
 

@@ -5,11 +5,11 @@ These structs are the schema; their docstrings and comments are the data diction
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Annotated, Final, get_args
 
 import msgspec
 
-from .base import Missing, Record
+from .base import Count, Int, Missing, Record
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuInfo
 from .node import AgentCost, Failure, Host, Node, NodeState, State
@@ -23,18 +23,23 @@ KINDS: Final[dict[str, type[Record]]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
 }
 
-_decoder = msgspec.json.Decoder(AnyRecord)
+_decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 _encoder = msgspec.json.Encoder()
 
 
-class RawRecord(msgspec.Struct):
-    """A record of a kind this version does not know: kept as it came, and counted."""
+class _Head(msgspec.Struct):
+    """What is looked at in a record of a kind this version does not know."""
 
-    kind: str
+    kind: Annotated[str, msgspec.Meta(max_length=64)]
     node: str = ""
     agent: str = ""
-    seq: int = 0
-    rx: int = 0
+    seq: Count = 0
+    rx: Int = 0
+
+
+class RawRecord(_Head):
+    """A record of a kind this version does not know: kept as it came, and counted."""
+
     raw: bytes = b""  # the line as it came
 
 
@@ -54,28 +59,30 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
         if raw is None:
             raise BadRecord(str(error)) from error
         return raw
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise BadRecord(str(error)) from error
 
 
-_raw_decoder = msgspec.json.Decoder(RawRecord)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_head_decoder = msgspec.json.Decoder(_Head)
+_field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _unknown(line: bytes) -> RawRecord | None:
     try:
-        raw = _raw_decoder.decode(line)
-    except msgspec.ValidationError:
+        head = _head_decoder.decode(line)
+    except _UNREADABLE:
         return None
-    raw.raw = line
-    return None if raw.kind in KINDS else raw
+    if head.kind in KINDS:
+        return None
+    return RawRecord(head.kind, head.node, head.agent, head.seq, head.rx, raw=line)
 
 
 def encode(record: Record | RawRecord) -> bytes:
     """One line of JSON without the newline; `decode` gives the record back. A raw record keeps all its fields."""
     if isinstance(record, RawRecord):
-        fields = msgspec.json.decode(record.raw)
-        fields.update(node=record.node, agent=record.agent, rx=record.rx)
-        return _encoder.encode(fields)
+        head = {"node": record.node, "agent": record.agent, "rx": record.rx}
+        return _encoder.encode({**_field_decoder.decode(record.raw), **head})
     return _encoder.encode(record)
 
 

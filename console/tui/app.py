@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -73,7 +74,8 @@ class ConsoleApp(App[None], inherit_bindings=False):
         on_stop: Callable[[], Awaitable[None]] | None = None,
         now: Callable[[], int] = time.time_ns,
     ) -> None:
-        super().__init__()
+        # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._control = control
         self._on_start, self._on_stop = on_start, on_stop
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
@@ -148,6 +150,11 @@ class ConsoleApp(App[None], inherit_bindings=False):
                 self.screen.look(frame)
         self._header.show(header_spans(frame.header, self.size.width))
         self._draw_footer()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
+        return len(self._views) == len(VIEWS) and not self._folding and self._fold.is_current(self.frame)
 
     def _fold_jobs(self, frame: Frame) -> None:
         if self._folding or not self._fold.is_wanted(frame):

@@ -16,31 +16,56 @@ from .status import GLYPHS
 from .views.base import Teller
 from .watch import Frame
 
-_LABEL, _WIDTH = 14, 70
+#: Cells of a label; of the whole box at most; lines and cells of the box that are not text.
+_LABEL, _WIDTH = 14, 76
+_AROUND, _BESIDE = 6, 5
 
 
 class Dialog(ModalScreen[None]):
-    """A titled box that scrolls."""
+    """A titled box of lines, as high as it needs to be, that scrolls where that is more than the screen has."""
 
-    BINDINGS = bindings(in_scope("dialog"))
+    BINDINGS = bindings([*in_scope("dialog"), *(action for action in in_scope("app") if action.id == "app.reconnect")])
 
     def __init__(self) -> None:
         super().__init__()
         self._title = Static(classes="dialog-title")
         self._text = Static(classes="dialog-text")
+        self._scroll = VerticalScroll(self._text)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
             box.border_subtitle = Content.assemble((" Esc ", "$accent"), ("close ", "$muted"))
             yield self._title
-            with VerticalScroll():
-                yield self._text
+            yield self._scroll
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.write)
 
     def look(self, frame: Frame) -> None:
         """Show this frame, where the dialog is about something that changes."""
 
+    def write(self) -> None:
+        """Put title and lines where they belong, for the present width; a subclass calls `fill`."""
+
+    def fill(self, title: Content, lines: Sequence[Content]) -> None:
+        """Show these lines."""
+        self._title.update(title)
+        self._text.update(Content("\n").join(lines))
+        self._scroll.styles.height = max(1, min(len(lines), self.app.size.height - _AROUND))
+
+    @property
+    def room(self) -> int:
+        """Cells a line may take."""
+        return max(20, min(_WIDTH, int(self.app.size.width * 0.96)) - _BESIDE)
+
     def action_close(self) -> None:
         self.dismiss()
+
+    def action_down(self) -> None:
+        self._scroll.scroll_relative(y=1, animate=False)
+
+    def action_up(self) -> None:
+        self._scroll.scroll_relative(y=-1, animate=False)
 
 
 class StoryDialog(Dialog):
@@ -59,29 +84,15 @@ class StoryDialog(Dialog):
         story = self._tell(frame)
         if story is not None and story != self._told:  # what is gone stays on the screen as it was
             self._told = story
-            self._draw()
+            self.write()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def write(self) -> None:
         story = self._told
         if story is None:
             return
-        style = f"$status-{story.status}"
-        self._title.update(Content.assemble((f"{GLYPHS[story.status]} ", style), (story.title, "bold")))
-        width = self._text.size.width or _WIDTH
-        self._text.update(Content("\n").join(_fact(fact.label, fact.text, fact.style, width) for fact in story.facts))
-
-
-def _fact(label: str, text: str, style: str, width: int) -> Content:
-    """A label, and the text beside it on as many lines as it needs."""
-    named = {"text": "$foreground", "accent": "$accent", "muted": "$muted"}
-    written = Content.styled(text, named.get(style, f"$status-{style}"))
-    lines = written.wrap(max(20, width - _LABEL - 1)) or [Content("")]
-    indent = Content(" " * (_LABEL + 1))
-    head = Content.styled(f"{label:<{_LABEL}} ", "$muted") + lines[0]
-    return Content("\n").join([head, *(indent + line for line in lines[1:])])
+        title = Content.assemble((f"{GLYPHS[story.status]} ", f"$status-{story.status}"), (story.title, "bold"))
+        lines = [line for fact in story.facts for line in _fact(fact.label, fact.text, fact.style, self.room)]
+        self.fill(title, lines)
 
 
 class KeysDialog(Dialog):
@@ -92,9 +103,24 @@ class KeysDialog(Dialog):
         self._groups = groups
 
     def on_mount(self) -> None:
-        self._title.update(Content.styled("Keys", "bold"))
-        parts: list[Content] = []
+        self.write()
+
+    def write(self) -> None:
+        lines: list[Content] = []
         for title, actions in self._groups:
-            parts += [Content(""), Content.styled(title, "bold $accent")] if parts else [Content.styled(title, "bold $accent")]
-            parts += [_fact(key_names(action.keys), action.tells, "text", _WIDTH) for action in actions if action.keys]
-        self._text.update(Content("\n").join(parts))
+            lines += [Content("")] if lines else []
+            lines.append(Content.styled(title, "bold $accent"))
+            for action in actions:
+                if action.keys:
+                    lines += _fact(key_names(action.keys), action.tells, "text", self.room)
+        self.fill(Content.styled("Keys", "bold"), lines)
+
+
+def _fact(label: str, text: str, style: str, width: int) -> list[Content]:
+    """A label, and the text beside it on as many lines as it needs."""
+    named = {"text": "$foreground", "accent": "$accent", "muted": "$muted"}
+    written = Content.styled(text, named.get(style, f"$status-{style}"))
+    lines = written.wrap(max(10, width - _LABEL - 1)) or [Content("")]
+    indent = Content(" " * (_LABEL + 1))
+    head = Content.styled(f"{label:<{_LABEL}} ", "$muted") + lines[0]
+    return [head, *(indent + line for line in lines[1:])]

@@ -38,6 +38,10 @@ class JobFold:
         self._due, self._ages, self._states = at + EVERY_S, ages, states
         return True
 
+    def is_current(self, frame: Frame) -> bool:
+        """Whether the frame's jobs are the last fold, and nothing changed since."""
+        return frame.jobs is self._watch.jobs and self._seen >= 0 and not self._store.ranks.changed_since(self._seen)
+
     @property
     def is_large(self) -> bool:
         return len(self._store.ranks) >= MANY_RANKS

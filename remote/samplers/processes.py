@@ -165,7 +165,7 @@ class ProcessSampler(Sampler):
             alive[self.table.entries[pid].key] = (fields["job"], fields["rank"])
         for key, place in self._below.items():
             entry = self.table.entries.get(key[0])
-            if entry is not None and entry.key == key:
+            if entry is not None and entry.key == key and key not in ranks:
                 alive.setdefault(key, place)  # its rank has ended; it stays what it was
         self._below = alive
 
@@ -175,6 +175,8 @@ class ProcessSampler(Sampler):
         for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
             entry = self.table.entries[pid]
             place = self._below.get(entry.key)
+            if entry.key not in ranks and place is None and not entry.python and not entry.launcher:
+                continue
             if entry.pid == self.table.own_pid or not self.table.belongs(entry):
                 continue
             facts = self.table.describe(entry)

@@ -120,6 +120,23 @@ def test_the_ring_job_runs_over_two_nodes(each_mode: str) -> None:
         assert job.stop() == [0, 0, 0, 0]
 
 
+def test_a_job_with_a_stopped_rank_ends_with_its_block(each_mode: str) -> None:
+    with Rig(nodes=1, mode=each_mode) as rig:
+        node = rig.nodes[0]
+        with start_ring(rig, nproc_per_node=2) as job:
+            stopped = job.wait_ready(30)[1]
+            node.kill(stopped.pid, signal.SIGSTOP)
+        assert stopped.pid not in node.processes()
+
+
+def test_two_rigs_at_once_do_not_collide(each_mode: str) -> None:
+    with Rig(nodes=1, mode=each_mode) as one, Rig(nodes=1, mode=each_mode) as other:
+        first, second = one.nodes[0], other.nodes[0]
+        assert (first.address, first.port) != (second.address, second.port)
+        second.run(["sleep", "1000"])
+        assert "sleep" not in first.ps()
+
+
 @pytest.mark.usefixtures("needs_torch")
 def test_the_torchrun_job_runs_over_two_nodes(rig: Rig) -> None:
     with start_torchrun(rig, rig.nodes[:2], nproc_per_node=1) as job:

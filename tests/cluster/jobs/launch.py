@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rig import Node, Rig, RigUnavailable
+from rig.processes import descendants, end
 
 FOLDER = Path(__file__).parent
 MASTER_PORT = 29500
@@ -28,30 +29,28 @@ class Rank:
     pid: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Process:
     """One process we started for a job: a launcher, or a rank itself."""
 
     node: Node
     popen: subprocess.Popen
     log: Path
-    is_rank: bool
 
 
 @dataclass
 class Job:
-    """A running job; a context manager that stops it."""
+    """A running job; a context manager that kills it."""
 
     world_size: int
     processes: list[Process]
     stop_file: Path | None = None
-    _stopped: bool = field(default=False, init=False)
 
     def __enter__(self) -> "Job":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
+        self.kill()
 
     @property
     def ranks(self) -> list[Rank]:
@@ -76,22 +75,22 @@ class Job:
         return "\n".join(f"--- {process.node.name}\n{process.log.read_text()}" for process in self.processes)
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> list[int]:
-        """Ask the job to end, force it at the deadline; the exit statuses, in the order of `processes`."""
-        if not self._stopped:
-            self._stopped = True
-            self._ask_to_stop()
-            if not self._ended_within(deadline_s / 2):
-                for process in self.processes:
-                    process.popen.terminate()
-            if not self._ended_within(deadline_s / 2):
-                self._kill()
-        return [process.popen.wait(deadline_s) for process in self.processes]
-
-    def _ask_to_stop(self) -> None:
+        """Ask the job to end and, at the deadline, kill it; the exit statuses, in the order of `processes`."""
         if self.stop_file is not None:
             self.stop_file.touch()
         else:
-            self.processes[0].popen.terminate()
+            self.processes[0].popen.terminate()   # its rank tells the others
+        if not self._ended_within(deadline_s):
+            self.kill()
+        return [process.popen.returncode for process in self.processes]
+
+    def kill(self) -> None:
+        """End the job at once, the ranks of launchers and stopped processes included."""
+        launched = [pid for process in self.processes for pid in descendants(process.popen.pid)]
+        for process in self.processes:
+            process.popen.kill()
+            process.popen.wait(STOP_DEADLINE_S)
+        end(launched, grace_s=0)
 
     def _ended_within(self, deadline_s: float) -> bool:
         deadline = time.monotonic() + deadline_s
@@ -100,17 +99,6 @@ class Job:
                 return False
             time.sleep(0.02)
         return True
-
-    def _kill(self) -> None:
-        """Ranks too: those of a killed launcher would go on, and a test may have stopped one with SIGSTOP."""
-        for rank in self.ranks:
-            node = next(process.node for process in self.processes if process.node.name == rank.node)
-            try:
-                node.kill(rank.pid)
-            except ProcessLookupError:
-                pass   # ended in time
-        for process in self.processes:
-            process.popen.kill()
 
 
 def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
@@ -128,7 +116,7 @@ def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node
         argv = [str(python), "-m", "torch.distributed.run", f"--nnodes={len(nodes)}", f"--node-rank={index}",
                 f"--nproc-per-node={nproc_per_node}", f"--master-addr={master}", f"--master-port={port}", str(script)]
         variables = {**shared, "GLOO_STOP_FILE": f"{node.inside}/{stop_file.name}"} if index == 0 else shared
-        processes.append(_start(node, argv, variables, f"torchrun-{port}", is_rank=False))
+        processes.append(_start(node, argv, variables, f"torchrun-{port}"))
     return Job(len(nodes) * nproc_per_node, processes, stop_file)
 
 
@@ -148,16 +136,16 @@ def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: in
                 "RING_ADDR": node.address, **(env or {}),
             }
             argv = ["python3", str(FOLDER / "ring.py")]
-            processes.append(_start(node, argv, variables, f"ring-{port}-{rank}", is_rank=True, user=user))
+            processes.append(_start(node, argv, variables, f"ring-{port}-{rank}", user))
     return Job(world_size, processes)
 
 
-def _start(node: Node, argv: list[str], env: dict[str, str], name: str, is_rank: bool,
+def _start(node: Node, argv: list[str], env: dict[str, str], name: str,
            user: str | int | None = None) -> Process:
     log = node.folder / f"{name}.log"
     with log.open("w") as file:
         popen = node.run(argv, env=env, user=user, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
-    return Process(node, popen, log, is_rank)
+    return Process(node, popen, log)
 
 
 def _free_port(rig: Rig, node: Node) -> int:

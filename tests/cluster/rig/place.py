@@ -92,7 +92,7 @@ class SharedPlace:
 
     def stop(self) -> None:
         self._children.end()
-        processes.end(process.outer for process in self.processes())
+        processes.end((process.outer for process in self.processes()), grace_s=0)
 
 
 class NamespacePlace:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-END_DEADLINE_S = 5.0
+GRACE_S = 2.5
+KILL_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -86,22 +87,21 @@ def name_of(pid: int) -> str:
         return ""
 
 
-def end(pids: Iterable[int], deadline_s: float = END_DEADLINE_S) -> None:
-    """SIGTERM, after half the deadline SIGKILL; TimeoutError if one is still alive at the deadline."""
+def end(pids: Iterable[int], grace_s: float = GRACE_S) -> None:
+    """SIGTERM, after `grace_s` SIGKILL, at once where that is 0; TimeoutError if one does not go even then."""
     alive = {pid: start_ticks(pid) for pid in pids}
     alive = {pid: ticks for pid, ticks in alive.items() if ticks is not None}
-    half = time.monotonic() + deadline_s / 2
-    whole = half + deadline_s / 2
-    for pid in alive:
+    kill_at = time.monotonic() + grace_s
+    for pid in alive if grace_s else ():
         _send(pid, signal.SIGTERM)
         _send(pid, signal.SIGCONT)   # a stopped process cannot take its SIGTERM
     while alive:
         alive = {pid: ticks for pid, ticks in alive.items() if start_ticks(pid) == ticks}
-        if time.monotonic() > half:
+        if time.monotonic() >= kill_at:
             for pid in alive:
                 _send(pid, signal.SIGKILL)
-        if alive and time.monotonic() > whole:
-            raise TimeoutError(f"still alive {deadline_s} s after SIGTERM and SIGKILL: {sorted(alive)}")
+        if alive and time.monotonic() > kill_at + KILL_DEADLINE_S:
+            raise TimeoutError(f"still alive {KILL_DEADLINE_S} s after SIGKILL: {sorted(alive)}")
         time.sleep(0.01)
 
 

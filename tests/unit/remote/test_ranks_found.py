@@ -55,6 +55,23 @@ def test_the_parent_of_spawned_ranks_is_no_rank_though_slurm_numbers_it(proc):
     assert seen.roles()[50] == "launcher"
 
 
+def test_spawned_processes_that_number_themselves_late_become_ranks(proc):
+    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
+    proc.python(50, "main.py", env=slurm, start=999_900)
+    for local in (0, 1):
+        proc.python(100 + local, "-c spawn_main", ppid=50, env=slurm, start=999_900)
+    seen = watch(proc)
+    assert seen.numbers() == {50: 0}
+
+    for local in (0, 1):
+        env = {**slurm, **torch_rank(local, 4)}
+        proc.python(100 + local, "-c spawn_main", ppid=50, env=env, start=999_900, env_start=1 + local)
+    seen.tick()
+
+    assert seen.numbers() == {100: 0, 101: 1}
+    assert seen.roles() == {50: "launcher", 100: "rank", 101: "rank"}
+
+
 def test_a_pod_number_in_rank_is_no_rank_where_the_pod_spawns_more(proc):
     proc.python(50, "main.py", env={"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"})
     for local in range(2):

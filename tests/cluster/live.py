@@ -1,0 +1,77 @@
+"""A fleet inside the test: every record it says is kept, and conditions on them can be waited for."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gconsole.config import load
+from gconsole.fleet.fleet import Fleet
+from gconsole.hub import Hub, Published
+from gconsole.records import Gap, NodeState
+from gconsole.store import Store
+
+
+class Watched:
+    """A running fleet with its store, and all records in the order they passed the hub."""
+
+    def __init__(self, fleet: Fleet, hub: Hub, store: Store) -> None:
+        self.fleet, self.hub, self.store = fleet, hub, store
+        self.records: list[Published] = []
+        hub.subscribe(self._keep)
+
+    def _keep(self, records: Sequence[Published]) -> None:
+        self.records += records
+
+    async def until(self, condition: Callable[[], Any], deadline_s: float = 30.0) -> float:
+        """Wait until something is true; how long it took, in seconds."""
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s; states: {self.states()}"
+            await asyncio.sleep(0.01)
+        return time.monotonic() - began
+
+    async def sampled(self, deadline_s: float = 45.0) -> None:
+        """Wait until every node has sent its first full tick."""
+        await self.until(lambda: all(now.cost for now in self.store.nodes.values()), deadline_s)
+
+    def state(self, node: str) -> str | None:
+        now = self.store.nodes.get(node)
+        return now.state.state if now and now.state else None
+
+    def states(self) -> dict[str, Any]:
+        return {now.name: (now.state.state, now.state.error) for now in self.store.nodes.values() if now.state}
+
+    def history(self, node: str) -> list[str]:
+        """The states a node went through, equal neighbours once."""
+        said = [r.state for r in self.records if isinstance(r, NodeState) and r.node == node]
+        return [state for i, state in enumerate(said) if i == 0 or said[i - 1] != state]
+
+    def seqs(self, node: str) -> dict[str, list[int]]:
+        """Numbers of the records of each incarnation of a node's agent, in the order they came."""
+        found: dict[str, list[int]] = {}
+        for record in self.records:
+            if record.node == node and record.agent != self.hub.console_id:
+                found.setdefault(record.agent, []).append(record.seq)
+        return found
+
+    def gaps(self, node: str) -> list[Gap]:
+        return [r for r in self.records if isinstance(r, Gap) and r.node == node]
+
+
+@asynccontextmanager
+async def watched(hosts: Path, **flags: object) -> AsyncIterator[Watched]:
+    """The fleet of a hosts file; `agent_linger_s=60` overrides `agent.linger_s`."""
+    config = load(str(hosts), flags={key.replace("_", ".", 1): str(value) for key, value in flags.items()})
+    hub = Hub()
+    store = Store()
+    hub.subscribe(store.apply)
+    fleet = Fleet(config, hub)
+    watching = Watched(fleet, hub, store)
+    await fleet.start()
+    try:
+        yield watching
+    finally:
+        await fleet.stop()

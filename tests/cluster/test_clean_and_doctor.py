@@ -1,0 +1,101 @@
+"""`clean` removes every unused trace and names who uses the rest; `doctor` says what works and what does not."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from live import watched
+from program import batch, gconsole
+from rig import Rig
+
+
+def _caches(rig: Rig) -> list[str]:
+    """Whatever of ours lies on the nodes."""
+    found = []
+    for node in rig.nodes:
+        listing = node.output(["sh", "-c", "ls -d /var/tmp/gconsole-* /tmp/gconsole-* ~/.cache/gconsole-agent 2>/dev/null; true"])
+        found += [f"{node.name}:{path}" for path in listing.split()]
+    return found
+
+
+def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
+    with Rig(nodes=2, name="clean") as rig:
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        assert batch(hosts).status == 0
+        assert _caches(rig), "the cache folder is what a normal run leaves"
+        run = gconsole("clean", hosts)
+        assert run.status == 0, run.stdout + run.stderr
+        assert "removed /var/tmp/gconsole-" in run.stdout
+        if rig.mode == "namespaces":
+            assert _caches(rig) == []
+
+
+def test_an_ephemeral_run_leaves_nothing(tmp_path: Path, needs_namespaces: None) -> None:
+    with Rig(nodes=1, name="ephemeral") as rig:
+        run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"ephemeral": True}))
+        assert run.status == 0
+        assert _caches(rig) == []
+
+
+async def test_clean_keeps_what_another_console_uses_and_names_it(tmp_path: Path, needs_namespaces: None) -> None:
+    with Rig(nodes=1, name="inuse") as rig:
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        async with watched(hosts) as fleet:
+            await fleet.sampled()
+            kept = await asyncio.to_thread(gconsole, "clean", hosts)
+            assert kept.status == 3
+            assert "in use" in kept.stdout
+            assert fleet.hub.console_id[:8] in kept.stdout
+            assert fleet.state("node1") == "ok", "the other console's agent was not disturbed"
+            [first] = fleet.seqs("node1")
+            forced = await asyncio.to_thread(gconsole, "clean", hosts, "--force")
+            assert f"ended the agent of console {fleet.hub.console_id[:8]}" in forced.stdout
+            await fleet.until(lambda: len(fleet.seqs("node1")) == 2)
+            assert list(fleet.seqs("node1"))[0] == first
+
+
+async def test_two_consoles_on_one_fleet_do_not_disturb_each_other(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    async with watched(hosts) as one, watched(hosts, agent_linger_s=30) as two:
+        await one.sampled()
+        await two.sampled()
+        for fleet in (one, two):
+            for node in rig.nodes:
+                assert fleet.state(node.name) == "ok"
+                assert len(fleet.seqs(node.name)) == 1
+    assert one.hub.console_id != two.hub.console_id
+
+
+def test_the_doctor_examines_every_node_and_folds_what_is_equal(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    run = gconsole("doctor", hosts)
+    assert run.status == 0, run.stdout + run.stderr
+    for check in ("reach", "python", "proc", "ptrace", "sudo", "psutil", "py-spy", "nvml", "clock", "cache", "buffer"):
+        assert f"\n{check}" in "\n" + run.stdout
+    assert "node[1-4]" in run.stdout
+    document = json.loads(gconsole("doctor", hosts, "--json").stdout)
+    assert document["schema"] == "gconsole.doctor/1"
+    assert [exam["reached"] for exam in document["nodes"]] == [True] * 4
+
+
+def test_the_doctor_says_why_a_node_cannot_be_reached_and_goes_on(tmp_path: Path) -> None:
+    with Rig(nodes=1, name="sick") as rig:
+        rig.add_node("deaf", "refuse")
+        run = gconsole("doctor", rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    assert run.status == 3
+    assert "deaf  refused: nothing listens" in run.stdout
+    assert "node1" in run.stdout
+
+
+def test_the_doctor_notices_a_place_that_refuses_programs(tmp_path: Path, needs_namespaces: None) -> None:
+    with Rig(nodes=0, name="noexec") as rig:
+        rig.add_node("n", "noexec_cache")
+        run = gconsole("doctor", rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    assert "noexec" in run.stdout
+    assert "py-spy 0.4.3 at /proc/" in run.stdout, "it runs from memory there"
+
+
+
+
+
+

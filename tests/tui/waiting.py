@@ -1,0 +1,41 @@
+"""Waiting for what the screen must show, with a deadline; and reading the screen as text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from textual.pilot import Pilot
+
+from gconsole.tui.app import ConsoleApp
+
+DEADLINE_S = 10.0
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
+    """Let the app run until the condition holds; the test fails with the screen when it does not in time."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"{what or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
+        await pilot.pause(0.02)
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Everything the store knows is on the screen: jobs folded, all views there, painted."""
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    await until(pilot, lambda: app.is_current, "a current picture")
+    await app.workers.wait_for_complete()
+    app.draw()
+    await pilot.pause()
+
+
+def screen(app: object) -> str:
+    """What stands on the screen, line by line."""
+    assert isinstance(app, ConsoleApp)
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips())
+
+
+async def shows(pilot: Pilot[None], text: str) -> None:
+    """Wait until that text stands on the screen."""
+    await until(pilot, lambda: text in screen(pilot.app), f"{text!r}")
