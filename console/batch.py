@@ -73,7 +73,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    return "\n".join([_head(report), *_job_lines(report), *_trouble_lines(report), *_finding_lines(report)])
+    return "\n".join([_head(report), *_job_lines(report), *_trouble_lines(report), *_unreadable_lines(report), *_finding_lines(report)])
 
 
 def _head(report: Report) -> str:
@@ -115,6 +115,18 @@ def _trouble_lines(report: Report) -> list[str]:
         if try_:
             lines.append(f"    try: {try_.replace('%n', one)}")
     return lines
+
+
+def _unreadable_lines(report: Report) -> list[str]:
+    """Processes that may be ranks, but belong to somebody else: never silently absent."""
+    nodes: dict[int, list[str]] = {}
+    for line in report.nodes:
+        if line.unreadable:
+            nodes.setdefault(line.unreadable, []).append(line.node)
+    return [
+        f'  ▲ {fold(names)}  {count} Python processes of other users may not be read; to see them: run_as = "sudo"'
+        for count, names in nodes.items()
+    ]
 
 
 def _finding_lines(report: Report) -> list[str]:

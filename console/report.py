@@ -27,6 +27,7 @@ class NodeLine(msgspec.Struct):
     kernel: str | None
     agent: str | None
     simulated: bool | None  # None where the node never said
+    unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
 
 
 class MissingRank(msgspec.Struct):
@@ -196,6 +197,7 @@ def _node_line(now: NodeNow) -> NodeLine:
         kernel=node.kernel if node else None,
         agent=node.agent if node else None,
         simulated=node.simulated if node else None,
+        unreadable=now.host.unreadable if now.host else None,
     )
 
 

@@ -127,12 +127,12 @@ class Agent(object):
         """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held)."""
         with self._lock:
             old, self._sink = self._sink, None
-            self.outbox.rewind(after if after is not None else 0)
+            turn = self.outbox.rewind(after if after is not None else 0)
             self.outbox.control({"gconsole": self._hello(resumed=self._sampling)})
             self._sink = sink
         if old is not None:
             old.close()
-        threading.Thread(target=self._write, args=(sink,), name="gconsole-writer", daemon=True).start()
+        threading.Thread(target=self._write, args=(sink, turn), name="gconsole-writer", daemon=True).start()
         self._begin_sampling()
 
     def serve(self, reader):
@@ -176,11 +176,11 @@ class Agent(object):
             "silent_s": round(time.monotonic() - self.heard, 1),
         }
 
-    def _write(self, sink):
+    def _write(self, sink, turn):
         while self._sink is sink:
-            data = self.outbox.take(1.0, GATHER_S)
-            if not data:
-                continue
+            data = self.outbox.take(turn, 1.0, GATHER_S)
+            if data is None:
+                return
             try:
                 while data:
                     data = data[sink.write(data) :]
@@ -234,7 +234,10 @@ class Agent(object):
         self.context.boot_id = fields["boot_id"]
         self.outbox.post([("node", fields)])
         self.threads = [SamplerThread(sampler, self) for sampler in samplers]
-        for thread in self.threads:
+        processes, others = self.threads[0], self.threads[1:]
+        processes.start()
+        processes.ready.wait(1.0)  # the first `host` record says how many processes it could not read
+        for thread in others:
             thread.start()
         SamplerThread(CostSampler(self.context, self), self).start()
 

@@ -8,10 +8,12 @@ import zlib
 from . import clock, wire
 
 _CHUNK = 64 << 10
+#: About so many bytes are handed to the writer at once: a full buffer, unpacked, is ten times its size.
+_MOST_TAKEN = 256 << 10
 
 
 class Chunk(object):
-    """Consecutive record lines, first to last seq; compressed once it is full and sent."""
+    """Consecutive record lines, first to last seq; compressed once it is full."""
 
     def __init__(self, first):
         self.first = first
@@ -39,19 +41,24 @@ class Chunk(object):
 class Outbox(object):
     """Where samplers post and the writer takes.
 
-    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are
-    written. More than `limit` bytes are never held: the oldest go, and a `gap` record says how many and which.
+    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are written.
+    Where that would be more than `limit` bytes, the oldest go. A connection is told what it will not get in a frame of
+    its own, {"gap": [first, last], "reason": text}, right before the first record behind the hole: so every number above
+    the one it asked for reaches it exactly once, as a record or within a gap.
     """
 
     def __init__(self, limit, keep):
         self.limit = limit
         self.keep = keep
         self.posted_bytes = 0  # of records, as written; for the agent's own cost
+        self._chunk_bytes = min(_CHUNK, limit // 8)
         self._seq = 0
-        self._written = 0  # the highest seq handed to the writer
+        self._written = 0  # the highest seq handed to the writer, or told to it as lost
+        self._acknowledged = 0
         self._held = 0
         self._chunks = collections.deque()
         self._control = collections.deque()
+        self._turn = 0  # counts connections: the writer of an old one gets nothing any more
         self._wake = threading.Condition()
 
     def post(self, facts):
@@ -61,51 +68,56 @@ class Outbox(object):
         """
         t, mono = clock.realtime_ns(), clock.mono_ns()
         with self._wake:
-            self._append([self._line(kind, fields, t, mono) for kind, fields in facts])
-            self._wake.notify()
+            lines = [self._line(kind, fields, t, mono) for kind, fields in facts]
+            if lines:
+                self._append(lines)
+                self._wake.notify()
 
     def control(self, frame):
-        """Queue a frame that is no record (hello, pong, a reply): it goes before the records and is not kept."""
+        """Queue a frame that is no record (hello, pong, a reply): it goes before the records and is not kept.
+
+        Raises ValueError or TypeError for what cannot be put on the wire.
+        """
         line = wire.encode(frame)
         with self._wake:
             self._control.append(line)
             self._wake.notify()
 
-    def take(self, wait_s, gather_s):
-        """Bytes to write now: control frames, then records not yet handed out. b"" after `wait_s` without any.
+    def take(self, turn, wait_s, gather_s):
+        """Bytes for the connection of that turn: control frames, then records it has not had, the oldest first.
 
-        A control frame goes at once; records wait `gather_s` for those of the same tick, which makes one write of them.
+        b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once; records
+        wait `gather_s` for those of the same tick, which makes one write of them.
         """
         with self._wake:
-            if not self._ready():
+            if turn == self._turn and not self._ready():
                 self._wake.wait(wait_s)
             deadline = time.monotonic() + gather_s
-            while self._ready() and not self._control and time.monotonic() < deadline:
+            while turn == self._turn and self._ready() and not self._control and time.monotonic() < deadline:
                 self._wake.wait(deadline - time.monotonic())
-            self._account_for_the_dropped()
-            data = b"".join(self._control)
+            if turn != self._turn:
+                return None
+            control = b"".join(self._control)
             self._control.clear()
-            for chunk in self._chunks:
-                if chunk.last > self._written:
-                    data += chunk.lines_after(self._written)
-                    self._written = chunk.last
-            if not self.keep:
-                self._chunks.clear()
-                self._held = 0
-            return data
+            return control + self._records()
 
     def acknowledge(self, seq):
         """The console is done with everything up to `seq`."""
         with self._wake:
-            while self._chunks and self._chunks[0].last <= min(seq, self._written):
-                self._held -= len(self._chunks.popleft().data)
+            self._acknowledged = max(self._acknowledged, min(seq, self._written))
+            self._let_go(self._acknowledged)
 
     def rewind(self, seq):
-        """A new connection: hand out again everything held above `seq`; queued control frames were for the old one."""
+        """A new connection, which has everything up to `seq`; its turn.
+
+        Records held above that are handed out again; queued control frames were for the old one.
+        """
         with self._wake:
+            self._turn += 1
             self._control.clear()
-            self._written = min(self._written, seq)
-            self._wake.notify()
+            self._written = max(min(seq, self._written), self._acknowledged)
+            self._wake.notify_all()
+            return self._turn
 
     @property
     def last_seq(self):
@@ -124,25 +136,10 @@ class Outbox(object):
         self._seq += 1
         return line
 
-    def _account_for_the_dropped(self):
-        """Say which numbers this reader will never get. Said here and not when they are dropped: while the buffer runs
-        over, the word itself would be dropped next."""
-        while self._chunks and self._chunks[0].first > self._written + 1:  # again where the word itself pushed one out
-            first, last = self._written + 1, self._chunks[0].first - 1
-            self._written = last
-            fields = {
-                "source": "buffer",
-                "reason": "the buffer of %d bytes was full" % self.limit,
-                "count": last - first + 1,
-                "first_seq": first,
-                "last_seq": last,
-            }
-            self._append([self._line("gap", fields, clock.realtime_ns(), clock.mono_ns())])
-
     def _append(self, lines):
         size = sum(len(line) for line in lines)
         self.posted_bytes += size
-        if not self._chunks or self._chunks[-1].packed or len(self._chunks[-1].data) > _CHUNK:
+        if not self._chunks or self._chunks[-1].packed or len(self._chunks[-1].data) > self._chunk_bytes:
             if self._chunks:
                 self._pack(self._chunks[-1])
             self._chunks.append(Chunk(self._seq - len(lines) + 1))
@@ -155,3 +152,27 @@ class Outbox(object):
         before = len(chunk.data)
         chunk.pack()
         self._held -= before - len(chunk.data)
+
+    def _records(self):
+        parts, size = [], 0
+        for chunk in self._chunks:
+            if chunk.last <= self._written:
+                continue
+            if size > _MOST_TAKEN:
+                break
+            if chunk.first > self._written + 1:
+                parts.append(self._gap(self._written + 1, chunk.first - 1))
+            parts.append(chunk.lines_after(self._written))
+            size += len(parts[-1])
+            self._written = chunk.last
+        if not self.keep:
+            self._let_go(self._written)
+        return b"".join(parts)
+
+    def _gap(self, first, last):
+        reason = "the buffer of %d bytes was full before the console could take them" % self.limit
+        return wire.encode({"gap": [first, last], "reason": reason})
+
+    def _let_go(self, seq):
+        while self._chunks and self._chunks[0].last <= seq:
+            self._held -= len(self._chunks.popleft().data)

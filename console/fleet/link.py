@@ -13,7 +13,6 @@ import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,21 +35,10 @@ DEAD_S = 10.0
 HELLO_S = 20.0
 #: The longest a first attempt can take: connect, login, session, hello, first tick.
 FIRST_WORD_S = 90.0
-#: How long a hole in the numbers may wait for the agent's own account of it.
-EXPLAIN_S = 3.0
 #: How long an agent may take to end when it is told to.
 STOP_S = 2.0
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 _BLOB_PIECE = 96 << 10
-
-
-@dataclass(frozen=True)
-class Hole:
-    """Numbers of records that did not come, and when that was noticed (time.monotonic, s)."""
-
-    first: int
-    last: int
-    noticed: float
 
 
 class Lines:
@@ -86,7 +74,6 @@ class Link:
         self.doubled = 0  # records that came twice after a reconnect, dropped
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._last_seq = 0
-        self._holes: list[Hole] = []  # not yet accounted for: the agent may still say itself what it dropped
         self._attempt = 0
         self._failure: failures.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -208,24 +195,10 @@ class Link:
             f"try: ssh {self.node.name} {self.node.agent.python} -V; a hanging home or shell start-up file does this",
         )
 
-    def _tell_holes(self) -> None:
-        """Account for records that did not come and of which the agent says nothing."""
-        now = time.monotonic()
-        for hole in [hole for hole in self._holes if now - hole.noticed > EXPLAIN_S]:
-            self._holes.remove(hole)
-            count = hole.last - hole.first + 1
-            self._hub.say(
-                Gap(
-                    node=self.node.name, source="link", reason="records did not arrive", count=count,
-                    first_seq=hole.first, last_seq=hole.last,
-                )
-            )
-
     async def _pulse(self) -> None:
         """Ping every second; say `lost` when nothing comes, `ok` when something does, give up after DEAD_S."""
         while not self._ended.is_set():
             self._ping()
-            self._tell_holes()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S / 2):
                     await self._ended.wait()
@@ -321,11 +294,19 @@ class Link:
             self.doubled += 1
             return
         if record.seq > self._last_seq + 1:
-            self._holes.append(Hole(self._last_seq + 1, record.seq - 1, time.monotonic()))
-        if isinstance(record, Gap) and record.first_seq is not None and record.last_seq is not None:
-            self._holes = [hole for hole in self._holes if not record.first_seq <= hole.first <= record.last_seq]
+            self._skip_to(record.seq - 1, "link", "records did not arrive")
         self._last_seq = record.seq
         records.append(record)
+
+    def _skip_to(self, last: int, source: str, reason: str) -> None:
+        """Count the records after the last one that came, up to `last`, as never to come."""
+        first = self._last_seq + 1
+        self._last_seq = last
+        self._hub.say(
+            Gap(
+                node=self.node.name, source=source, reason=reason, count=last - first + 1, first_seq=first, last_seq=last,
+            )
+        )
 
     def _take_frame(self, line: bytes) -> None:
         try:
@@ -337,12 +318,22 @@ class Link:
             self._complain("a frame is no object")
         elif "pong" in frame:
             self._take_pong(frame)
+        elif "gap" in frame:
+            self._take_gap(frame)
         elif "re" in frame:
             reply = self._replies.pop(frame["re"], None)
             if reply and not reply.done():
                 reply.set_result(frame)
         else:
             self._complain(f"a frame of no kind this console knows: {', '.join(map(str, list(frame)[:5]))}")
+
+    def _take_gap(self, frame: dict[str, Any]) -> None:
+        """The agent itself says which records it had to drop; it does so in their place."""
+        match frame["gap"]:
+            case [int(first), int(last)] if first == self._last_seq + 1 and first <= last < 2**63:
+                self._skip_to(last, "buffer", str(frame.get("reason", "")))
+            case other:
+                self._complain(f"a gap that does not follow on record {self._last_seq}: {other}")
 
     def _take_pong(self, frame: dict[str, Any]) -> None:
         sent = self._pings.pop(frame["pong"], None)

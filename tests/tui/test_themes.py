@@ -46,7 +46,7 @@ def test_a_misspelt_key_is_named():
 
 def test_broken_toml_is_refused_with_its_place():
     with pytest.raises(themes.BadTheme, match=r"mine\.toml.*line 1"):
-        themes.read_theme("name = ", "mine.toml")
+        themes.read_theme("name = = 1", "mine.toml")
 
 
 def test_textual_gets_a_variable_for_every_state():

@@ -102,7 +102,8 @@ class Job:
 
 
 def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
-                   script: Path = FOLDER / "gloo_allreduce.py", env: dict[str, str] | None = None) -> Job:
+                   script: Path = FOLDER / "gloo_allreduce.py", env: dict[str, str] | None = None,
+                   user: str | int | None = None) -> Job:
     """torchrun with gloo on these nodes (all, by default); RigUnavailable if there is no torch."""
     nodes = list(nodes or rig.nodes)
     python = find_torch_python()
@@ -116,7 +117,7 @@ def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node
         argv = [str(python), "-m", "torch.distributed.run", f"--nnodes={len(nodes)}", f"--node-rank={index}",
                 f"--nproc-per-node={nproc_per_node}", f"--master-addr={master}", f"--master-port={port}", str(script)]
         variables = {**shared, "GLOO_STOP_FILE": f"{node.inside}/{stop_file.name}"} if index == 0 else shared
-        processes.append(_start(node, argv, variables, f"torchrun-{port}"))
+        processes.append(_start(node, argv, variables, f"torchrun-{port}", user))
     return Job(len(nodes) * nproc_per_node, processes, stop_file)
 
 

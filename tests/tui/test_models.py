@@ -1,0 +1,405 @@
+"""What the screen says, without a screen: records in, view models out."""
+
+from __future__ import annotations
+
+from invented import SECOND, Cluster, demo, pod
+
+from gconsole.records import AgentCost, NodeState, RankStat
+from gconsole.tui.jobfold import JobFold
+from gconsole.tui.models.header import header_spans
+from gconsole.tui.models.heat import LEVELS, METRICS, heat_row, host_row
+from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
+from gconsole.tui.models.ranks import rank_rows
+from gconsole.tui.models.spans import Line
+from gconsole.tui.models.stories import gpu_story, node_story
+from gconsole.tui.watch import Frame, Watch
+
+
+def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen_at: int | None = None) -> Frame:
+    """What the screen would be told now."""
+    watch = Watch(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
+    fold = JobFold(watch, cluster.store)
+    frame = watch.look()
+    assert fold.is_wanted(frame)
+    fold.accept(fold.prepare(frame)())
+    return watch.look(frozen_at)
+
+
+def header(cluster: Cluster, width: int = 200, **how) -> str:
+    return "".join(span.text for span in header_spans(frame_of(cluster, **how).header, width))
+
+
+def text(lines: tuple[Line, ...]) -> str:
+    return "\n".join(line.text for line in lines)
+
+
+def nodes_of(cluster: Cluster, width: int = 100) -> str:
+    return text(node_lines(frame_of(cluster).fleet, width))
+
+
+def jobs_of(cluster: Cluster, width: int = 100) -> str:
+    frame = frame_of(cluster)
+    return text(job_lines(frame.jobs, frame.settled, width))
+
+
+def findings_of(cluster: Cluster, width: int = 100) -> str:
+    frame = frame_of(cluster)
+    return text(finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width))
+
+
+class TestHeader:
+    def test_counts_are_seen_of_expected(self):
+        said = header(pod())
+        assert "62/64 nodes" in said
+        assert "496/512 ranks" in said
+
+    def test_nothing_known_is_a_dash_and_never_zero(self):
+        said = header(Cluster("node1", "node2"))
+        assert "– GPUs" in said
+        assert "– ranks" in said
+        assert "0 ranks" not in said
+
+    def test_the_number_of_gpus_is_unknown_while_a_node_has_not_spoken(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up("node1")
+        cluster.gpus("node1")
+        assert "8/– GPUs" in header(cluster)
+
+    def test_gpus_of_a_lost_node_are_expected_and_not_seen(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        cluster.gpus()
+        cluster.loses("node2")
+        assert "8/16 GPUs" in header(cluster)
+
+    def test_simulated_data_are_called_so_at_every_width(self):
+        for width in (200, 80, 60, 20):
+            assert " SIM " in header(demo(), width)
+        assert " SIM " not in header(pod())
+
+    def test_one_simulated_gpu_is_enough_to_be_called_so(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        cluster.gpus("node2", count=1, simulated=True)
+        assert " SIM " in header(cluster)
+
+    def test_no_job_is_said_only_after_every_node_was_looked_at(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up("node1")
+        assert "no job" not in header(cluster)
+        cluster.fails("node2", "refused", "connection refused")
+        assert "no job" in header(cluster)
+
+    def test_several_jobs_are_counted_together(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        cluster.job("a", 8)
+        cluster.job("b", 8, world_size=16)
+        assert "2 jobs 16/24 ranks" in header(cluster)
+
+    def test_staging_is_told_while_it_runs_and_not_after(self):
+        assert "py-spy 3/64" in header(pod(), staging=lambda: (3, 64))
+        assert "py-spy" not in header(pod(), staging=lambda: (64, 64))
+        assert "py-spy" not in header(pod(), staging=lambda: (0, 0))
+
+    def test_a_silent_fleet_shows_the_age_of_what_it_shows(self):
+        cluster = demo()
+        cluster.later(75)
+        assert "◐ 75 s old" in header(cluster)
+        assert "0/4 nodes" in header(cluster)
+
+    def test_a_frozen_picture_says_since_when(self):
+        cluster = demo()
+        assert "FROZEN 12:00:00" in header(cluster, frozen_at=cluster.at)
+
+    def test_a_replay_says_its_own_time(self):
+        cluster = demo()
+        cluster.later(3600)  # the viewer's clock is not the recording's
+        said = header(cluster, live=False)
+        assert "REPLAY 12:00:00" in said
+        assert "4/4 nodes" in said
+
+    def test_what_must_be_seen_is_left_when_there_is_no_room(self):
+        said = header(pod(), 40)
+        assert "62/64 nodes" in said
+        assert "llama" not in said
+
+    def test_a_hostile_job_name_is_text(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.job("[bold]\x1b[2Jx" + "y" * 4000, 1)
+        said = header(cluster)
+        assert "\x1b" not in said
+        assert "[bold]␛[2Jx" in said
+
+
+class TestNodes:
+    def test_names_are_folded_and_states_counted(self):
+        first = nodes_of(pod()).splitlines()[0]
+        assert first.startswith("node[001-064]")
+        assert "61 ●" in first
+        assert "1 ▲" in first
+        assert "2 ✖" in first
+
+    def test_a_failed_node_says_why_and_what_to_try(self):
+        said = nodes_of(pod())
+        assert "✖ node033  auth: the key was refused" in said
+        assert "try ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml" in said
+
+    def test_a_lost_node_says_for_how_long(self):
+        assert "✖ node044  lost 12 s ago: the connection ended" in nodes_of(pod())
+
+    def test_equal_troubles_are_one_line(self):
+        cluster = Cluster(*(f"node{i}" for i in range(1, 9)))
+        for name in cluster.names:
+            cluster.fails(name, "refused", f"{name} refused the connection on port 22", f"is sshd running on {name}?")
+        said = nodes_of(cluster)
+        assert "✖ node[1-8]  refused: node1 refused" in said or "✖ node[1-8]" in said
+        assert said.count("✖ node") == 1
+
+    def test_a_node_that_falls_silent_is_stale_after_three_periods(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.later(2.9)
+        assert "1 ●" in nodes_of(cluster)
+        cluster.later(0.2)
+        assert "◐ node1  no data for 3 s" in nodes_of(cluster)
+
+    def test_a_slower_agent_is_given_longer(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.say(AgentCost(node="node1", sample_interval_ms=5000))
+        cluster.later(14)
+        assert "1 ●" in nodes_of(cluster)
+
+    def test_a_hung_sampler_is_a_warning_with_its_name(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.say(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
+        assert "▲ node1  hung: host did not come back" in nodes_of(cluster)
+
+    def test_a_node_named_by_a_finding_is_a_warning(self):
+        assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
+
+    def test_a_removed_node_is_expected_no_more(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        watch.look()
+        cluster.say(NodeState(node="node2", state="removed"))
+        assert watch.look().fleet.expected == 1
+
+    def test_a_node_that_joins_is_expected(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        watch.look()
+        cluster.say(NodeState(node="node2", state="connecting"))
+        assert [node.word for node in watch.look().fleet.nodes] == ["ok", "connecting"]
+
+
+class TestJobs:
+    def test_states_are_counted_with_the_good_one_first(self):
+        said = jobs_of(pod())
+        assert "● 494 moving  ▲ 1 idle  ▲ 1 uninterruptible  ◐ 8 lost  ◌ 8 missing" in said
+
+    def test_missing_ranks_have_a_reason(self):
+        said = jobs_of(pod())
+        assert "◌ rank 256-263 not found; unreachable: node033, node044" in said
+        assert "◌ rank 344-351 node node044 lost" in said
+
+    def test_steps_show_the_front_and_who_is_behind(self):
+        said = jobs_of(pod())
+        assert "step 18 204 (median)" in said
+        assert "at 18 203: 1" in said
+
+    def test_no_step_no_line(self):
+        assert "step" not in jobs_of(demo())
+
+    def test_two_processes_that_claim_one_rank_are_told(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        cluster.rank("a", 0, "node1", 1)
+        cluster.rank("a", 0, "node2", 1, pid=7)
+        assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
+
+    def test_before_the_first_look_nothing_is_claimed(self):
+        assert "looking for ranks" in jobs_of(Cluster("node1"))
+
+    def test_states_break_over_lines_and_none_is_torn(self):
+        lines = jobs_of(pod(), width=38).splitlines()
+        assert "  ▲ 1 uninterruptible  ◐ 8 lost" in lines
+        assert all(len(line) <= 38 for line in lines)
+
+
+class TestFindings:
+    def test_the_worst_comes_first(self):
+        lines = findings_of(pod()).splitlines()
+        assert lines[0].startswith("✖ rank_blocked")
+        assert lines[1].startswith("▲ gpu_throttle")
+
+    def test_none_is_worth_less_while_something_cannot_be_seen(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up("node1")
+        cluster.fails("node2", "dns", "no such host")
+        assert findings_of(cluster) == "◌ none, but 1 node cannot be seen"
+
+    def test_none_is_said_plainly_when_all_is_seen(self):
+        assert findings_of(demo()) == "● none"
+
+    def test_a_cleared_finding_is_gone(self):
+        cluster = demo()
+        cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"])
+        assert "slow" in findings_of(cluster)
+        cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.at)
+        assert findings_of(cluster) == "● none"
+
+
+class TestRanks:
+    def test_jobs_are_groups_and_never_mixed(self):
+        cluster = Cluster("node1", "node2")
+        cluster.up()
+        cluster.job("b", 2)
+        cluster.job("a", 2)
+        rows = rank_rows(frame_of(cluster).jobs)
+        assert [row.banner is not None for row in rows] == [True, False, False, True, False, False]
+        assert [row.job for row in rows if row.banner is None] == ["a", "a", "b", "b"]
+
+    def test_missing_ranks_stand_at_their_place(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.job("a", 3, absent=[1])
+        states = [(row.number, row.state) for row in rank_rows(frame_of(cluster).jobs) if row.banner is None]
+        assert states == [(0, "moving"), (1, "missing"), (2, "moving")]
+
+    def test_sorted_by_state_the_worst_come_first(self):
+        rows = rank_rows(frame_of(pod()).jobs, "state")
+        assert [row.state for row in rows[1:4]] == ["idle", "uninterruptible", "lost"]
+
+    def test_an_unknown_figure_stands_last_in_both_directions(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.job("a", 3, absent=[1])
+        jobs = frame_of(cluster).jobs
+        for reverse in (False, True):
+            rows = rank_rows(jobs, "cpu", reverse)
+            assert rows[-1].number == 1
+
+    def test_ranks_of_a_lost_node_keep_their_figures_and_say_their_age(self):
+        row = next(row for row in rank_rows(frame_of(pod()).jobs) if row.banner is None and row.number == 344)
+        assert (row.state, row.status, row.silent) == ("lost", "stale", "12 s")
+        assert row.stat is not None
+
+    def test_a_rank_that_may_not_be_read_says_the_remedy(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.rank("a", 0, "node1", 1, status="no_permission", reason='belongs to uid 7; run_as = "sudo"')
+        row = rank_rows(frame_of(cluster).jobs)[1]
+        assert row.state == "no_permission"
+        assert row.note is not None and "sudo" in row.note.text
+
+    def test_the_version_of_a_row_changes_with_its_figures_only(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.job("a", 2)
+        before = rank_rows(frame_of(cluster).jobs)
+        cluster.moves("a", 1, "node1")
+        after = rank_rows(frame_of(cluster).jobs)
+        assert before[1].version == after[1].version
+        assert before[2].version != after[2].version
+
+    def test_four_thousand_ranks_fold(self):
+        cluster = Cluster(*(f"node{i:03}" for i in range(512)))
+        cluster.up()
+        cluster.job("big", 4096)
+        jobs = frame_of(cluster).jobs
+        assert (jobs.found, jobs.world_size) == (4096, 4096)
+        assert len(rank_rows(jobs, "cpu", True)) == 4097
+
+
+class TestHeat:
+    def test_a_figure_has_its_text_and_its_level(self):
+        frame = frame_of(demo())
+        row = heat_row(frame.fleet.by_name["node1"], frame.gpus.of("node1"), METRICS[0])
+        assert [cell.text for cell in row.cells[:4]] == ["97", "3", "88", "100"]
+        assert row.cells[3].level == LEVELS - 1
+        assert row.cells[1].level == 0
+
+    def test_an_unknown_figure_is_a_dash_without_level(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.gpus(count=1)
+        gpu = cluster.store.gpus["node1", "GPU-node1-0"].gpu
+        assert gpu is not None
+        gpu.util_pct = None
+        frame = frame_of(cluster)
+        row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), METRICS[0])
+        assert row.cells == (("–", None),)
+
+    def test_gpus_stand_in_the_order_of_their_index(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        cluster.gpus(count=12)
+        assert [gpu.gpu.index for gpu in frame_of(cluster).gpus.of("node1") if gpu.gpu] == list(range(12))
+
+    def test_every_metric_reads_something(self):
+        frame = frame_of(demo())
+        texts = [heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in METRICS]
+        assert texts == ["97", "50", "663", "73"]
+
+    def test_without_gpus_the_node_itself_is_the_cell(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        frame = frame_of(cluster)
+        assert host_row(frame.fleet.nodes[0], frame.nodes["node1"]).cells[0].text == "61"
+
+    def test_a_failed_node_has_its_reason_in_place_of_cells(self):
+        frame = frame_of(pod())
+        assert heat_row(frame.fleet.by_name["node033"], (), METRICS[0]).note == "auth"
+
+    def test_gpus_of_a_removed_node_are_gone(self):
+        cluster = demo()
+        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        assert watch.look().gpus.total == 32
+        cluster.say(NodeState(node="node2", state="removed"))
+        gpus = watch.look().gpus
+        assert gpus.total == 24
+        assert gpus.of("node2") == ()
+
+
+class TestStories:
+    def test_a_failed_node_tells_all_of_it(self):
+        frame = frame_of(pod())
+        story = node_story(frame.fleet.by_name["node033"], frame.nodes["node033"])
+        told = {fact.label: fact.text for fact in story.facts}
+        assert told["error"] == "auth"
+        assert told["what"] == "the key was refused"
+        assert told["try"].startswith("ssh-add")
+        assert told["next attempt"].startswith("not by itself")
+
+    def test_a_node_that_is_tried_again_says_when(self):
+        frame = frame_of(pod())
+        told = {fact.label: fact.text for fact in node_story(frame.fleet.by_name["node044"], frame.nodes["node044"]).facts}
+        assert told["next attempt"] == "12:00:16"
+        assert told["newest data"] == "12 s ago"
+
+    def test_a_simulated_gpu_says_so(self):
+        frame = frame_of(demo())
+        story = gpu_story(frame.fleet.nodes[0], 0, frame.gpus.of("node1")[0])
+        assert story.facts[0].label == "simulated"
+
+
+def test_a_stat_of_a_rank_nobody_announced_is_no_rank():
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.say(RankStat(node="node1", job="a", rank=0, pid=1, start_ticks=1, state="moving"))
+    assert frame_of(cluster).jobs.jobs == ()
+
+
+def test_an_age_is_told_in_the_consoles_time_even_when_a_nodes_clock_is_wrong():
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.later(1)
+    cluster.say(AgentCost(node="node1", sample_interval_ms=1000))
+    cluster.store.nodes["node1"].cost.t = cluster.at - 3600 * SECOND  # type: ignore[union-attr]
+    assert "1 ●" in nodes_of(cluster)
