@@ -1,6 +1,6 @@
 """The processes of this machine, kept current for little: a listing, and a closer look only where something is new.
 
-Every 2 s the names in /proc are listed. A new process is looked at once, again while it is young (it may still exec, or
+Every 2 s the names in /proc are listed, unless no task has begun or ended since. A new process is looked at once, again while it is young (it may still exec, or
 set its rank at run time), and then once a minute in slices: a pid may be used again, an old shell may exec at last.
 """
 
@@ -10,6 +10,7 @@ from .facts import Entry, Examiner, Facts
 from .procfs import GONE
 
 LISTING_S = 2.0
+UNLISTED_S = 10.0  # a listing is never spared for longer
 ROUND_S = 60.0  # every process is looked at again within this time
 YOUNG_S = 10.0  # a process of this age may still be about to exec
 YOUNG_PYTHON_S = 120.0  # a Python process of this age may still be importing torch, and set its rank after that
@@ -32,6 +33,8 @@ class ProcessTable(object):
         self._young = {}  # pid: until when (time.monotonic)
         self._round = []  # pids not yet looked at again in this round
         self._scanned = None
+        self._listed = None
+        self._tasks = None  # what /proc/loadavg said of the tasks at the last listing
         self._ticks_s = float(os.sysconf("SC_CLK_TCK"))
 
     @property
@@ -49,6 +52,14 @@ class ProcessTable(object):
             return
         elapsed = now - self._scanned if self._scanned is not None else 0.0
         self._scanned = now
+        self._again_young(now)
+        self._again_round(elapsed)
+        tasks = self._task_count()
+        if tasks is None or tasks != self._tasks or now - self._listed >= UNLISTED_S:
+            self._tasks, self._listed = tasks, now
+            self._list(now)
+
+    def _list(self, now):
         names = self.procfs.names()
         for name in self._names - names:
             if name.isdigit():
@@ -58,8 +69,6 @@ class ProcessTable(object):
         uptime = self._uptime()
         for pid in sorted(fresh):
             self._meet(pid, now, uptime)
-        self._again_young(now, set(fresh))
-        self._again_round(elapsed)
 
     def forget(self, pid):
         """A process is gone."""
@@ -139,10 +148,9 @@ class ProcessTable(object):
         if was or entry.facts:
             self.dirty = True
 
-    def _again_young(self, now, fresh):
+    def _again_young(self, now):
         for pid, until in list(self._young.items()):
-            if pid not in fresh:
-                self._again(pid)
+            self._again(pid)
             if now >= until:
                 self._young.pop(pid, None)
 
@@ -150,7 +158,7 @@ class ProcessTable(object):
         """The next slice of the round, as large as the time since the last one demands."""
         if not self._round:
             self._round = list(self.entries)
-        count = int(len(self.entries) * elapsed / ROUND_S) + 1
+        count = int(len(self.entries) * elapsed / ROUND_S) + 1 if self.entries else 0
         for pid in self._round[-count:]:
             if pid not in self._young:
                 self._again(pid)
@@ -180,6 +188,14 @@ class ProcessTable(object):
                 self._young[pid] = self._scanned + YOUNG_PYTHON_S  # as good as new
         elif entry.python and entry.facts:
             self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
+
+    def _task_count(self):
+        """How many tasks there are and the newest one's number, as text: equal twice, nothing began or ended between."""
+        try:
+            with open(self.procfs.root + "/loadavg") as f:
+                return f.read().split("/", 1)[1]
+        except (OSError, IndexError):
+            return None
 
     def _uptime(self):
         try:

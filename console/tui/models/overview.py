@@ -32,14 +32,16 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
         if node.status != "ok":
             troubles[node.status, node.word, _general(node.reason, node), _general(node.try_, node)].append(node)
     ordered = sorted(troubles.items(), key=lambda item: BY_WEIGHT.index(item[0][0]))
-    for (status, word, _, _), nodes in ordered:
-        lines += _trouble_lines(status, word, nodes, width)
+    for (status, word, reason, try_), nodes in ordered:
+        if len(nodes) == 1:
+            reason, try_ = nodes[0].reason, nodes[0].try_
+        lines += _trouble_lines(status, _said(word, reason, nodes), try_, nodes, width)
     return tuple(lines)
 
 
 def _general(text: str, node: NodeSummary) -> str:
     """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
-    return text.replace(node.name, "\0")
+    return text.replace(node.name, "NODE")
 
 
 def _counts_line(fleet: FleetSummary, width: int) -> Line:
@@ -52,20 +54,25 @@ def _counts_line(fleet: FleetSummary, width: int) -> Line:
     return Line((Span(names.rstrip() if not counts else names), *counts))
 
 
-def _trouble_lines(status: Status, word: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
-    first = nodes[0]
-    names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
-    said = first.reason or word
+def _said(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
+    """What happened to these nodes, in one phrase; the youngest of their silences stands for all."""
+    age = min((node.age_ns for node in nodes if node.age_ns is not None), default=None)
     if word == "expected":
-        said = "waiting for its turn to connect"
-    elif word == "lost":
-        said = f"lost {figures.age(first.age_ns)} ago: {first.reason}" if first.age_ns is not None else f"lost: {said}"
-    elif word == "stale":
-        said = f"no data for {figures.age(min(node.age_ns or 0 for node in nodes))}"
+        return "waiting for its turn to connect"
+    if word == "lost":
+        return f"lost {figures.age(age)} ago: {reason}" if age is not None else f"lost: {reason}"
+    if word == "stale":
+        return f"no data for {figures.age(age)}"
+    return reason or word
+
+
+def _trouble_lines(status: Status, said: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
+    names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
+    key = nodes[0].name
     head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "), Span(said, status))
-    lines = [Line(_cut(head, width), first.name)]
-    if first.try_:
-        lines.append(Line(_cut((Span("  try ", "muted"), Span(first.try_)), width), first.name))
+    lines = [Line(_cut(head, width), key)]
+    if try_:
+        lines.append(Line(_cut((Span("  try ", "muted"), Span(try_)), width), key))
     return lines
 
 

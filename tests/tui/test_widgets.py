@@ -1,0 +1,420 @@
+"""The widgets alone: what they draw, how little they repaint, what the mouse can select."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.geometry import Offset
+from textual.pilot import Pilot
+from textual.selection import Selection
+from textual.widget import Widget
+
+from gconsole.tui.models.heat import LEVELS, Cell, HeatRow
+from gconsole.tui.models.spans import Line, Span
+from gconsole.tui.themes import DEFAULT, as_textual, textual_name, theme_files
+from gconsole.tui.widgets.bar import Bar
+from gconsole.tui.widgets.heat_map import HeatMap, plan
+from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
+from gconsole.tui.widgets.report import Report
+
+
+class Alone(App[None]):
+    """One widget on a screen of its own, in our theme."""
+
+    CSS_PATH = "../../console/tui/console.tcss"
+
+    def __init__(self, widget: Widget) -> None:
+        super().__init__()
+        self.widget = widget
+        self.clicked: list[str] = []
+        for theme in theme_files():
+            self.register_theme(as_textual(theme))
+        self.theme = textual_name(DEFAULT)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return as_textual(theme_files()[0]).variables
+
+    def compose(self) -> ComposeResult:
+        yield self.widget
+
+    def on_record_grid_heading_clicked(self, event: RecordGrid.HeadingClicked) -> None:
+        self.clicked.append(event.column)
+
+    def on_line_view_opened(self) -> None:
+        self.clicked.append("opened")
+
+    def action_hit(self, what: str) -> None:
+        self.clicked.append(what)
+
+
+def drawn(widget: Widget) -> list[str]:
+    """The lines of a widget as text."""
+    return ["".join(segment.text for segment in widget.render_line(y)).rstrip() for y in range(widget.size.height)]
+
+
+@dataclass(frozen=True)
+class Thing:
+    key: int
+    name: str
+    version: int = 0
+    banner: tuple[Span, ...] | None = None
+    note: Span | None = None
+
+
+def things(count: int) -> list[Thing]:
+    return [Thing(number, f"thing {number}") for number in range(count)]
+
+
+COLUMNS = (
+    Column[Thing]("key", "key", 5, lambda row: Span(str(row.key)), align="right", leads=True),
+    Column[Thing]("name", "name", 10, lambda row: Span(row.name), drop=1, grow=10),
+    Column[Thing]("twice", "twice", 8, lambda row: Span(str(2 * row.key)), drop=2, align="right"),
+)
+
+
+class TestColumns:
+    def test_what_may_go_goes_first_and_what_may_not_stays(self):
+        def keys(width: int) -> list[str]:
+            return [placed.column.key for placed in place(COLUMNS, width)]
+
+        assert keys(80) == ["key", "name", "twice"]
+        assert keys(20) == ["key", "name"]
+        assert keys(12) == ["key"]
+        assert keys(3) == ["key"]
+
+    def test_columns_never_overlap_and_never_leave_the_width(self):
+        for width in range(20, 120):
+            placed = place(COLUMNS, width)
+            for left, right in zip(placed, placed[1:], strict=False):
+                assert left.x + left.width < right.x
+            assert placed[-1].x + placed[-1].width <= width
+
+
+class TestGrid:
+    async def test_a_row_is_drawn_under_its_titles(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 6)):
+            grid.show(things(3))
+            lines = drawn(grid)
+        assert lines[0].split() == ["key", "name", "twice"]
+        assert lines[2].split() == ["1", "thing", "1", "2"]
+        assert lines[2].index("thing 1") == lines[0].index("name")
+
+    async def test_only_the_rows_on_the_screen_become_text(self):
+        asked: list[int] = []
+
+        def watched(row: Thing) -> Span:
+            asked.append(row.key)
+            return Span(row.name)
+
+        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 10, watched)])
+        async with Alone(grid).run_test(size=(40, 10)) as pilot:
+            grid.show(things(100_000))
+            await pilot.pause()
+            await pilot.press("G")
+            await pilot.pause()
+            assert "thing 99999" in drawn(grid)[-1]
+        assert len(set(asked)) < 50
+
+    async def test_a_changed_row_is_the_only_one_drawn_again(self):
+        asked: list[int] = []
+
+        def watched(row: Thing) -> Span:
+            asked.append(row.key)
+            return Span(row.name)
+
+        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 20, watched)])
+        async with Alone(grid).run_test(size=(40, 20)) as pilot:
+            rows = things(4096)
+            grid.show(rows)
+            await pilot.pause()
+            asked.clear()
+            rows = [*rows]
+            rows[7] = replace(rows[7], name="changed", version=1)
+            grid.show(rows)
+            await pilot.pause()
+            assert asked == [7]
+            assert any("changed" in line for line in drawn(grid))
+
+    async def test_the_cursor_stays_with_its_row_when_rows_move(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(things(100))
+            grid.focus()
+            await pilot.press("j", "j", "j")
+            assert grid.selected == Thing(3, "thing 3")
+            grid.show(things(100)[::-1])
+            assert grid.selected == Thing(3, "thing 3")
+
+    @pytest.mark.parametrize(
+        ("keys", "at"),
+        [
+            (["j"], 1), (["down", "down", "k"], 1), (["G"], 99), (["end", "up"], 98), (["G", "g"], 0), (["end", "home"], 0),
+            (["pagedown"], 10), (["ctrl+d", "ctrl+u"], 0), (["k"], 0), (["G", "j"], 99), (["pagedown", "pageup"], 0),
+        ],
+    )  # fmt: skip
+    async def test_keys_move_the_cursor_and_keep_it_in_sight(self, keys: list[str], at: int):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(things(100))
+            grid.focus()
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert grid.selected is not None and grid.selected.key == at
+            assert any(f"thing {at}" in line for line in drawn(grid))
+
+    async def test_a_click_moves_the_cursor_a_second_one_opens(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        app = Alone(grid)
+        async with app.run_test(size=(40, 12)) as pilot:
+            grid.show(things(100))
+            await pilot.click(grid, offset=(8, 5))
+            assert grid.selected is not None and grid.selected.key == 4
+            await pilot.click(grid, offset=(8, 5), times=2)
+            assert app.clicked == ["opened"]
+
+    async def test_a_click_on_a_title_names_its_column(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        app = Alone(grid)
+        async with app.run_test(size=(40, 12)) as pilot:
+            grid.show(things(5))
+            await pilot.click(grid, offset=(drawn(grid)[0].index("name") + 1, 0))
+            assert app.clicked == ["name"]
+
+    async def test_the_wheel_scrolls_under_a_heading_that_stays(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(things(100))
+            await pilot.pause()
+            grid.scroll_to(y=50, animate=False, immediate=True)
+            await pilot.pause()
+            lines = drawn(grid)
+            assert "name" in lines[0]
+            assert "thing 50" in lines[1]
+
+    async def test_a_note_takes_the_place_of_the_figures(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 6)):
+            grid.show([Thing(9, "gone", note=Span("node9 is lost", "unknown"))])
+            assert drawn(grid)[1].split() == ["9", "node9", "is", "lost"]
+
+    async def test_a_banner_takes_the_whole_line(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 6)):
+            grid.show([Thing(0, "", banner=(Span("the whole line"),)), Thing(1, "x")])
+            assert drawn(grid)[1] == "the whole line"
+            assert grid.selected == Thing(1, "x"), "the cursor starts on a thing, not on a title"
+
+    async def test_rows_may_go_away_under_the_cursor(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(things(100))
+            grid.focus()
+            await pilot.press("G")
+            grid.show(things(3))
+            await pilot.pause()
+            assert grid.selected == Thing(2, "thing 2")
+            grid.show([])
+            await pilot.press("j", "enter")
+            assert grid.selected is None
+
+    async def test_selected_text_is_what_was_drawn(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 12)):
+            grid.show(things(5))
+            x = drawn(grid)[0].index("name")
+            got = grid.get_selection(Selection(Offset(x, 2), Offset(x + 7, 2)))
+            assert got is not None and got[0] == "thing 1"
+
+
+class TestReport:
+    LINES = (
+        Line((Span("a heading"),)),
+        Line((Span("one"),), "one"),
+        Line((Span("  more of one"),), "one"),
+        Line((Span("two"),), "two"),
+    )
+
+    async def test_the_cursor_visits_keys_not_lines(self):
+        report = Report()
+        async with Alone(report).run_test(size=(40, 6)) as pilot:
+            report.show(self.LINES)
+            report.focus()
+            assert report.selected == "one"
+            await pilot.press("j")
+            assert report.selected == "two"
+            await pilot.press("j", "j", "k")
+            assert report.selected == "one"
+
+    async def test_the_cursor_stays_with_its_key_when_lines_come(self):
+        report = Report()
+        async with Alone(report).run_test(size=(40, 6)) as pilot:
+            report.show(self.LINES)
+            report.focus()
+            await pilot.press("j")
+            report.show((Line((Span("zero"),), "zero"), *self.LINES))
+            assert report.selected == "two"
+
+    async def test_enter_opens_what_has_a_key_and_nothing_else(self):
+        report = Report()
+        app = Alone(report)
+        async with app.run_test(size=(40, 6)) as pilot:
+            report.focus()
+            report.show(self.LINES[:1])
+            await pilot.press("enter")
+            assert app.clicked == []
+            report.show(self.LINES)
+            await pilot.press("enter")
+            await pilot.pause()
+            assert app.clicked == ["opened"]
+
+    async def test_what_the_mouse_selects_can_be_copied(self):
+        report = Report()
+        async with Alone(report).run_test(size=(40, 6)) as pilot:
+            report.show(self.LINES)
+            await pilot.mouse_down(report, offset=(0, 1))
+            await pilot.hover(report, offset=(3, 3))
+            await pilot.mouse_up(report, offset=(3, 3))
+            await pilot.pause()
+            assert pilot.app.screen.get_selected_text() == "one\n  more of one\ntwo"
+
+
+def rows_of(nodes: int, gpus: int) -> list[HeatRow]:
+    return [
+        HeatRow(f"node{node:03}", "ok", tuple(Cell(str(gpu), gpu % LEVELS) for gpu in range(gpus)))
+        for node in range(1, nodes + 1)
+    ]
+
+
+class TestHeatMap:
+    @pytest.mark.parametrize(
+        ("nodes", "size", "cell", "columns"),
+        [
+            (4, (80, 10), 7, 1),  # room for figures
+            (64, (60, 22), 1, 3),  # bars, full names cut to their numbers where need be
+            (64, (100, 32), 4, 2),
+            (64, (40, 8), 1, 2),  # more than fits: it scrolls
+        ],
+    )
+    def test_the_roomiest_layout_that_shows_all_is_taken(self, nodes: int, size, cell: int, columns: int):
+        found = plan(rows_of(nodes, 8), *size)
+        assert (found.cell, found.columns) == (cell, columns)
+        assert found.columns * (found.node_width + 2) - 2 <= size[0]
+
+    def test_no_size_is_too_small(self):
+        for width in range(0, 30):
+            for height in range(0, 4):
+                plan(rows_of(5, 8), width, height)
+                plan([], width, height)
+
+    async def test_figures_and_bars_tell_the_same(self):
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(80, 5)):
+            heat.show([HeatRow("node1", "ok", (Cell("0", 0), Cell("100", LEVELS - 1), Cell("–", None)))], "load")
+            assert drawn(heat)[0].split() == ["node1", "0", "100", "–"]
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(12, 5)):
+            heat.show([HeatRow("node1", "ok", (Cell("0", 0), Cell("100", LEVELS - 1), Cell("–", None)))], "load")
+            assert "▁▇·" in drawn(heat)[0]
+
+    async def test_the_cursor_walks_over_cells_and_columns_of_nodes(self):
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(60, 8)) as pilot:
+            heat.show(rows_of(16, 8), "load")
+            heat.focus()
+            await pilot.press("l", "j")
+            assert heat.selected == ("node002", 1)
+            await pilot.press(*["right"] * 7)
+            assert heat.selected == ("node010", 0)
+            await pilot.press("h")
+            assert heat.selected == ("node002", 7)
+            await pilot.press("G")
+            assert heat.selected == ("node016", 7)
+            await pilot.press("g", "k")
+            assert heat.selected == ("node001", 0)
+
+    async def test_a_click_picks_the_cell_under_the_mouse(self):
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(60, 8)) as pilot:
+            heat.show(rows_of(16, 8), "load")
+            line = drawn(heat)[3]
+            x = line.index("012") if "012" in line else line.index("12")
+            bars = line.index("▁", x)
+            await pilot.click(heat, offset=(bars + 2, 3))
+            assert heat.selected == ("node012", 2)
+
+    async def test_a_quiet_frame_paints_nothing(self):
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(80, 20)) as pilot:
+            rows = rows_of(64, 8)
+            heat.show(rows, "load")
+            await pilot.pause()
+            painted: list[int] = []
+            original = heat.line
+
+            def watched(y: int) -> Sequence[Span]:
+                painted.append(y)
+                return original(y)
+
+            heat.line = watched  # type: ignore[method-assign]
+            heat.show([*rows], "load")
+            await pilot.pause()
+            assert painted == []
+            rows[0] = replace(rows[0], cells=(Cell("9", 1), *rows[0].cells[1:]))
+            heat.show(rows, "load")
+            await pilot.pause()
+            assert painted == [0]
+
+    async def test_states_have_a_glyph_and_a_word(self):
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=(80, 5)):
+            heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (Cell("5", 1),))], "load")
+            lines = drawn(heat)
+            assert lines[0].split() == ["node1", "✖", "auth"]
+            assert lines[1].split() == ["node2", "◐", "5"]
+
+
+class TestBar:
+    async def test_the_right_part_is_never_cut_for_the_left(self):
+        bar = Bar()
+        async with Alone(bar).run_test(size=(20, 3)):
+            bar.show([Span("a very long left part")], [Span("right")])
+            assert drawn(bar)[0] == "a very long le…right"
+
+    async def test_a_click_runs_what_stands_there(self):
+        bar = Bar()
+        app = Alone(bar)
+        async with app.run_test(size=(40, 3)) as pilot:
+            bar.show([Span("one ", "text", "app.hit('one')"), Span("two", "text", "app.hit('two')")])
+            await pilot.click(bar, offset=(5, 0))
+            await pilot.click(bar, offset=(20, 0))
+            assert app.clicked == ["two"]
+
+
+async def test_wide_characters_keep_columns_in_line():
+    grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+    async with Alone(grid).run_test(size=(40, 6)):
+        grid.show([Thing(1, "漢字漢字漢字漢字漢字漢字漢字"), Thing(2, "plain")])
+        assert all(grid.render_line(y).cell_length == 40 for y in range(6))
+
+
+async def drag(pilot: Pilot[None], widget: Widget, start: tuple[int, int], end: tuple[int, int]) -> None:
+    await pilot.mouse_down(widget, offset=start)
+    await pilot.hover(widget, offset=end)
+    await pilot.mouse_up(widget, offset=end)
+    await pilot.pause()
+
+
+async def test_a_selection_shows_and_survives_new_data():
+    grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+    async with Alone(grid).run_test(size=(40, 6)) as pilot:
+        grid.show(things(4))
+        x = drawn(grid)[0].index("name")
+        await drag(pilot, grid, (x, 1), (x + 7, 2))
+        ground = pilot.app.screen.get_component_rich_style("screen--selection").bgcolor
+        grid.show([replace(row, version=1) for row in things(4)])
+        assert any(segment.style and segment.style.bgcolor == ground for segment in grid.render_line(1))
+        assert (pilot.app.screen.get_selected_text() or "").startswith("thing 0")
