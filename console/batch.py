@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from .hub import Control, Hub
 from .nodesets import fold, fold_ranks
 from .records import Failure, Log, NodeState
@@ -51,6 +53,8 @@ async def watch(store: Store, hub: Hub, control: Control, for_s: float, progress
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
+        if store.console:
+            hub.say(msgspec.structs.replace(store.console, state="ended"))
 
 
 def is_settled(store: Store) -> bool:
@@ -73,7 +77,8 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    return "\n".join([_head(report), *_job_lines(report), *_trouble_lines(report), *_unreadable_lines(report), *_finding_lines(report)])
+    parts = (_job_lines, _trouble_lines, _unreadable_lines, _finding_lines)
+    return "\n".join([_head(report), *(line for part in parts for line in part(report))])
 
 
 def _head(report: Report) -> str:

@@ -83,6 +83,7 @@ class ProcessTable(object):
         """A process is gone, and no listing has said so yet: should its pid be used again, that is somebody new."""
         self.forget(pid)
         self._names.discard(str(pid))
+        self._tasks = None  # so that it is listed again in any case
         self.dirty = True
 
     def lineage(self, entry):

@@ -24,6 +24,8 @@ LOGIN_TIMEOUT_S = 15.0
 #: From the request of a session to its start: a shell's rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
 KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
+#: First what one call into OpenSSL does; asyncssh builds chacha20-poly1305, its own first choice, from four a packet.
+CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 
 
 class _Client(asyncssh.SSHClient):
@@ -200,6 +202,7 @@ class AsyncsshTransport:
                     login_timeout=LOGIN_TIMEOUT_S,
                     keepalive_interval=KEEPALIVE_S,
                     keepalive_count_max=KEEPALIVE_COUNT,
+                    encryption_algs=CIPHERS,
                     compression_algs=None,
                 )
         except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:

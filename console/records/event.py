@@ -11,10 +11,11 @@ Confidence = Literal["certain", "likely", "possible", "none"]
 
 
 class Console(Record, tag="console", kw_only=True):
-    """Which console this was, once at its start: what makes a file of records a story of its own."""
+    """Which console this was, at its start and at its end: what makes a file of records a story of its own."""
 
     cluster: str
     version: str  # of gconsole
+    state: Literal["started", "ended"] = "started"
 
 
 class Log(Record, tag="log", kw_only=True):

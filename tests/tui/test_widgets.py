@@ -110,7 +110,7 @@ class TestGrid:
             asked.append(row.key)
             return Span(row.name)
 
-        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 10, watched)])
+        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 20, watched)])
         async with Alone(grid).run_test(size=(40, 10)) as pilot:
             grid.show(things(100_000))
             await pilot.pause()

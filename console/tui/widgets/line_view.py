@@ -20,9 +20,11 @@ from ..models.spans import Span
 from .painting import Painting
 
 
-class LineView(Painting, ScrollView, can_focus=True):
+class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading); they count as lines 0…fixed-1."""
 
+    # Textual takes the style sheet and the component classes of the first base only.
+    COMPONENT_CLASSES = Painting.COMPONENT_CLASSES
     DEFAULT_CSS = """
     LineView { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     """
@@ -159,9 +161,9 @@ class LineView(Painting, ScrollView, can_focus=True):
         """Scroll as little as needed to have line `y` on the screen."""
         first, last = self._visible()
         if y < first:
-            self.scroll_to(y=y, animate=False, immediate=True)
+            self.scroll_to(y=y, animate=False, immediate=True, force=True)
         elif y >= last:
-            self.scroll_to(y=y - (last - first) + 1, animate=False, immediate=True)
+            self.scroll_to(y=y - (last - first) + 1, animate=False, immediate=True, force=True)
 
     @property
     def page(self) -> int:

@@ -368,3 +368,20 @@ def test_nothing_is_said_twice(proc):
     seen.tick()
 
     assert {type(record).__name__ for record in seen.tick()} == {"RankStat"}
+
+
+def test_a_listing_is_spared_where_no_task_began_or_ended_but_never_for_long(proc):
+    (proc.root / "loadavg").write_text("0.00 0.00 0.00 1/90 777\n")
+    seen = watch(proc)
+    proc.python(100, env=torch_rank(0, 2))
+
+    seen.tick()
+    assert seen.ranks == {}, "the kernel says that nothing began"
+    (proc.root / "loadavg").write_text("0.00 0.00 0.00 1/91 778\n")
+    seen.tick()
+    assert seen.numbers() == {100: 0}
+
+    proc.python(101, env=torch_rank(1, 2))
+    for _ in range(5):
+        seen.tick()
+    assert seen.numbers() == {100: 0, 101: 1}
