@@ -141,4 +141,5 @@ def _finding_lines(report: Report) -> list[str]:
 
 def warnings(store: Store) -> list[str]:
     """What the console or an agent logged as a warning or worse, for stderr."""
-    return [f"{r.node}: {r.text}" if r.node else r.text for _, r in store.events if isinstance(r, Log) and r.severity != "info"]
+    logs = [record for _, record in store.events if isinstance(record, Log) and record.severity != "info"]
+    return [f"{log.node}: {log.text}" if log.node else log.text for log in logs]

@@ -38,7 +38,9 @@ def to_text(store: Store) -> str:
             (str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", group.role, group.user, group.cmdline + pid)
         )
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows]
+    lines = []
+    for *cells, command in rows:
+        lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command]))
     for now in store.nodes.values():
         if now.state and now.state.error:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
@@ -74,7 +76,9 @@ def _groups(store: Store) -> list[_Group]:
         if process.rank is not None:
             group.ranks.append(process.rank)
     place = {role: i for i, role in enumerate(_ROLES)}
-    return sorted(groups.values(), key=lambda g: (g.job or "~", place.get(g.role, 99), min(g.ranks, default=0), g.cmdline))
+    return sorted(
+        groups.values(), key=lambda g: (g.job or "~", place.get(g.role, len(place)), min(g.ranks, default=0), g.cmdline)
+    )
 
 
 def printable(text: str) -> str:

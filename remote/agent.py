@@ -28,7 +28,7 @@ PSUTIL_S = 5.0
 
 
 class SamplerThread(threading.Thread):
-    """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped, not caught up."""
+    """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped."""
 
     def __init__(self, sampler, agent):
         super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
@@ -43,7 +43,7 @@ class SamplerThread(threading.Thread):
             self._start()
         except Unavailable as error:
             self.agent.miss(self.sampler.name, error.text, error.try_)
-        except Exception:
+        except Exception:  # noqa: BLE001 - one sampler's fault is told, and stops nobody else
             self.agent.report_crash("sampler %s could not start" % self.sampler.name)
         else:
             self._loop()
@@ -63,7 +63,7 @@ class SamplerThread(threading.Thread):
             try:
                 facts = list(self.sampler.tick(self.began))
                 failures = 0
-            except Exception:
+            except Exception:  # noqa: BLE001 - as above
                 failures += 1
                 facts = []
                 if failures in (1, 60):  # once when it begins, once when it does not end

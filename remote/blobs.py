@@ -1,4 +1,4 @@
-"""The two binaries the agent can use, psutil's extension and py-spy: found in the cache, or received from the console."""
+"""The two binaries the agent can use, psutil's extension and py-spy: found in the cache, or sent by the console."""
 
 import base64
 import os
@@ -96,7 +96,8 @@ class Blobs(object):
         self.wait(PSUTIL, timeout_s)
         path = self.path(PSUTIL)
         if path is None:
-            raise Unavailable(self.problem(PSUTIL) or "psutil did not arrive within %g s" % timeout_s, "gconsole bundle")
+            reason = self.problem(PSUTIL) or "psutil did not arrive within %g s" % timeout_s
+            raise Unavailable(reason, "gconsole bundle")
         self._importer.extensions[_EXTENSION] = path
         try:
             import psutil

@@ -36,7 +36,10 @@ class BundleImporter(object):
         lacking = [name for name in self.modules if folder and not os.path.exists(self._path(self.modules[name][0]))]
         if not lacking:
             return
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:
+            return  # no more processes allowed here: then it is compiled in this one, module by module
         if child:
             os.waitpid(child, 0)
             return
@@ -72,14 +75,16 @@ class BundleImporter(object):
         return compile(source, "gconsole:" + name.replace(".", "/") + ".py", "exec", dont_inherit=True)
 
     def _path(self, digest):
-        return os.path.join(self.code_dir, "%s.%s" % (digest[:32], sys.implementation.cache_tag))
+        version = "%s-%s" % (sys.implementation.cache_tag, importlib.util.MAGIC_NUMBER.hex())
+        return os.path.join(self.code_dir, "%s.%s" % (digest[:32], version))
 
     def _cached(self, digest):
         if not self.code_dir:
             return None
         try:
             with open(self._path(digest), "rb") as f:
-                return marshal.loads(f.read())
+                checksum, data = f.read(4), f.read()
+            return marshal.loads(data) if checksum == _checksum(data) else None
         except (OSError, ValueError, EOFError, TypeError):
             return None  # absent or torn: it is compiled and written again
 
@@ -87,13 +92,27 @@ class BundleImporter(object):
         if not self.code_dir:
             return
         path = self._path(digest)
-        draft = "%s.%d" % (path, os.getpid())
+        draft = "%s.%s" % (path, os.urandom(6).hex())  # a pid would come again, in every container the same
+        data = marshal.dumps(code)
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
-                f.write(marshal.dumps(code))
+                f.write(_checksum(data) + data)
             os.rename(draft, path)
         except OSError:
             self.code_dir = None  # a full disk costs compile time, nothing else
+            _remove(draft)
+
+
+def _checksum(data):
+    """Four bytes that tell a torn file: unmarshalling half a module can crash the interpreter."""
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+def _remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # it was never made, or the folder is gone
 
 
 def boot(stdin, payload):

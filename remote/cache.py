@@ -9,7 +9,6 @@ import stat
 import sys
 import tempfile
 
-
 try:
     from _sha2 import sha256
 except ImportError:

@@ -54,7 +54,7 @@ def _proc(agent):
         with open("/proc/1/stat") as f:
             f.read()
     except OSError:
-        return WARN, "processes of other users are hidden (hidepid)", "run_as = \"sudo\", or the group of hidepid's gid="
+        return WARN, "processes of other users are hidden (hidepid)", "run_as = \"sudo\", or join hidepid's group"
     seen = agent.context.shared.get("processes")
     if seen is not None and seen.unreadable:
         return WARN, "%d Python processes of other users may not be read" % seen.unreadable, "run_as = \"sudo\""
@@ -91,7 +91,7 @@ def _py_spy(agent):
     agent.blobs.wait("py-spy", 30.0)
     path = agent.blobs.path("py-spy")
     if path is None:
-        return FAIL, agent.blobs.problem("py-spy") or "it did not arrive", "see the line `cache`; on the console: gconsole bundle"
+        return FAIL, agent.blobs.problem("py-spy") or "it did not arrive", "see `cache`; here: gconsole bundle"
     status, said = commands.run("py_spy_version", 10.0, blob=path)
     if status != 0:
         return FAIL, "it does not run here: %s" % said, "another place for it: [agent] cache_dir"

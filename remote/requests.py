@@ -27,7 +27,7 @@ def _answer(agent, frame):
         answer = {"ok": verb(agent, frame.get("args") or {})}
     except Refused as error:
         answer = {"error": {"name": error.name, "text": error.text, "try": error.try_}}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the console gets an answer
         agent.report_crash("request %s failed" % frame.get("do"))
         answer = {"error": {"name": "agent_error", "text": "%s: %s" % (type(error).__name__, error), "try": ""}}
     agent.outbox.control(dict(answer, re=frame["id"]))

@@ -18,13 +18,15 @@ class BadFrame(ValueError):
 
 
 def encode(frame):
-    """One frame as a line of bytes. Raises ValueError for NaN and infinity: an unknown figure is None."""
+    """One frame as a line of bytes. Raises ValueError for NaN and infinity (an unknown figure is None) and beyond MAX_LINE."""
     text = json.dumps(frame, separators=(",", ":"), allow_nan=False)
     if _LONE_SURROGATE.search(text):
         text = json.dumps(_speakable(frame), separators=(",", ":"), allow_nan=False)
     line = text.encode("ascii")
-    if len(line) > _LARGE:
+    if _LARGE < len(line) <= MAX_LINE:
         line = b'{"z":"' + base64.b64encode(zlib.compress(line, 6)) + b'"}'
+    if len(line) > MAX_LINE:
+        raise ValueError("it takes %d bytes, more than %d" % (len(line), MAX_LINE))
     return line + b"\n"
 
 
@@ -63,6 +65,6 @@ def read_lines(stream):
         line = stream.readline(MAX_LINE + 1)
         if not line:
             return
-        if len(line) > MAX_LINE:
+        if len(line) > MAX_LINE and not line.endswith(b"\n"):
             raise BadFrame("a line of more than %d bytes" % MAX_LINE)
         yield line.rstrip(b"\r\n")

@@ -21,7 +21,8 @@ def main() -> int:
     for name, argv in CHECKS.items():
         began = time.monotonic()
         done = subprocess.run([str(word) for word in argv], cwd=ROOT, capture_output=True, text=True, check=False)
-        print(f"{name:10s} {'passed' if done.returncode == 0 else 'FAILED'}  {time.monotonic() - began:6.1f} s", flush=True)
+        word = "passed" if done.returncode == 0 else "FAILED"
+        print(f"{name:10s} {word}  {time.monotonic() - began:6.1f} s", flush=True)
         if done.returncode:
             print(done.stdout + done.stderr)
             return 1

@@ -65,17 +65,18 @@ def main() -> int:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; repeatable")
     options, args = parser.parse_known_args()
-    wanted = [group for group in GROUPS if (ROOT / "tests" / group).is_dir() and group in (options.group or GROUPS)]
-    outcomes = [run_group(group, options.full, args) for group in wanted if list((ROOT / "tests" / group).rglob("test_*.py"))]
+    present = [group for group in GROUPS if list((ROOT / "tests" / group).rglob("test_*.py"))]
+    outcomes = [run_group(name, options.full, args) for name in present if name in (options.group or GROUPS)]
     print()
     for outcome in outcomes:
         words = f"{outcome.passed} passed, {outcome.failed} failed, {sum(outcome.skipped.values())} skipped"
         print(f"{outcome.name:10s} {outcome.seconds:6.1f} s  {words}")
         for reason, number in sorted(outcome.skipped.items()):
             print(f"{'':10s}   skipped {number}: {reason}")
-    totals = [sum(o.passed for o in outcomes), sum(o.failed for o in outcomes), sum(sum(o.skipped.values()) for o in outcomes)]
-    print(f"\n{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
-    return 1 if any(outcome.status for outcome in outcomes) or totals[0] == 0 else 0
+    passed, failed = (sum(getattr(outcome, word) for outcome in outcomes) for word in ("passed", "failed"))
+    skipped = sum(sum(outcome.skipped.values()) for outcome in outcomes)
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if any(outcome.status for outcome in outcomes) or passed == 0 else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from .options import Duration
               help="Watch this long; 0s ends when every node has sent its first full tick or failed.")
 @click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
-@click.option("--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write every record, a line each.")
+@click.option("--records", type=click.Path(dir_okay=False, path_type=Path),
+              help="Also write every record, a line each.")
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")

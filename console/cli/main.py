@@ -46,7 +46,9 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             args = ["tui", *args]
         return super().resolve_command(ctx, args)
@@ -56,7 +58,9 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=Commands, epilog=_EPILOG, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, epilog=_EPILOG, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="gconsole")
 def gconsole() -> None:
     """The console for a distributed training job that misbehaves.

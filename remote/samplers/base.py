@@ -1,4 +1,4 @@
-"""What a sampler is: a generator of facts about one source, which survives its absence and does not know who listens."""
+"""What a sampler is: a generator of facts about one source. It survives its absence and does not know who listens."""
 
 
 class Unavailable(Exception):

@@ -61,7 +61,8 @@ class CostSampler(Sampler):
         """Names of the samplers that have not come back; each is said once when it hangs, and once when it is back."""
         hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
         for name in sorted(set(hung) - set(self._were_hung)):
-            self.agent.log("warning", "the sampler %s hangs: its source does not answer" % name, "its figures are stale")
+            text = "the sampler %s hangs: its source does not answer, its figures are stale" % name
+            self.agent.log("warning", text)
         for name in sorted(set(self._were_hung) - set(hung)):
             self.agent.log("info", "the sampler %s is back" % name)
         self._were_hung = hung

@@ -13,7 +13,8 @@ def _caches(rig: Rig) -> list[str]:
     """Whatever of ours lies on the nodes."""
     found = []
     for node in rig.nodes:
-        listing = node.output(["sh", "-c", "ls -d /var/tmp/gconsole-* /tmp/gconsole-* ~/.cache/gconsole-agent 2>/dev/null; true"])
+        places = "/var/tmp/gconsole-* /tmp/gconsole-* ~/.cache/gconsole-agent"
+        listing = node.output(["sh", "-c", f"ls -d {places} 2>/dev/null; true"])
         found += [f"{node.name}:{path}" for path in listing.split()]
     return found
 
@@ -51,7 +52,7 @@ async def test_clean_keeps_what_another_console_uses_and_names_it(tmp_path: Path
             forced = await asyncio.to_thread(gconsole, "clean", hosts, "--force")
             assert f"ended the agent of console {fleet.hub.console_id[:8]}" in forced.stdout
             await fleet.until(lambda: len(fleet.seqs("node1")) == 2)
-            assert list(fleet.seqs("node1"))[0] == first
+            assert next(iter(fleet.seqs("node1"))) == first
 
 
 async def test_two_consoles_on_one_fleet_do_not_disturb_each_other(rig: Rig, tmp_path: Path) -> None:

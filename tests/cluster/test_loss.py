@@ -43,7 +43,7 @@ async def test_an_ended_sshd_session_is_connected_again(rig: Rig, tmp_path: Path
         node.start_sshd()
         await fleet.until(lambda: fleet.state(node.name) == "ok" and len(fleet.seqs(node.name)) == 2)
         second = fleet.seqs(node.name)
-        assert list(second)[0] == first
+        assert next(iter(second)) == first
         assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in second.values())
 
 
@@ -72,8 +72,8 @@ async def test_a_lingering_agent_loses_and_doubles_nothing_over_random_cuts(rig:
 async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_path: Path) -> None:
     node = rig.nodes[3]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
-    flags = {"agent_linger_s": 60, "agent_sample_interval_ms": 100, "agent_simulate_gpus": 64, "agent_buffer_bytes": 65536}
-    async with watched(hosts, agent_cpu_budget_pct=100, **flags) as fleet:
+    flags = {"agent_linger_s": 60, "agent_buffer_bytes": 65536, "agent_cpu_budget_pct": 100}
+    async with watched(hosts, agent_sample_interval_ms=100, agent_simulate_gpus=64, **flags) as fleet:
         await fleet.sampled()
         node.stop_sshd(sessions=True)
         await fleet.until(lambda: fleet.state(node.name) == "lost")
@@ -100,10 +100,10 @@ async def test_an_agent_whose_console_was_killed_ends_by_itself(rig: Rig, tmp_pa
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent={"linger_s": min(linger_s, 3)})
     process = await asyncio.create_subprocess_exec(str(GCONSOLE), "batch", str(hosts), "--for", "60s", "--quiet")
     async with asyncio.timeout(30):
-        while not _agents(node):
+        while not _agents(node):  # noqa: ASYNC110 - another machine's process table has no event
             await asyncio.sleep(0.05)
     process.kill()
     await process.wait()
     async with asyncio.timeout(40):
-        while _agents(node):
+        while _agents(node):  # noqa: ASYNC110
             await asyncio.sleep(0.1)

@@ -18,7 +18,9 @@ def _said(report: dict) -> set[tuple[int, str, int]]:
     return {(row["rank"], row["node"], row["pid"]) for row in report["ranks"]}
 
 
-def test_every_rank_of_a_torchrun_job_is_reported_with_its_node_and_pid(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+def test_every_rank_of_a_torchrun_job_is_reported_with_its_node_and_pid(
+    rig: Rig, tmp_path: Path, needs_torch: None
+) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_torchrun(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()

@@ -75,7 +75,8 @@ def test_a_configuration_with_comments_and_time_suffixes_is_read_as_openssh_read
 def test_the_users_own_ssh_shares_its_control_master(rig: Rig, tmp_path: Path, needs_openssh: None) -> None:
     node = rig.nodes[0]
     control = Path(tempfile.mkdtemp(prefix="gct-")) / "cm"  # a socket's path is short, and pytest's folders are not
-    text = rig.ssh_config_text() + f"Host *\n    ControlMaster auto\n    ControlPath {control}-%C\n    ControlPersist 20s\n"
+    sharing = f"Host *\n    ControlMaster auto\n    ControlPath {control}-%C\n    ControlPersist 20s\n"
+    text = rig.ssh_config_text() + sharing
     home = rig.ssh_config(text)
     hosts = tmp_path / "hosts.toml"
     lines = ['[ssh]', 'transport = "openssh"', '[[nodes]]', f'hosts = "{node.name}"']

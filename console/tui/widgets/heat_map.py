@@ -1,7 +1,7 @@
 """`HeatMap`: one cell a GPU, a row a node, as many columns of nodes as fit.
 
-    node017  98  97 100  99  12  98  97  99      with room: the figure on its colour
-    017 ▇▇▇▇▁▇▇▇  033 ▇▇▇▇▇▇▇▇  049 ▇▇▇▇▇▇▇▇      without: a bar whose height says the same
+    node017   98  97 100  99  12  98  97  99     with room: the figure on its colour
+    017  ▇▇▇▇▁▇▇▇  033✖ auth      049  ▇▇▇▇▇▇▇▇   without: a bar whose height says the same
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def plan(rows: Sequence[HeatRow], width: int, height: int) -> Plan:
 def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> Plan:
     lines = -(-len(labels) // columns)
     longest = max((width_of(label) for label in labels), default=0)
-    return Plan(labels, columns, lines, longest + 3, cell, gpus)  # a blank, the state's glyph, a blank
+    return Plan(labels, columns, lines, longest + 2, cell, gpus)  # the state's glyph, a blank
 
 
 def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,9 +148,9 @@ class HeatMap(LineView):
     def _node(self, place: int) -> list[Span]:
         row, laid = self.rows[place], self._plan
         here = self.has_focus and place == self._row
-        label = fit(laid.labels[place], laid.label - 3)
+        label = fit(laid.labels[place], laid.label - 2)
         mark = " " if row.status == "ok" else GLYPHS[row.status]
-        spans = [Span(f"{label} ", "strong" if here else "muted"), Span(f"{mark} ", row.status)]
+        spans = [Span(label, "strong" if here else "muted"), Span(f"{mark} ", row.status)]
         if not row.cells:
             return [*spans, Span(fit(row.note, laid.room), row.status)]
         for number, cell in enumerate(row.cells):

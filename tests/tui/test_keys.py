@@ -1,0 +1,382 @@
+"""Every key of the console does what the footer, `?` and the palette say."""
+
+from __future__ import annotations
+
+import pytest
+from invented import Cluster, demo, pod
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+from waiting import screen, settle, shows, until
+
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.keys import ACTIONS, in_scope
+from gconsole.tui.views.table import VIEWS
+
+SIZE = (80, 24)
+
+
+def title_of(pilot: Pilot[None]) -> str:
+    """The tab that is present: the only one with its full title."""
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    return app.view.id or ""
+
+
+class TestTheTable:
+    def test_ids_are_unique_and_say_their_scope(self):
+        ids = [action.id for action in ACTIONS] + [row.action.id for row in VIEWS]
+        assert len(ids) == len(set(ids))
+
+    def test_no_key_means_two_things_in_one_place(self):
+        for scope in ("overview", "ranks"):
+            actions = [*in_scope(scope, "lines", "app"), *(row.action for row in VIEWS)]
+            keys = [key for action in actions if action.keys for key in action.keys.split(",")]
+            assert len(keys) == len(set(keys)), scope
+
+    def test_every_view_has_its_digit(self):
+        assert "".join(row.key for row in VIEWS) == "1234567890n"
+
+    async def test_every_action_exists_where_it_is_bound(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            targets = {"app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"]}
+            for action in [*ACTIONS, *(row.action for row in VIEWS)]:
+                name = action.call.partition("(")[0].removeprefix("app.")
+                where = KeysDialog if action.scope == "dialog" else targets[action.scope]
+                assert hasattr(where, f"action_{name}"), action.id
+
+
+class TestViews:
+    @pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
+    async def test_a_digit_opens_its_view(self, row):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press(row.key)
+            assert title_of(pilot) == row.name
+            await shows(pilot, f"{row.key} {row.title}")
+
+    async def test_a_view_that_is_not_built_says_what_will_be_there(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("3")
+            await shows(pilot, "will show which rank holds the job")
+
+    async def test_a_click_on_a_tab_opens_its_view(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            x = screen(pilot.app).splitlines()[1].index("2 Ranks")
+            await pilot.click("#tabs", offset=(x + 3, 0))
+            assert title_of(pilot) == "ranks"
+
+    async def test_escape_climbs_back_to_the_overview(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "escape")
+            assert title_of(pilot) == "overview"
+
+    async def test_a_view_may_be_opened_before_the_others_are_there(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await pilot.press("2")
+            await settle(pilot)
+            await shows(pilot, "demo-ring")
+
+
+class TestOverview:
+    async def test_m_shows_the_next_figure(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            for title in ("memory %", "power W", "temperature °C", "utilisation %"):
+                await pilot.press("m")
+                await shows(pilot, f"GPU {title}")
+
+    async def test_the_cell_under_the_cursor_is_named(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("j", "l", "l")
+            await shows(pilot, "node2 gpu2 74 %")
+
+    async def test_enter_on_a_cell_tells_of_that_gpu(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("l", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "node1 gpu1")
+            await shows(pilot, "GPU-node1-1")
+            await pilot.press("escape")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+
+    async def test_tab_reaches_the_failed_node_and_enter_tells_its_story(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("shift+tab", "shift+tab", "enter")
+            await shows(pilot, "ssh-add ~/.ssh/id_ed25519, or set identity_file")
+            await shows(pilot, "not by itself; R tries now")
+
+    async def test_enter_on_a_job_and_on_a_finding_tells_of_them(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("shift+tab", "enter")
+            await shows(pilot, "496/512 found")
+            await pilot.press("q", "tab", "tab", "enter")
+            await shows(pilot, "confidence")
+
+    async def test_a_story_follows_what_happens(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("enter")
+            await shows(pilot, "97 %")
+            cluster.gpus("node1", simulated=True, util=[41.0])
+            await shows(pilot, "41 %")
+
+
+class TestRanks:
+    async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "o")
+            await shows(pilot, "state▲")
+            await pilot.press("g", "j")
+            await until(pilot, lambda: "idle" in screen(pilot.app).splitlines()[5])
+            await pilot.press("O")
+            await shows(pilot, "state▼")
+
+    async def test_a_click_on_a_title_sorts_and_a_second_one_reverses(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2")
+            await shows(pilot, "CPU %")
+            x = screen(pilot.app).splitlines()[3].index("CPU %")
+            await pilot.click("#grid", offset=(x, 0))
+            await shows(pilot, "CPU ▲")
+            await pilot.click("#grid", offset=(x, 0))
+            await shows(pilot, "CPU ▼")
+
+    async def test_enter_on_a_rank_tells_of_it_with_its_command(self):
+        cluster = demo()
+        cluster.process("node1", 1, "python train.py --config [large]")
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "j", "enter")
+            await shows(pilot, "rank 1  moving")
+            await shows(pilot, "python train.py --config [large]")
+
+    async def test_enter_on_a_group_tells_of_its_job(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "enter")
+            await shows(pilot, "8/8 found")
+
+    async def test_missing_ranks_are_rows_with_their_reason(self):
+        async with pod().app().run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "o", "O", "o", "O")
+            await pilot.press("o")
+            app = pilot.app
+            assert isinstance(app, ConsoleApp)
+            grid = app.view.home()
+            grid.show_line(256)
+            await pilot.pause()
+            await until(pilot, lambda: "◌ missing" in screen(app))
+
+    async def test_without_a_job_the_view_says_what_a_rank_is(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle_without_ranks(pilot)
+            await pilot.press("2")
+            await shows(pilot, "No job found on these nodes.")
+
+
+async def settle_without_ranks(pilot: Pilot[None]) -> None:
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    await until(pilot, lambda: len(app._views) == len(VIEWS))
+
+
+class TestEverywhere:
+    async def test_R_reconnects_the_node_under_the_cursor(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("j", "R")
+            await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
+            await pilot.press("2", "G", "R")
+            await until(pilot, lambda: cluster.asked[-1] == ("reconnect", "node4"))
+
+    async def test_R_does_nothing_while_no_node_is_selected(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "R")
+            await pilot.pause()
+            assert cluster.asked == []
+
+    async def test_R_works_in_the_story_of_a_failed_node(self):
+        cluster = pod()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("shift+tab", "shift+tab", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await pilot.press("R")
+            await until(pilot, lambda: cluster.asked == [("reconnect", "node033")])
+
+    async def test_space_freezes_the_picture_and_data_go_on_arriving(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("space")
+            await shows(pilot, "FROZEN 12:00:00")
+            before = screen(pilot.app)
+            cluster.gpus("node1", simulated=True, util=[41.0])
+            cluster.moves("demo-ring", 0, "node1", "stopped")
+            cluster.loses("node3")
+            await pilot.pause(0.5)
+            assert screen(pilot.app) == before
+            await pilot.press("2")
+            await shows(pilot, "demo-ring")
+            assert "stopped" not in screen(pilot.app), "a view opened later shows the same instant"
+            await pilot.press("1", "space")
+            await shows(pilot, "✖ node3")
+            assert "FROZEN" not in screen(pilot.app)
+
+    async def test_question_mark_lists_the_keys_of_the_view_first(self):
+        async with demo().app().run_test(size=(80, 60)) as pilot:
+            await settle(pilot)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
+            said = screen(pilot.app)
+            assert said.index("Show the next figure") < said.index("Everywhere") < said.index("Leave;")
+            assert "which rank holds the job" in said
+            await pilot.press("j", "k", "escape")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+
+    @pytest.mark.parametrize("key", ["ctrl+p", "colon"])
+    async def test_the_palette_opens_and_runs_an_action(self, key: str):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+            await pilot.press(*"which rank holds")
+            await shows(pilot, "Hang")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+            await until(pilot, lambda: title_of(pilot) == "hang")
+
+    async def test_every_action_is_in_the_palette(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            offered = {action.id for action, _ in app.offered_actions()}
+            assert offered >= {action.id for action in in_scope("app", "overview") if action.palette}
+            assert offered >= {row.action.id for row in VIEWS}
+
+    async def test_the_palette_reconnects_and_removes_a_failed_node(self):
+        cluster = pod()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("ctrl+p", *"remove node033")
+            await shows(pilot, "Let go of it")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await until(pilot, lambda: cluster.asked == [("remove", "node033")])
+            await shows(pilot, "62/63 nodes")
+
+    async def test_a_node_that_is_gone_is_told_not_raised(self):
+        cluster = pod()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            cluster.names.remove("node044")
+            await app.reconnect_node("node044")
+            await shows(pilot, "not of this fleet any more")
+
+    async def test_themes_change_from_the_palette(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("ctrl+p", *"theme light")
+            await shows(pilot, "Draw everything in the light theme")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await until(pilot, lambda: app.theme == "gconsole-light")
+            app.action_next_theme()
+            assert app.theme == "gconsole-dark"
+
+
+class TestLeaving:
+    async def test_q_leaves(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("q")
+            await until(pilot, lambda: not app.is_running)
+        assert app.return_code == 0
+
+    async def test_ctrl_c_asks_once_and_leaves_the_second_time(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("ctrl+c")
+            await shows(pilot, "Ctrl-C again leaves")
+            assert app.is_running
+            await pilot.press("ctrl+c")
+            await until(pilot, lambda: not app.is_running)
+
+    async def test_ctrl_c_leaves_from_every_dialog(self):
+        for opening in ("question_mark", "ctrl+p", "enter"):
+            app = demo().app()
+            async with app.run_test(size=SIZE) as pilot:
+                await settle(pilot)
+                await pilot.press(opening)
+                await until(pilot, lambda app=app: len(app.screen_stack) == 2)
+                await pilot.press("ctrl+c", "ctrl+c")
+                await until(pilot, lambda app=app: not app.is_running)
+
+    async def test_ctrl_c_copies_what_is_selected_instead(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.mouse_down("#nodes", offset=(0, 0))
+            await pilot.hover("#nodes", offset=(9, 0))
+            await pilot.mouse_up("#nodes", offset=(9, 0))
+            await pilot.press("ctrl+c", "ctrl+c")
+            assert app.clipboard == "node[1-4]"
+            assert app.is_running
+
+
+class TestFooter:
+    async def test_it_shows_the_keys_that_work_here(self):
+        async with pod().app().run_test(size=(120, 24)) as pilot:
+            await settle(pilot)
+            assert screen(pilot.app).splitlines()[-1].split("  ")[0].strip() == "m metric"
+            assert "✖ 2 findings" in screen(pilot.app).splitlines()[-1]
+            await pilot.press("2")
+            await until(pilot, lambda: "o sort" in screen(pilot.app).splitlines()[-1])
+            assert "m metric" not in screen(pilot.app).splitlines()[-1]
+
+    async def test_help_and_quit_are_there_at_every_width(self):
+        for width in (40, 60, 80, 200):
+            async with demo().app().run_test(size=(width, 24)) as pilot:
+                await settle(pilot)
+                assert "? help  q quit" in screen(pilot.app).splitlines()[-1]
+
+    async def test_a_click_on_a_hint_does_what_it_says(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            x = screen(pilot.app).splitlines()[-1].index("metric")
+            await pilot.click("#footer", offset=(x, 0))
+            await shows(pilot, "GPU memory")
+
+    async def test_a_persons_own_keys_appear(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            app.set_keymap({"app.quit": "x"})
+            await pilot.press("2")
+            await until(pilot, lambda: "x quit" in screen(app).splitlines()[-1])
