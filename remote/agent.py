@@ -141,11 +141,17 @@ class Agent(object):
             for line in wire.read_lines(reader):
                 self.heard = time.monotonic()
                 if line:
-                    requests.act(self, wire.decode(line))
+                    self._act(wire.decode(line))
         except wire.BadFrame as error:
             self.log("error", "the console's connection was dropped: %s" % error)
         except (OSError, ValueError):
             return  # the connection is gone, or was closed for a newer one
+
+    def _act(self, frame):
+        try:
+            requests.act(self, frame)
+        except Exception:  # noqa: BLE001 - one frame that makes no sense costs itself, not the agent
+            self.report_crash("a frame of the console")
 
     def disconnect(self, sink):
         """The connection of `sink` is over; a newer one stays."""
@@ -155,11 +161,10 @@ class Agent(object):
 
     def end(self):
         """End the process now, whatever its threads are stuck in."""
-        self.ended.set()
-        self.blobs.close()
         try:
-            if self._presence:
-                os.unlink(self._presence)
+            self.ended.set()
+            self.blobs.close()
+            presence.withdraw(self._presence)
             if self.farewell:
                 self.farewell()
         finally:
@@ -213,7 +218,10 @@ class Agent(object):
         if self._sampling:
             return
         self._sampling = True
-        self._presence = presence.register(self.place, self, self._label)
+        try:
+            self._presence = presence.register(self.place, self, self._label)
+        except OSError as error:  # a full disk must not keep anybody from watching the node
+            self.miss("cache", "it cannot be written: %s" % error, "free some space, or name another: [agent] cache_dir")
         samplers = [ProcessSampler(self.context), HostSampler(self.context)]
         if self.context.simulate_gpus:
             from . import simulate

@@ -6,7 +6,6 @@ import threading
 import time
 import zlib
 
-from .cache import Unusable
 from .samplers.base import Unavailable
 
 PSUTIL, PY_SPY = "psutil", "py-spy"
@@ -29,9 +28,10 @@ class Blobs(object):
             self.offer(name, by_arch)
 
     def offer(self, name, by_arch):
-        """The console can send this binary, {arch: sha256}; look whether it is here already."""
+        """The console can send this binary, {arch: sha256}; look whether it is here. What failed may be tried again."""
         digest = by_arch.get(self._arch)
         self._digests[name] = digest
+        self._problems.pop(name, None)
         if digest is None:
             self._settle(name, problem="the console has no %s for %s (there: gconsole bundle)" % (name, self._arch))
             return
@@ -52,13 +52,18 @@ class Blobs(object):
         return self._problems.get(name)
 
     def receive(self, agent, frame):
-        """Take one piece: {"blob": name, "encoding": "zlib"|"xz", "data": base64}, the last with "end": true."""
+        """Take one piece, {"blob": name, "at": offset, "encoding": "zlib"|"xz", "data": base64, "end": is it the last}.
+
+        The piece at 0 begins anew: a connection that broke may have left half a binary. Instead of pieces there may be
+        {"blob": name, "problem": text}.
+        """
         name = frame["blob"]
-        if name not in self._digests or name in self._paths:
+        if name not in self.wanted():
             return
         try:
             self._take(name, frame)
-        except (OSError, Unusable, ValueError, zlib.error, ImportError) as error:
+        except Exception as error:  # noqa: BLE001 - a damaged stream raises what it likes (lzma has a type of its own)
+            self._drop(name)
             self._settle(name, problem="%s could not be kept: %s" % (name, error))
             agent.miss(name, self._problems[name], "free some space, or name another place: [agent] cache_dir")
 
@@ -66,13 +71,22 @@ class Blobs(object):
         if "problem" in frame:
             self._settle(name, problem=frame["problem"])
             return
-        if name not in self._incoming:
+        if frame["at"] == 0:
+            self._drop(name)
             self._incoming[name] = (self._place.writer(self._digests[name]), _inflater(frame["encoding"]))
+        if name not in self._incoming:
+            return  # the rest of one that was begun on another connection
         writer, inflater = self._incoming[name]
         writer.write(inflater.decompress(base64.b64decode(frame["data"])))
         if frame.get("end"):
+            path = writer.finish()
             del self._incoming[name]
-            self._settle(name, path=writer.finish())
+            self._settle(name, path=path)
+
+    def _drop(self, name):
+        """Leave nothing of a binary that arrived only in part."""
+        if name in self._incoming:
+            self._incoming.pop(name)[0].abandon()
 
     def _settle(self, name, path=None, problem=None):
         with self._changed:
@@ -101,17 +115,14 @@ class Blobs(object):
         self._importer.extensions[_EXTENSION] = path
         try:
             import psutil
-        except (ImportError, OSError) as error:  # another libc, a kernel that forbids it
+        except Exception as error:  # noqa: BLE001 - another libc, a kernel that forbids it, a /proc it does not understand
             raise Unavailable("psutil cannot be loaded here: %s" % error)
         return psutil
 
     def close(self):
         """Drop what arrived only in part."""
-        for writer, _ in list(self._incoming.values()):
-            try:
-                writer.abandon()
-            except OSError:
-                pass  # the process is ending and the draft is already gone
+        for name in list(self._incoming):
+            self._drop(name)
 
 
 def _inflater(encoding):

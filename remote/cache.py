@@ -68,10 +68,10 @@ class Cache(object):
         for path in places(configured, uid):
             try:
                 self._open(path, uid)
+                noexec = is_noexec(path)
             except (OSError, Unusable) as error:
                 self.refused.append(str(error))
                 continue
-            noexec = is_noexec(path)
             if self.root is None or (self.noexec and not noexec):
                 self.root, self.noexec = path, noexec
             if not self.noexec:
@@ -107,11 +107,11 @@ class Cache(object):
         path = os.path.join(self.root, "blob", digest)
         try:
             info = os.lstat(path)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
+                return None
+            return path if sha256_of(path) == digest else None
         except OSError:
             return None
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
-            return None
-        return path if sha256_of(path) == digest else None
 
     def writer(self, digest):
         """A `BlobWriter` for the binary with that SHA-256: into the folder, or into memory where that cannot run it."""
@@ -140,23 +140,34 @@ class BlobWriter(object):
             data = data[os.write(self.fd, data) :]
 
     def finish(self):
-        """The path of the finished binary. Raises Unusable where its content is not what its name says."""
+        """The path of the finished binary. Raises Unusable where its content is not what its name says, and OSError."""
         if self._hash.hexdigest() != self.digest:
-            self.abandon()
             raise Unusable("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
         os.fchmod(self.fd, 0o700)
         if self.draft is None:
             self.cache.keep_in_memory(self.digest, self.fd)
+            self.fd = None
             return self.cache.find(self.digest)
-        os.close(self.fd)
+        self._close()
         path = os.path.join(os.path.dirname(self.draft), self.digest)
         os.rename(self.draft, path)
+        self.draft = None
         return path
 
     def abandon(self):
-        os.close(self.fd)
+        """Leave nothing of what was written, unless it was finished."""
+        self._close()
         if self.draft is not None:
-            os.unlink(self.draft)
+            draft, self.draft = self.draft, None
+            try:
+                os.unlink(draft)
+            except OSError:
+                pass  # somebody cleaned up already
+
+    def _close(self):
+        if self.fd is not None:
+            fd, self.fd = self.fd, None
+            os.close(fd)
 
 
 def sha256_of(path):

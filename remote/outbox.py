@@ -41,10 +41,10 @@ class Chunk(object):
 class Outbox(object):
     """Where samplers post and the writer takes.
 
-    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are written.
+    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are taken.
     Where that would be more than `limit` bytes, the oldest go. A connection is told what it will not get in a frame of
-    its own, {"gap": [first, last], "reason": text}, right before the first record behind the hole: so every number above
-    the one it asked for reaches it exactly once, as a record or within a gap.
+    its own, {"gap": [first, last], "reason": text}, right before the first record behind the hole: so every number
+    above the one it asked for reaches it exactly once, as a record or within a gap.
     """
 
     def __init__(self, limit, keep):

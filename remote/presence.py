@@ -11,7 +11,7 @@ import time
 
 
 def register(place, agent, label):
-    """Write this agent's file; the path to remove at its end, or None without a cache."""
+    """Write this agent's file; the path to remove at its end, or None without a cache. Raises OSError."""
     folder = place.folder("run")
     if folder is None:
         return None
@@ -27,9 +27,20 @@ def register(place, agent, label):
         "since": int(time.time()),
         "linger_s": agent.linger_s,
     }
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+    draft = path + ".draft"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
         json.dump(fact, f)
+    os.rename(draft, path)  # whole at once: a file half written would be taken for that of a dead agent
     return path
+
+
+def withdraw(path):
+    """Remove what `register` wrote; None, and a file that somebody removed already, are fine."""
+    if path is not None:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # `clean` was there, or the file system is gone: the agent ends all the same
 
 
 def users(root):

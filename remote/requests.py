@@ -30,7 +30,11 @@ def _answer(agent, frame):
     except Exception as error:  # noqa: BLE001 - whatever it is, the console gets an answer
         agent.report_crash("request %s failed" % frame.get("do"))
         answer = {"error": {"name": "agent_error", "text": "%s: %s" % (type(error).__name__, error), "try": ""}}
-    agent.outbox.control(dict(answer, re=frame["id"]))
+    try:
+        agent.outbox.control(dict(answer, re=frame["id"]))
+    except (ValueError, TypeError) as error:
+        problem = {"name": "agent_error", "text": "the answer cannot be sent: %s" % error, "try": ""}
+        agent.outbox.control({"re": frame["id"], "error": problem})
 
 
 class Refused(Exception):

@@ -1,7 +1,8 @@
 """The processes of this machine, kept current for little: a listing, and a closer look only where something is new.
 
-Every 2 s the names in /proc are listed, unless no task has begun or ended since. A new process is looked at once, again while it is young (it may still exec, or
-set its rank at run time), and then once a minute in slices: a pid may be used again, an old shell may exec at last.
+Every 2 s the names in /proc are listed, unless no task has begun or ended since. A new process is looked at once, again
+while it is young (it may still exec, or set its rank at run time), and then once a minute in slices: a pid may be used
+again, an old shell may exec at last.
 """
 
 import os
@@ -191,7 +192,7 @@ class ProcessTable(object):
             self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
 
     def _task_count(self):
-        """How many tasks there are and the newest one's number, as text: equal twice, nothing began or ended between."""
+        """How many tasks there are and the newest one's number, as text: where both stay, nothing began or ended."""
         try:
             with open(self.procfs.root + "/loadavg") as f:
                 return f.read().split("/", 1)[1]

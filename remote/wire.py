@@ -18,7 +18,7 @@ class BadFrame(ValueError):
 
 
 def encode(frame):
-    """One frame as a line of bytes. Raises ValueError for NaN and infinity (an unknown figure is None) and beyond MAX_LINE."""
+    """One frame as a line of bytes. Raises ValueError for NaN and infinity (unknown is None) and for one too long."""
     text = json.dumps(frame, separators=(",", ":"), allow_nan=False)
     if _LONE_SURROGATE.search(text):
         text = json.dumps(_speakable(frame), separators=(",", ":"), allow_nan=False)

@@ -11,8 +11,6 @@ import platform
 import random
 import time
 import traceback
-import zlib
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +18,12 @@ import msgspec
 
 from ..config.model import NodeConfig
 from ..hub import Hub, Published
-from ..records import BadRecord, Gap, Log, NodeState, State, decode
-from . import assets, bundle, failures
+from ..plaintext import printable
+from ..records import BadRecord, Console, Finding, Gap, Log, Mark, NodeState, State, decode
+from . import assets, bundle, endings, failures
 from .transport import Channel, Transport
+from .wire import PROTOCOL, BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
-PROTOCOL = [1, 1]
-#: No line may be longer; the agent keeps the same bound.
-MAX_LINE = 16 << 20
 PING_S = 1.0
 #: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
 SILENT_S = 2.5
@@ -42,17 +39,30 @@ RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 _BLOB_PIECE = 96 << 10
 
 
-class Lines:
-    """Cuts a stream of bytes into lines; a line over MAX_LINE is a ValueError."""
+#: Kinds that are the console's own word: an agent that says them is not believed.
+_OURS = (Console, NodeState, Mark, Finding)
 
-    def __init__(self) -> None:
-        self._rest = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + data if self._rest else data).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            raise ValueError(f"a line of more than {MAX_LINE} bytes")
-        return lines
+class _Ear:
+    """What one connection says reaches the link for as long as it is the link's connection; what comes late, nobody."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Link | None = link
+
+    def on_bytes(self, data: bytes) -> None:
+        if self._link:
+            self._link.on_bytes(data)
+
+    def on_error_bytes(self, data: bytes) -> None:
+        if self._link:
+            self._link.on_error_bytes(data)
+
+    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        if self._link:
+            self._link.on_end(exit_status, error)
+
+    def close(self) -> None:
+        self._link = None
 
 
 class Link:
@@ -75,6 +85,7 @@ class Link:
         self.doubled = 0  # records that came twice after a reconnect, dropped
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._last_seq = 0
+        self._number = 0  # of the last ping or request; never used again, so that a late answer finds nobody
         self._attempt = 0
         self._failure: failures.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -102,15 +113,14 @@ class Link:
             except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
                 self._failure = failures.Internal(f"{type(error).__name__}: {error}", "please report this")
                 self._complain("".join(traceback.format_exception(error, limit=-6)))
-            was_ok = self.state in ("ok", "lost")
-            if was_ok:
-                delay_s = RETRY_FIRST_S
             if self._stopping:
                 return
+            if self._has_sampled:
+                delay_s = RETRY_FIRST_S
             assert self._failure is not None
             self._settled.set()
             wait_s = random.uniform(0, delay_s) if self._failure.retry else None
-            self._say("lost" if was_ok else "failed", retry_in_s=wait_s)
+            self._say("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
             delay_s = min(delay_s * 2, RETRY_MOST_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -125,7 +135,8 @@ class Link:
             raise self._failure or failures.Lost(f"{self.node.name} is not connected")
 
     def sampled(self) -> None:
-        """The agent's first full tick has arrived."""
+        """A full tick of the agent has arrived."""
+        self._has_sampled = True
         self._settled.set()
 
     def reconnect(self) -> None:
@@ -137,7 +148,7 @@ class Link:
     async def stop(self) -> None:
         """Tell the agent to end (also one that would linger) and let go."""
         self._stopping = True
-        if self._channel and self.agent_id:
+        if self._channel and self._hello:
             self._send({"stop": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
@@ -148,14 +159,13 @@ class Link:
 
     def _reset(self) -> None:
         self._lines = Lines()
-        self._noise: deque[str] = deque(maxlen=20)  # what came before the hello: motd, module load
-        self._stderr: deque[bytes] = deque(maxlen=50)
-        self._hello: dict[str, Any] | None = None
+        self._words = endings.LastWords()
+        self._hello: Hello | None = None
+        self._has_sampled = False
         self._greeted = asyncio.Event()
         self._ended = asyncio.Event()
         self._heard = time.monotonic()
         self._pings: dict[int, int] = {}
-        self._ping_id = 0
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._failure = None
 
@@ -165,18 +175,22 @@ class Link:
         self._say("lost" if self.state == "lost" else "connecting")  # a lost node stays lost, with why, until it is back
         self._reset()
         command = bundle.command(self.node.agent.python, self.node.agent.run_as)
-        self._channel = await self._transport.open(self.node, command, self)
+        ear = _Ear(self)
         try:
+            self._channel = await self._transport.open(self.node, command, ear)
             self._channel.write(bundle.build().preamble)
             self._send({"start": self._start_frame()})
             await self._wait_for_hello()
             self._say("ok")
             await self._pulse()
         finally:
-            self._channel.close()
+            ear.close()
+            if self._channel:
+                self._channel.close()
             self._channel = None
             for reply in self._replies.values():
-                reply.cancel()
+                if not reply.done():
+                    reply.set_exception(failures.Lost("the connection ended before the answer came"))
         raise self._failure or failures.Lost("the connection ended without a word")
 
     async def _wait_for_hello(self) -> None:
@@ -192,12 +206,12 @@ class Link:
         if self._ended.is_set():
             raise self._failure or failures.Lost("the connection ended before the agent spoke")
         raise failures.Timeout(
-            f"logged in, but the agent did not speak within {HELLO_S:g} s{self._last_words()}",
+            f"logged in, but the agent did not speak within {HELLO_S:g} s{self._words}",
             f"try: ssh {self.node.name} {self.node.agent.python} -V; a hanging home or shell start-up file does this",
         )
 
     async def _pulse(self) -> None:
-        """Ping every second, look twice as often; say `lost` when nothing comes, `ok` when something does, give up after DEAD_S."""
+        """Ping every second, look twice as often: say `lost` or `ok` as words stop or come, give up after DEAD_S."""
         for look in itertools.count():
             if self._ended.is_set():
                 return
@@ -220,10 +234,12 @@ class Link:
     # -- what the transport calls --------------------------------------------------------------------------------------
 
     def on_bytes(self, data: bytes) -> None:
+        if self._ended.is_set():
+            return
         self._heard = time.monotonic()
         try:
             lines = self._lines.feed(data)
-        except ValueError as error:
+        except BadFrame as error:
             self._finish(failures.AgentCrashed(f"what came is not the protocol: {error}"))
             return
         records: list[Published] = []
@@ -239,12 +255,13 @@ class Link:
                 self._acknowledge()
 
     def on_error_bytes(self, data: bytes) -> None:
-        self._stderr.append(data)
+        self._words.add_error(data)
         if self._hello is not None:  # after the start nothing writes there but a crash
             self._complain(data.decode("utf-8", "replace").strip()[-2000:])
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        self._finish(self._explain_end(exit_status, error))
+        greeted = self._hello is not None
+        self._finish(endings.explain(exit_status, error, self._words, self.node.agent, greeted=greeted))
 
     def _finish(self, failure: failures.FleetError) -> None:
         self._failure = self._failure or failure
@@ -253,37 +270,31 @@ class Link:
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def _read_greeting(self, line: bytes) -> None:
-        if not line.startswith(b'{"gconsole":'):
-            if line.strip():
-                self._noise.append(line[:500].decode("utf-8", "replace"))
+        noise, greeting = split_greeting(line)
+        self._words.add_noise(noise)
+        if not greeting:
             return
         try:
-            hello = msgspec.json.decode(line)["gconsole"]
-            low, high = hello["protocol"]
-            if not low <= PROTOCOL[1] <= high and not PROTOCOL[0] <= high <= PROTOCOL[1]:
-                raise ValueError(f"it speaks protocol {low} to {high}, this console {PROTOCOL[0]} to {PROTOCOL[1]}")
-            self.arch, agent_id, wanted = str(hello["arch"]), str(hello["agent"]), list(hello["wanted"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            self._finish(failures.AgentCrashed(f"its hello makes no sense: {error}", "use one version on both sides"))
+            hello = read_hello(greeting)
+        except BadFrame as error:
+            self._finish(failures.AgentCrashed(str(error), "use one version on both sides"))
             return
-        if agent_id != self.agent_id:
-            self.agent_id, self._last_seq = agent_id, 0
-        self._hello = hello
+        if hello.agent != self.agent_id:
+            self.agent_id, self._last_seq = hello.agent, 0
+        self._hello, self.arch = hello, hello.arch
         self._greeted.set()
-        for name in wanted:
+        for name in hello.wanted:
             self._stage(self, name)
 
     def _read_line(self, line: bytes, rx: int, records: list[Published]) -> None:
-        if line.startswith(b'{"z":'):
-            try:
-                line = zlib.decompressobj().decompress(base64.b64decode(msgspec.json.decode(line)["z"]), MAX_LINE)
-            except (msgspec.DecodeError, ValueError, zlib.error) as error:
-                self._complain(f"a packed frame is damaged: {error}")
-                return
-        if line.startswith(b'{"kind":'):
-            self._take_record(line, rx, records)
-        elif line:
-            self._take_frame(line)
+        try:
+            line = unpacked(line)
+            if line.startswith(b'{"kind":'):
+                self._take_record(line, rx, records)
+            elif line:
+                self._take_frame(read_frame(line))
+        except BadFrame as error:
+            self._complain(str(error))
 
     def _take_record(self, line: bytes, rx: int, records: list[Published]) -> None:
         try:
@@ -300,7 +311,10 @@ class Link:
         if record.seq > self._last_seq + 1:
             self._skip_to(record.seq - 1, "link", "records did not arrive")
         self._last_seq = record.seq
-        records.append(record)
+        if isinstance(record, _OURS):
+            self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
+        else:
+            records.append(record)
 
     def _skip_to(self, last: int, source: str, reason: str) -> None:
         """Count the records after the last one that came, up to `last`, as never to come."""
@@ -312,42 +326,28 @@ class Link:
             )
         )
 
-    def _take_frame(self, line: bytes) -> None:
-        try:
-            frame = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
-            self._complain(f"a frame is no JSON: {error}")
-            return
-        if not isinstance(frame, dict):
-            self._complain("a frame is no object")
-        elif "pong" in frame:
-            self._take_pong(frame)
-        elif "gap" in frame:
-            self._take_gap(frame)
-        elif "re" in frame:
-            reply = self._replies.pop(frame["re"], None)
-            if reply and not reply.done():
-                reply.set_result(frame)
-        else:
-            self._complain(f"a frame of no kind this console knows: {', '.join(map(str, list(frame)[:5]))}")
+    def _take_frame(self, frame: dict[str, Any]) -> None:
+        match frame:
+            case {"pong": int(number), "t": int(t)}:
+                self._take_pong(number, t)
+            case {"gap": [int(first), int(last)]} if first == self._last_seq + 1 and first <= last < 2**63:
+                self._skip_to(last, "buffer", str(frame.get("reason", "")))  # the agent says it in the records' place
+            case {"re": int(number)}:
+                reply = self._replies.pop(number, None)
+                if reply and not reply.done():
+                    reply.set_result(frame)
+            case _:
+                self._complain(f"a frame that makes no sense: {printable(str(frame)[:200])}")
 
-    def _take_gap(self, frame: dict[str, Any]) -> None:
-        """The agent itself says which records it had to drop; it does so in their place."""
-        match frame["gap"]:
-            case [int(first), int(last)] if first == self._last_seq + 1 and first <= last < 2**63:
-                self._skip_to(last, "buffer", str(frame.get("reason", "")))
-            case other:
-                self._complain(f"a gap that does not follow on record {self._last_seq}: {other}")
-
-    def _take_pong(self, frame: dict[str, Any]) -> None:
-        sent = self._pings.pop(frame["pong"], None)
-        if sent is None or not isinstance(frame.get("t"), int):
+    def _take_pong(self, number: int, t: int) -> None:
+        sent = self._pings.pop(number, None)
+        if sent is None:
             return
         now = time.time_ns()
         rtt = now - sent
         if self.rtt_ns is None or rtt <= self.rtt_ns * 1.5:
             self.rtt_ns = rtt
-            self.offset_ns = frame["t"] - (sent + now) // 2
+            self.offset_ns = t - (sent + now) // 2
 
     def _complain(self, text: str) -> None:
         self._hub.say(Log(node=self.node.name, source="console", severity="warning", text=f"{self.node.name}: {text}"))
@@ -361,7 +361,7 @@ class Link:
     def _start_frame(self) -> dict[str, Any]:
         agent = self.node.agent
         return {
-            "protocol": PROTOCOL,
+            "protocol": list(PROTOCOL),
             "console": self._hub.console_id,
             "label": f"uid {os.getuid()} at {platform.node()}, pid {os.getpid()}",
             "bundle": bundle.build().digest,
@@ -382,11 +382,11 @@ class Link:
         }
 
     def _ping(self) -> None:
-        self._ping_id += 1
+        self._number += 1
         if len(self._pings) > 16:
             self._pings.clear()
-        self._pings[self._ping_id] = time.time_ns()
-        self._send({"ping": self._ping_id})
+        self._pings[self._number] = time.time_ns()
+        self._send({"ping": self._number})
 
     def _acknowledge(self) -> None:
         self._send({"ack": self._last_seq})
@@ -395,8 +395,8 @@ class Link:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
         if self._channel is None or self._hello is None:
             raise failures.Lost(f"{self.node.name} is not connected")
-        self._ping_id += 1
-        number = self._ping_id
+        self._number += 1
+        number = self._number
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "do": verb, "args": args or {}})
         try:
@@ -404,16 +404,15 @@ class Link:
                 answer = await reply
         except TimeoutError:
             raise failures.Timeout(f"no answer to {verb} within {deadline_s:g} s") from None
-        except asyncio.CancelledError:
-            if self._channel is None:
-                raise failures.Lost(f"the connection ended during {verb}") from None
-            raise
         finally:
             self._replies.pop(number, None)
-        if "error" in answer:
-            error = answer["error"]
-            raise failures.AgentRefused(str(error.get("name")), str(error.get("text")), str(error.get("try", "")))
-        return answer["ok"]
+        match answer:
+            case {"ok": value}:
+                return value
+            case {"error": {"name": str(name), "text": str(text), **rest}}:
+                raise failures.AgentRefused(name, text, str(rest.get("try", "")))
+            case _:
+                raise failures.AgentRefused("no_answer", f"what came back for {verb} is no answer")
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""
@@ -421,13 +420,14 @@ class Link:
 
     @property
     def has_lzma(self) -> bool:
-        return bool(self._hello and self._hello.get("lzma"))
+        return self._hello is not None and self._hello.lzma
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in pieces."""
         for at in range(0, len(packed), _BLOB_PIECE):
             piece = base64.b64encode(packed[at : at + _BLOB_PIECE]).decode()
-            self._send({"blob": name, "encoding": encoding, "data": piece, "end": at + _BLOB_PIECE >= len(packed)})
+            end = at + _BLOB_PIECE >= len(packed)
+            self._send({"blob": name, "at": at, "encoding": encoding, "data": piece, "end": end})
 
     # -- words -----------------------------------------------------------------------------------------------------------
 
@@ -441,32 +441,3 @@ class Link:
                 tags=self.node.tags,
             )
         )
-
-    def _last_words(self) -> str:
-        said = b"".join(self._stderr).decode("utf-8", "replace").strip().splitlines()[-3:] or list(self._noise)[-3:]
-        return f" (it said: {' / '.join(said)})" if said else ""
-
-    def _explain_end(self, exit_status: int | None, error: Exception | None) -> failures.FleetError:
-        """Why the agent's command ended, from its exit status and its last words."""
-        if isinstance(error, failures.FleetError):
-            return error
-        said = b"".join(self._stderr).decode("utf-8", "replace")
-        python = self.node.agent.python
-        if self._hello is not None:
-            if exit_status in (None, 0):
-                return failures.Lost(f"the connection ended{f': {error}' if error else ''}")
-            return failures.AgentCrashed(f"the agent ended with status {exit_status}{self._last_words()}")
-        if "gconsole: python_too_old" in said or "Unknown option: -I" in said:
-            version = said.split("python_too_old")[-1].strip()[:10] if "python_too_old" in said else "before 3.4"
-            return failures.PythonTooOld(f"{python} there is {version}; the agent needs 3.6", "set python = \"…\" for this node")
-        if "gconsole: bundle_rejected" in said:
-            return failures.BundleRejected("the agent's code arrived damaged, or something wrote into the channel")
-        if "sudo:" in said:
-            return failures.NoPermission(
-                f"sudo refused{self._last_words()}", "allow it without a password in sudoers, or run_as = \"self\""
-            )
-        if exit_status in (126, 127):
-            return failures.NoPython(f"no {python} there{self._last_words()}", "install Python 3.6 or newer, or set python = \"…\"")
-        if exit_status is None or error is not None:
-            return failures.Lost(f"the connection ended before the agent spoke{f': {error}' if error else ''}{self._last_words()}")
-        return failures.AgentCrashed(f"the agent did not start (status {exit_status}){self._last_words()}")

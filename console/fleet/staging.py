@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import lzma
+from collections.abc import Coroutine
 from typing import Any
 
 from ..hub import Hub
@@ -13,6 +14,8 @@ from .link import Link
 
 #: Nodes that receive py-spy at the same time: 2 MB each, and the console's own uplink is shared.
 AT_ONCE = 8
+#: py-spy waits this long after a node's first sample: others are still logging in, and to look for it a node hashes 8 MB.
+CALM_S = 2.0
 
 
 class Staging:
@@ -39,32 +42,47 @@ class Staging:
         self.expected += 1
         self._run(self._stage(link), link)
 
-    def _run(self, work: Any, link: Link) -> None:
-        task = asyncio.create_task(work, name=f"stage {link.node.name}")
+    def _run(self, work: Coroutine[Any, Any, None], link: Link) -> None:
+        task = asyncio.create_task(self._watched(work, link), name=f"stage {link.node.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _watched(self, work: Coroutine[Any, Any, None], link: Link) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
+            self._warn(link, f"a binary could not be brought to {link.node.name}: {type(error).__name__}: {error}")
+
+    def _warn(self, link: Link, text: str, try_: str = "") -> None:
+        self._hub.say(Log(node=link.node.name, source="console", severity="warning", text=text, try_=try_))
+
     async def _stage(self, link: Link) -> None:
-        async with self._places:
-            try:
-                offer = {assets.PY_SPY: self._assets.offer(assets.PY_SPY)}
-                wanted = await link.request("offer", offer, deadline_s=15.0)
-                for name in wanted:
-                    await self._send(link, name)
-                    await link.request("settled", {"name": name}, deadline_s=120.0)
-            except failures.FleetError as error:
-                self._hub.say(
-                    Log(
-                        node=link.node.name, source="console", severity="warning", try_=error.try_,
-                        text=f"py-spy could not be brought to {link.node.name}: {error.text}",
-                    )
-                )
-                return
-        self.staged += 1
+        agent = link.agent_id
+        await asyncio.sleep(CALM_S)
+        try:
+            async with self._places:
+                await self._bring_py_spy(link)
+        except failures.Lost:
+            self.expected -= 1
+            self._done.discard(agent)  # the node's state says why; an agent that lingers is asked again when it is back
+        except failures.FleetError as error:
+            self.expected -= 1
+            self._warn(link, f"py-spy could not be brought to {link.node.name}: {error.text}", error.try_)
+        else:
+            self.staged += 1
+
+    async def _bring_py_spy(self, link: Link) -> None:
+        offer = {assets.PY_SPY: self._assets.offer(assets.PY_SPY)}
+        wanted = await link.request("offer", offer, deadline_s=15.0)
+        if isinstance(wanted, list) and assets.PY_SPY in wanted:
+            await self._send(link, assets.PY_SPY)
+            await link.request("settled", {"name": assets.PY_SPY}, deadline_s=120.0)
 
     async def _send(self, link: Link, name: str) -> None:
         asset = self._assets.get(name, link.arch)
-        assert asset is not None, "an agent wants only what was offered for its architecture"
+        if asset is None:
+            link.send_problem(name, f"the console has no {name} for {link.arch}")
+            return
         encoding = "xz" if link.has_lzma else "zlib"
         try:
             packed = await self._packed(asset, encoding)

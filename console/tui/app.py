@@ -244,6 +244,13 @@ class ConsoleApp(App[None], inherit_bindings=False):
             return True if self._views and self.view.selected_node else None
         return True
 
+    async def action_run_bound(self, id: str) -> None:
+        """Do what the key of that binding would do here: a click on a hint."""
+        for item in self.screen.active_bindings.values():
+            if item.binding.id == id and item.enabled:
+                await self.run_action(item.binding.action, item.node)
+                return
+
     def action_freeze(self) -> None:
         """Freeze the picture, or let it go."""
         if self._frozen_at is None:

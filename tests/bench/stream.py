@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from jobs import start_ring
+from rig import Rig
+
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
 from gconsole.fleet.assets import Assets
@@ -25,8 +28,6 @@ from gconsole.fleet.ssh import AsyncsshTransport
 from gconsole.fleet.staging import Staging
 from gconsole.fleet.transport import Channel, Receiver
 from gconsole.hub import Hub
-from jobs import start_ring
-from rig import Rig
 
 GPUS, RANKS = 8, 8
 #: How long the agent is listened to. The first seconds differ (introductions, no rates yet) and are told apart by `seq`.

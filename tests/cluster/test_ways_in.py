@@ -111,7 +111,8 @@ def test_the_users_own_ssh_fails_with_the_same_names(tmp_path: Path, needs_opens
 
 def test_this_machine_needs_no_ssh(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.toml"
-    hosts.write_text('[ssh]\ntransport = "local"\n[agent]\nephemeral = true\n[[nodes]]\nhosts = "here"\n')
+    settings = '[ssh]\ntransport = "local"\n[agent]\nephemeral = true\n'
+    hosts.write_text(settings + '[[nodes]]\nhosts = "here"\nprocess_filter = "env:GCONSOLE_TEST_MARK=none"\n')
     run = batch(hosts)
     assert run.status == 0, run.stdout
     assert run.node("here")["state"] == "ok"

@@ -30,7 +30,7 @@ class Overview(View):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._node_list, self._job_list, self._finding_list = Report(id="nodes"), Report(id="jobs"), Report(id="findings")
+        self._node_list, self._job_list, self._finding_list = Report(id="node-list"), Report(id="job-list"), Report(id="finding-list")
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
         self._metric = METRICS[0]

@@ -26,9 +26,9 @@ def hints(active: Mapping[str, ActiveBinding], actions: Sequence[Action], room: 
     spans: list[Span] = [Span(" ")]
     for action in shown:
         item = bound[action.id]
-        style = "muted" if item.enabled else "rule"
-        spans.append(Span(_key(action, item), "key" if item.enabled else "rule", action.call))
-        spans.append(Span(f" {action.label}  ", style, action.call))
+        run = f"app.run_bound('{action.id}')"
+        spans.append(Span(_key(action, item), "key" if item.enabled else "rule", run))
+        spans.append(Span(f" {action.label}  ", "muted" if item.enabled else "rule", run))
     return spans
 
 

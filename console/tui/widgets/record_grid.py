@@ -176,7 +176,8 @@ class RecordGrid(LineView, Generic[R]):
         for placed in self._placed:
             chosen = placed.column.key == self._sorted[0]
             mark = ("▼" if self._sorted[1] else "▲") if chosen else ""
-            title = fit(placed.column.title + mark, placed.width, placed.column.align)
+            title = placed.column.title[: placed.width - len(mark)].rstrip() + mark
+            title = fit(title, placed.width, placed.column.align)
             spans += [Span(" " * (placed.x - at)), Span(title, "accent" if chosen else "muted")]
             at = placed.x + placed.width
         return spans

@@ -72,6 +72,14 @@ def test_spawned_processes_that_number_themselves_late_become_ranks(proc):
     assert seen.roles() == {50: "launcher", 100: "rank", 101: "rank"}
 
 
+def test_the_parent_of_one_spawned_rank_a_task_is_no_rank(proc):
+    slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
+    proc.python(50, "main.py", env=slurm)
+    proc.python(100, "-c spawn_main", ppid=50, env={**slurm, **torch_rank(1, 2)})
+
+    assert watch(proc).numbers() == {100: 1}
+
+
 def test_a_pod_number_in_rank_is_no_rank_where_the_pod_spawns_more(proc):
     proc.python(50, "main.py", env={"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"})
     for local in range(2):
@@ -171,6 +179,15 @@ def test_a_leftover_of_an_attempt_that_was_restarted_is_stale(proc):
     assert (seen.ranks[100].status, seen.ranks[100].attempt) == ("stale", 0)
     assert "attempt 0" in seen.ranks[100].reason
     assert (seen.ranks[200].status, seen.ranks[200].attempt) == ("present", 1)
+
+
+def test_an_older_attempt_of_a_run_without_a_name_is_stale_even_below_a_launcher(proc):
+    proc.python(50, "/usr/bin/torchrun train.py")
+    for attempt in (0, 1):
+        env = torch_rank(0, 2, TORCHELASTIC_RUN_ID="none", TORCHELASTIC_RESTART_COUNT=str(attempt))
+        proc.python(100 + attempt, ppid=50, env=env)
+
+    assert watch(proc).numbers() == {101: 0}
 
 
 def test_a_leftover_is_stale_even_where_the_restart_moved_the_master(proc):
@@ -329,6 +346,33 @@ def test_a_pid_that_is_used_again_is_another_process(proc):
     first, second = [rank for rank in seen.said if rank.pid == 100 and hasattr(rank, "status")][-2:]
     assert (first.start_ticks, first.rank, first.status) == (500, 0, "exited")
     assert (second.start_ticks, second.rank, second.status) == (700, 1, "present")
+
+
+def test_a_pid_that_is_used_again_within_one_listing_ends_one_process_and_begins_another(proc):
+    proc.python(100, "serve.py", start=999_900)
+    seen = watch(proc)
+
+    proc.python(100, "serve.py", start=999_990)
+    said = seen.tick() + seen.tick()
+
+    assert {(one.start_ticks, one.gone) for one in said} == {(999_900, True), (999_990, False)}
+
+
+def test_a_process_that_becomes_another_rank_takes_the_first_one_back(proc):
+    proc.python(100, env=torch_rank(0, 2), start=999_900, env_start=1)
+    seen = watch(proc)
+
+    proc.python(100, env=torch_rank(1, 2), start=999_900, env_start=2)
+
+    said = [(one.rank, one.status) for one in seen.tick() if hasattr(one, "status")]
+    assert said == [(0, "withdrawn"), (1, "present")]
+
+
+def test_of_a_variable_that_is_there_twice_the_first_counts_as_for_the_process_itself(proc):
+    proc.python(100)
+    (proc.root / "100" / "environ").write_bytes(b"RANK=1\0WORLD_SIZE=4\0RANK=2\0")
+
+    assert watch(proc).numbers() == {100: 1}
 
 
 def test_a_parent_younger_than_its_child_is_nobodys_parent(proc):

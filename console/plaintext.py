@@ -1,0 +1,8 @@
+"""Text that a node wrote, fit for a terminal."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """`text` on one line, without anything that could steer a terminal."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)

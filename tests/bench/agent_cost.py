@@ -1,0 +1,114 @@
+"""(b) What the agent costs a node at 1 Hz: eight simulated GPUs, eight ranks, 3,000 other processes alive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from jobs import start_ring
+from rig import Node, Rig
+from rig.pythons import own_python
+
+from .result import Outcome, Row
+from .spent import CpuShare, memory_bytes
+
+GPUS, RANKS, OTHERS = 8, 8, 3_000
+#: A round over all processes takes the agent 60 s; what is measured is one and a half.
+WARM_UP_S, MEASURED_S = 30.0, 90.0
+CPU_GOAL_PCT, RSS_GOAL_MB = 0.5, 25.0
+PEER = "nvitop alone (GPUs only, not in this run): 1.15 %, 33 MB"
+DEADLINE_S = 60.0
+
+
+def measure(quick: bool) -> Outcome:
+    warm_up_s, measured_s, others = (6.0, 8.0, 300) if quick else (WARM_UP_S, MEASURED_S, OTHERS)
+    rows = []
+    for python in interpreters():
+        version, pct, rss = _cost(python, others, warm_up_s, measured_s)
+        where = f"Python {version}, {python}"
+        rows += [
+            Row(f"agent's CPU at 1 Hz ({where})", f"{pct:.2f} % of a core", "≤ 0.5 %", pct <= CPU_GOAL_PCT, PEER),
+            Row(f"agent's RSS ({where})", f"{rss / 1e6:.1f} MB", "≤ 25 MB", rss <= RSS_GOAL_MB * 1e6, PEER),
+        ]
+    return Outcome(
+        rows,
+        [
+            f"one node of the rig, {GPUS} simulated GPUs, a job of {RANKS} ranks, {others} sleeping processes, py-spy staged"
+            " and psutil loaded; the node's cache was empty, so the bytecode was compiled by this very agent",
+            f"{measured_s:g} s after {warm_up_s:g} s; CPU is that of all the agent's threads as the scheduler counts it, RSS"
+            " the agent's VmRSS at the end; 1 MB = 1,000,000 bytes",
+        ],
+    )
+
+
+def interpreters() -> list[Path]:
+    """The interpreter of this environment, and the system's own where that is another one."""
+    found = [own_python()]
+    system = Path("/usr/bin/python3")
+    if system.exists() and system.resolve() != found[0].resolve():
+        found.append(system.resolve())
+    return found
+
+
+def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tuple[str, float, int]:
+    """(version, CPU in % of a core, RSS in bytes) of an agent that this interpreter runs."""
+    with (
+        Rig(nodes=1, name="bench", python=python) as rig,
+        _sleepers(rig.nodes[0], others),
+        start_ring(rig, nproc_per_node=RANKS) as job,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        job.wait_ready()
+        records = Path(scratch, "records.ndjson")
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
+        with _watching(target, records):
+            node = _said_by_node(records)
+            pid = rig.nodes[0].outer_pid(node["pid"])
+            time.sleep(warm_up_s)
+            with CpuShare(pid) as share:
+                time.sleep(measured_s)
+            return node["python"], share.pct, memory_bytes(pid)[0]
+
+
+@contextmanager
+def _sleepers(node: Node, count: int) -> Iterator[None]:
+    """So many processes on a node that do nothing; the rig ends them with the node."""
+    script = f"i=0; while [ $i -lt {count} ]; do sleep infinity & i=$((i+1)); done; wait"
+    shell = node.run(["sh", "-c", script], stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + DEADLINE_S
+    while len(node.processes()) < count:
+        if time.monotonic() > deadline or shell.poll() is not None:
+            raise RuntimeError(f"{len(node.processes())} of {count} processes started")
+        time.sleep(0.2)
+    yield
+
+
+@contextmanager
+def _watching(target: Path, records: Path) -> Iterator[None]:
+    """A console that watches `target` until the end of the `with`."""
+    argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--for", "1h", "--quiet"]
+    process = subprocess.Popen([*argv, "--records", str(records)], stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def _said_by_node(records: Path) -> dict[str, object]:
+    """The agent's first word about itself."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        lines = records.read_bytes().split(b"\n")[:-1] if records.exists() else []
+        for line in lines:
+            record = msgspec.json.decode(line)
+            if record["kind"] == "node":
+                return record
+        time.sleep(0.2)
+    raise RuntimeError(f"no agent spoke within {DEADLINE_S:g} s")

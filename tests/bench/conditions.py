@@ -1,0 +1,54 @@
+"""Where and when the benches ran: what a reader needs to judge a figure or to repeat it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PACKAGES = ("asyncssh", "cryptography", "msgspec", "numpy", "textual", "psutil", "ClusterShell")
+
+
+def conditions(rig_mode: str) -> list[tuple[str, str]]:
+    """(what, value) of everything that the figures depend on."""
+    return [
+        ("date", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("commit", _commit()),
+        ("cores", f"{len(os.sched_getaffinity(0))} ({_cpu_model()}); load average when done {os.getloadavg()[1]:.1f}"),
+        ("kernel", platform.release()),
+        ("Python", f"{platform.python_version()} ({sys.implementation.name})"),
+        ("OpenSSH", _first_line(["ssh", "-V"])),
+        ("packages", ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)),
+        ("nodes", f"of the tests' rig, {rig_mode}: servers, agents and jobs share these cores with the console"),
+    ]
+
+
+def _commit() -> str:
+    commit = _first_line(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"])
+    changed = _output(["git", "-C", str(ROOT), "status", "--porcelain", "--", "console", "remote"]).strip()
+    return f"{commit}{' and uncommitted changes' if changed else ''}"
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _first_line(argv: list[str]) -> str:
+    return (_output(argv).splitlines() or ["unknown"])[0]
+
+
+def _output(argv: list[str]) -> str:
+    """What a program says, on either stream; nothing where there is no such program."""
+    if shutil.which(argv[0]) is None:
+        return ""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout or done.stderr

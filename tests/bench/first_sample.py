@@ -1,0 +1,55 @@
+"""(a) From start to the first sample of 32 nodes, beside `clush -w … true` on the same nodes in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from rig import Rig
+
+from .result import Outcome, Row, middle
+from .spent import Spent, run
+
+NODES, PAIRS = 32, 7
+#: Long enough for every node to have received all that is kept in its cache: both programs are measured warm.
+WARM_UP_S = 12
+CPU_GOAL, WALL_GOAL = 1 / 3, 1.25
+
+
+def measure(quick: bool) -> Outcome:
+    nodes, pairs, warm_up_s = (8, 2, 4) if quick else (NODES, PAIRS, WARM_UP_S)
+    with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
+        ssh_config = Path(scratch, "ssh_config")
+        ssh_config.write_text(rig.ssh_config_text())
+        names = ",".join(node.name for node in rig.nodes)
+        programs = Path(sys.executable).parent
+        gconsole = [str(programs / "gconsole"), "batch", str(target), "--quiet", "--for"]
+        clush = [str(programs / "clush"), "-w", names, "-f", str(nodes), "-o", f"-F {ssh_config}", "true"]
+        run([*gconsole, f"{warm_up_s}s"])
+        run(clush)
+        ours, theirs = [], []
+        for _ in range(pairs):
+            ours.append(run([*gconsole, "0s"]))
+            theirs.append(run(clush))
+    return Outcome(
+        [
+            _row(f"client CPU to the first sample of {nodes} nodes", "cpu_s", ours, theirs, CPU_GOAL, "1/3 of clush"),
+            _row(f"wall to the first sample of {nodes} nodes", "wall_s", ours, theirs, WALL_GOAL, "1.25 × clush"),
+        ],
+        [
+            f"`gconsole batch hosts.toml --for 0s --quiet` and `clush -w … -f {nodes} true`, in turns, each a whole process"
+            " with its children (`ssh -G` here, one `ssh` a node there), from exec to exit",
+            f"real OpenSSH servers; gconsole's caches warm on both sides (a run of {warm_up_s} s before), its agents start"
+            " anew each time",
+            "wall includes what sshd and the agents need of the same cores; on a cluster each node has its own",
+        ],
+    )
+
+
+def _row(what: str, figure: str, ours: list[Spent], theirs: list[Spent], goal: float, words: str) -> Row:
+    mine, peer = ([getattr(spent, figure) for spent in runs] for runs in (ours, theirs))
+    ratio = statistics.median(mine) / statistics.median(peer)
+    return Row(what, middle(mine, "s"), f"≤ {words}", ratio <= goal, f"clush {middle(peer, 's')}", ratio)

@@ -1,0 +1,75 @@
+"""What a bench found, as rows of one table; and the table as text for a terminal and for RESULTS.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+HEAD = ("what", "measured", "goal", "", "peer", "ratio")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. `met` is None where no goal was set; `ratio` is measured to peer, both from the same run."""
+
+    what: str
+    measured: str
+    goal: str = ""
+    met: bool | None = None
+    peer: str = ""
+    ratio: float | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        verdict = {True: "met", False: "missed", None: "no goal"}[self.met]
+        ratio = f"{self.ratio:.2f}" if self.ratio is not None else ""
+        return (self.what, self.measured, self.goal, verdict, self.peer, ratio)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All rows of one bench, how they were measured, and what was tried where a goal is missed."""
+
+    rows: list[Row]
+    how: list[str] = field(default_factory=list)
+    attempts: Sequence[str] = ()
+
+    @property
+    def missed(self) -> list[Row]:
+        return [row for row in self.rows if row.met is False]
+
+
+def middle(values: Sequence[float], unit: str, digits: int = 2) -> str:
+    """The median with its unit, and the range of the runs: `0.60 s (0.59 to 0.62, 5 runs)`."""
+    low, high = min(values), max(values)
+    return (
+        f"{statistics.median(values):.{digits}f} {unit} ({low:.{digits}f} to {high:.{digits}f}, {len(values)} runs)"
+    )
+
+
+def as_text(outcomes: dict[str, Outcome]) -> str:
+    """A table with aligned columns."""
+    rows = [HEAD, *(row.cells for outcome in outcomes.values() for row in outcome.rows)]
+    widths = [max(len(cells[i]) for cells in rows) for i in range(len(HEAD))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows
+    )
+
+
+def as_markdown(outcomes: dict[str, Outcome], conditions: Sequence[tuple[str, str]]) -> str:
+    """RESULTS.md: the table, the conditions, how each was measured, and what was tried for each goal that is missed."""
+    lines = [
+        "# Results of the benches", "",
+        "Written by `make bench`. A bench measures and prints; it asserts nothing. A goal that is missed stays here as",
+        "missed, with what was tried. Figures are medians; ratios are to a peer measured in the same run.", "",
+        "| " + " | ".join(cell or "verdict" for cell in HEAD) + " |", "|" + " --- |" * len(HEAD),
+    ]  # fmt: skip
+    lines += ["| " + " | ".join(row.cells) + " |" for outcome in outcomes.values() for row in outcome.rows]
+    lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in conditions)]
+    for name, outcome in outcomes.items():
+        lines += ["", f"## {name}", "", *(f"- {line}" for line in outcome.how)]
+        if outcome.missed:
+            tried = [f"  - {attempt}" for attempt in outcome.attempts] or ["  - nothing yet"]
+            lines += [f"- missed: {', '.join(row.what for row in outcome.missed)}; tried:", *tried]
+    return "\n".join(lines) + "\n"

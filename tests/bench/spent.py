@@ -1,0 +1,75 @@
+"""What processes spend: one that runs to its end, and one that goes on running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One run of a program: seconds on the clock, and of CPU with all the children it waited for."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
+    """Run a program to its end, its output thrown away. RuntimeError, with its last words, unless it exits with 0."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {said.decode(errors='replace')[-500:]}")
+    return Spent(wall_s, usage.ru_utime + usage.ru_stime)
+
+
+class CpuShare(AbstractContextManager["CpuShare"]):
+    """The CPU that a running process takes within a `with`: `pct` of one core, afterwards.
+
+    Counted by the scheduler in ns, thread by thread; a thread that ends meanwhile would take its count along, and is an
+    error.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.pct = pid, 0.0
+
+    def __enter__(self) -> CpuShare:
+        self._before, self._began = self._threads(), time.perf_counter()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            return
+        after, took_s = self._threads(), time.perf_counter() - self._began
+        gone = self._before.keys() - after.keys()
+        if gone:
+            raise RuntimeError(f"{len(gone)} threads of process {self.pid} ended while it was measured")
+        self.pct = 100 * (sum(after.values()) - sum(self._before.values())) / 1e9 / took_s
+
+    def _threads(self) -> dict[str, int]:
+        return {
+            task.name: int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{self.pid}/task").iterdir()
+        }
+
+
+def memory_bytes(pid: int | str = "self") -> tuple[int, int]:
+    """(RSS now, RSS at its highest) of a process, in bytes."""
+    figures = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("VmRSS", "VmHWM"):
+            figures[name] = int(value.split()[0]) * 1024
+    return figures["VmRSS"], figures["VmHWM"]

@@ -1,0 +1,69 @@
+"""(d) What an hour of 1,024 nodes of eight GPUs takes of memory, hosts and ranks included."""
+
+from __future__ import annotations
+
+import time
+
+from gconsole.hub import Hub
+from gconsole.records import decode
+from gconsole.records.base import Record
+from gconsole.store import Store
+
+from .process import in_new_process
+from .result import Outcome, Row
+from .spent import memory_bytes
+from .stream import GPUS, RANKS, Spoken, Voice, listen
+
+NODES, HOUR_S = 1_024, 3_600
+#: Every second would be 66 million records. History older than five minutes is kept in slots of ten seconds, so that one
+#: tick each ten seconds fills it as well; the last five minutes, kept by the second, get every one.
+COARSE_S, FINE_S = 10, 300
+HISTORY_BYTES = 1 << 30
+GOAL_BYTES = 1_500_000_000
+
+
+def measure(quick: bool) -> Outcome:
+    nodes, hour_s, fine_s = (64, 600, 60) if quick else (NODES, HOUR_S, FINE_S)
+    rss, highest, history, reach_s, took_s = in_new_process(_remember, listen(), nodes, hour_s, fine_s)
+    return Outcome(
+        [
+            Row(f"the store's process after 1 h of {nodes} nodes × {GPUS} GPUs", f"{rss / 1e9:.2f} GB RSS", "≤ 1.5 GB",
+                highest <= GOAL_BYTES),
+            Row("the same at its highest", f"{highest / 1e9:.2f} GB RSS", "≤ 1.5 GB", highest <= GOAL_BYTES),
+        ],
+        [
+            f"RSS of a whole process with {nodes} hosts, {nodes * GPUS} GPUs and {nodes * RANKS} ranks in one Store,"
+            f" history_bytes = 1 GiB; the history itself holds {history / 1e6:.0f} MB and reaches back {reach_s // 60} min",
+            f"records as a real agent said them, decoded each time; time is told by their stamps: a tick each {COARSE_S} s,"
+            f" in the last {fine_s} s each second ({took_s:.0f} s of real time)",
+        ],
+    )  # fmt: skip
+
+
+def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
+    """(RSS, its highest, bytes of history, seconds it reaches back, seconds this took) after an hour of records."""
+    hub, store = Hub(), Store(HISTORY_BYTES)
+    hub.subscribe(store.apply)
+    began = time.monotonic()
+    start_ns = time.time_ns()
+    voices = [Voice(spoken, start_ns) for _ in range(nodes)]
+    for at, voice in enumerate(voices):
+        hub.publish(_arrived(voice.once(), at, start_ns))
+    seconds = [*range(0, hour_s - fine_s, COARSE_S), *range(hour_s - fine_s, hour_s)]
+    for second in seconds:
+        for at, voice in enumerate(voices):
+            hub.publish(_arrived(voice.second(second), at, start_ns + second * 1_000_000_000))
+    assert store.history is not None
+    if len(store.gpus) != nodes * GPUS or len(store.ranks) != nodes * RANKS:
+        raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks are in the store")
+    return *memory_bytes(), store.history.nbytes, store.history.hour_s, time.monotonic() - began
+
+
+def _arrived(said: bytes, at: int, rx: int) -> list[Record]:
+    """The records in what the node of that number said, stamped as its link stamps them."""
+    records = []
+    for line in said.splitlines():
+        record = decode(line)
+        record.node, record.agent, record.rx = f"node{at}", f"{at:016x}", rx
+        records.append(record)
+    return records

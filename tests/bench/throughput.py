@@ -1,0 +1,160 @@
+"""(d) 512 nodes of eight GPUs at 1 Hz: what link, decode and store take of a core; and a real fleet over SSH beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from rig import Rig
+
+from gconsole.config import load
+from gconsole.config.model import NodeConfig
+from gconsole.fleet.assets import Assets
+from gconsole.fleet.link import Link
+from gconsole.fleet.transport import Channel, Receiver
+from gconsole.hub import Hub
+from gconsole.records import Gap, Log
+from gconsole.store import Store
+
+from .process import in_new_process
+from .result import Outcome, Row, middle
+from .spent import CpuShare
+from .stream import GPUS, RANKS, Spoken, Voice, listen
+
+NODES, RUNS = 512, 3
+WARM_UP_S, MEASURED_S = 5, 25
+HISTORY_BYTES = 1 << 30
+GOAL_PCT = 15.0
+#: Real nodes, for what SSH adds: as many as two cores can hold agents of without the console waiting for them.
+SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S = 16, 15.0, 30.0
+
+
+def measure(quick: bool) -> Outcome:
+    nodes, runs, measured_s = (64, 1, 6) if quick else (NODES, RUNS, MEASURED_S)
+    spoken = listen()
+    shares = [in_new_process(_share, spoken, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
+    ssh_pct = _share_over_ssh(*((4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)))
+    records = sum(map(len, spoken.seconds)) / len(spoken.seconds)
+    return Outcome(
+        [
+            Row(f"link, decode, store: {nodes} nodes × {GPUS} GPUs at 1 Hz", middle(shares, "% of a core", 1),
+                "≤ 15 % of a core", statistics.median(shares) <= GOAL_PCT),
+            Row("the same with SSH (asyncssh, real sshd), for each node", f"{ssh_pct:.3f} % of a core"),
+        ],
+        [
+            f"{records:g} records a second and node ({GPUS} gpu, {RANKS} rank_stat, host, agent_cost), as a real agent said"
+            " them, with new stamps and numbers each second; nodes spread evenly over the second",
+            "real Link (with its pings, answered), Hub and Store with history_bytes = 1 GiB, in a process of its own; the bytes"
+            " are made beforehand; all CPU of the process counts",
+            f"with SSH: `gconsole batch` on real nodes with agents of {GPUS} simulated GPUs and no ranks, CPU of the whole"
+            f" process after {SSH_WARM_UP_S:g} s, divided by the nodes; decryption and asyncio are most of it",
+        ],
+    )  # fmt: skip
+
+
+class _Far(Channel):
+    """The far end of a link: it answers pings."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b'{"ping":'):
+            pong = {"pong": msgspec.json.decode(data)["ping"], "t": time.time_ns(), "mono": time.monotonic_ns()}
+            self._loop.call_soon(self._receiver.on_bytes, msgspec.json.encode(pong) + b"\n")
+
+    def close(self) -> None:
+        pass
+
+
+class _NoWay:
+    """A transport that reaches a `Voice` in this process: its bytes arrive as if a node had sent them."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        asyncio.get_running_loop().call_soon(receiver.on_bytes, self._voice.greeting())
+        return _Far(receiver)
+
+    async def close(self) -> None:
+        pass
+
+
+def _share(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
+    """CPU of this process, in % of a core, while so many nodes speak."""
+    return asyncio.run(_listen_to_all(spoken, nodes, warm_up_s, measured_s))
+
+
+async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
+    hub, store, offered = Hub(), Store(HISTORY_BYTES), Assets()
+    hub.subscribe(store.apply)
+    voices = [Voice(spoken, time.time_ns()) for _ in range(nodes)]
+    links = [
+        Link(node, _NoWay(voice), hub, offered, lambda link, name: None)
+        for node, voice in zip(load(f"node[1-{nodes}]").nodes, voices, strict=True)
+    ]
+    for link in links:
+        link.start()
+    opening = [voice.once() for voice in voices]
+    seconds = [[voice.second(number) for voice in voices] for number in range(warm_up_s + measured_s + 2)]
+    await _greeted(links)
+    for link, said in zip(links, opening, strict=True):
+        link.on_bytes(said)
+    feeding = asyncio.create_task(_feed(links, seconds))
+    await asyncio.sleep(warm_up_s)
+    began, used = time.perf_counter(), time.process_time()
+    await asyncio.sleep(measured_s)
+    pct = 100 * (time.process_time() - used) / (time.perf_counter() - began)
+    feeding.cancel()
+    for link in links:
+        await link.stop()
+    _check(store, nodes)
+    return pct
+
+
+async def _greeted(links: list[Link]) -> None:
+    async with asyncio.timeout(20):
+        while any(link.state != "ok" for link in links):
+            await asyncio.sleep(0.05)
+
+
+async def _feed(links: list[Link], seconds: list[list[bytes]]) -> None:
+    """Each node speaks once a second, all of them evenly spread over it."""
+    began = time.monotonic()
+    for number, said in enumerate(seconds):
+        for at, (link, data) in enumerate(zip(links, said, strict=True)):
+            wait_s = began + number + at / len(links) - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            link.on_bytes(data)
+
+
+def _check(store: Store, nodes: int) -> None:
+    """A figure for records that were lost on the way would be worth nothing."""
+    lost = [record for _, record in store.events if isinstance(record, Gap | Log)]
+    if lost or len(store.gpus) != nodes * GPUS or len(store.ranks) != nodes * RANKS:
+        raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks arrived, and {lost[:1]}")
+
+
+def _share_over_ssh(nodes: int, warm_up_s: float, measured_s: float) -> float:
+    """CPU of a whole console over real SSH, in % of a core, for each node."""
+    with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
+        argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--for", "1h", "--quiet"]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(warm_up_s)
+            with CpuShare(process.pid) as share:
+                time.sleep(measured_s)
+        finally:
+            process.terminate()
+            process.wait(30)
+    return share.pct / nodes

@@ -1,0 +1,274 @@
+"""The whole screen: at every size, with hostile text, with thousands of ranks, without colours, on a slow terminal."""
+
+from __future__ import annotations
+
+import pytest
+from invented import Cluster, demo, pod
+from rich.color import ColorType
+from waiting import screen, settle, shows, until
+
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.pace import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, Pace, write_backlog
+from gconsole.tui.status import GLYPHS
+
+#: What a node may say its job, its kernel function, or its error is called.
+HOSTILE = {
+    "markup": "[bold red]x[/] [@click=app.quit]y[/]",
+    "ansi": "\x1b[2J\x1b[31mred\x1b]0;title\x07",
+    "wide": "漢字カタカナ한글" * 8,
+    "combining": "e" + "\u0301" * 200 + "\u0336" * 200,
+    "bidi": "\u202eabc\u2066שלום\u2069 مرحبا",
+    "long": "x" * 4096,
+    "lines": "one\ntwo\r\nthree\x0b\x0cfour\u2028five",
+    "emoji": "👩‍👩‍👧‍👦🏴‍☠️\ufe0f",
+    "empty": "",
+}
+
+
+def hostile(text: str) -> Cluster:
+    """A cluster on which every text that a node can choose is this one."""
+    cluster = Cluster("node1", "node2", "node3")
+    cluster.up("node1")
+    cluster.fails("node2", "auth", text, text)
+    cluster.loses("node3", text, text)
+    cluster.job(text or "job", 3, per_node=4, launcher=text, source=text, gpu=text)
+    cluster.moves(text or "job", 1, "node1", "uninterruptible", wchan=text)
+    cluster.rank(text or "job", 3, "node1", 4, status="no_permission", reason=text, pid=99)
+    cluster.process("node1", 0, text)
+    cluster.finding("slow", "warning", text, [text, "node1"], evidence=(text,))
+    return cluster
+
+
+def assert_rectangular(app: ConsoleApp) -> None:
+    """Every line has exactly the cells of the screen, and no control character reaches the terminal."""
+    strips = app.screen._compositor.render_strips()
+    assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
+    for strip in strips:
+        for segment in strip:
+            assert all(ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0 for character in segment.text)
+
+
+class TestHostileText:
+    @pytest.mark.parametrize("kind", HOSTILE)
+    async def test_text_from_a_node_is_text_in_every_view_and_dialog(self, kind: str):
+        app = hostile(HOSTILE[kind]).app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            assert_rectangular(app)
+            for keys in (
+                ["shift+tab", "shift+tab", "enter"],  # a node
+                ["escape", "tab", "enter"],  # the job
+                ["escape", "tab", "tab", "enter"],  # the finding
+                ["escape", "2", "j", "enter"],  # a rank
+                ["escape", "o", "o", "O"],
+            ):
+                await pilot.press(*keys)
+                await pilot.pause()
+                assert_rectangular(app)
+
+    async def test_markup_is_shown_not_obeyed(self):
+        app = hostile(HOSTILE["markup"]).app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            assert "[bold red]x[/] [@click=app.quit]y[/]" in screen(app)
+            await pilot.press("shift+tab", "shift+tab", "enter")
+            await shows(pilot, "[@click=app.quit]y[/]")
+
+
+class TestSizes:
+    @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)])
+    @pytest.mark.parametrize("cluster", [demo, pod, lambda: Cluster("node1"), Cluster], ids=["demo", "pod", "one", "none"])
+    async def test_every_size_shows_every_view_whole(self, cluster, size):
+        app = cluster().app()
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: len(app._views) == 11)
+            for key in ("1", "2", "3", "question_mark", "escape", "1", "enter", "escape"):
+                await pilot.press(key)
+                await pilot.pause()
+                assert_rectangular(app)
+
+    async def test_what_is_dropped_at_each_width_is_decided(self):
+        columns = {}
+        for width in (60, 80, 120, 200):
+            app = pod().app()
+            async with app.run_test(size=(width, 24)) as pilot:
+                await settle(pilot)
+                await pilot.press("2")
+                await pilot.pause()
+                columns[width] = app.view.home().shown_columns
+        assert columns[60] == ["rank", "state", "node", "pid", "step", "cpu"]
+        assert columns[80] == ["rank", "state", "node", "gpu", "pid", "step", "cpu", "rss", "wchan"]
+        assert set(columns[80]) < set(columns[120]) < set(columns[200])
+        assert "job" in columns[200]
+
+    async def test_a_resize_while_running_changes_the_layout(self):
+        app = pod().app()
+        async with app.run_test(size=(200, 60)) as pilot:
+            await settle(pilot)
+            for size in ((60, 20), (120, 40), (80, 24)):
+                await pilot.resize_terminal(*size)
+                await pilot.pause()
+                await until(pilot, lambda: "FINDINGS" in screen(app))
+                assert_rectangular(app)
+
+    async def test_the_rule_below_the_tabs_goes_first_where_lines_are_few(self):
+        for height, rule in ((24, True), (20, False)):
+            app = demo().app()
+            async with app.run_test(size=(80, height)) as pilot:
+                await settle(pilot)
+                assert ("━━" in screen(app).splitlines()[2]) is rule
+
+
+class TestScale:
+    async def test_four_thousand_ranks_live_on_both_views(self):
+        cluster = Cluster(*(f"node{i:03}" for i in range(512)))
+        cluster.up()
+        cluster.gpus()
+        cluster.job("big", 4096)
+        app = cluster.app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await shows(pilot, "4096/4096")
+            await pilot.press("2", "G")
+            await shows(pilot, "4095")
+            cluster.moves("big", 4095, "node511", "stopped")
+            await shows(pilot, "✖ stopped")
+            assert_rectangular(app)
+
+
+class TestFrames:
+    async def test_a_node_that_dies_is_shown(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=(120, 30)) as pilot:
+            await settle(pilot)
+            cluster.loses("node3", "the connection ended")
+            await shows(pilot, "✖ node3")
+            await shows(pilot, "3/4 nodes")
+            await shows(pilot, "◐ 2 lost")
+
+    async def test_stale_data_are_dimmed_and_carry_their_age(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=(120, 30)) as pilot:
+            await settle(pilot)
+            cluster.later(9)
+            await shows(pilot, "no data for 9 s")
+            await pilot.press("2")
+            await shows(pilot, f"{GLYPHS['stale']} moving 9 s")
+
+    async def test_a_quiet_second_paints_no_line(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.pause(0.3)
+            painted: list[str] = []
+            heat = app.view.home()
+            original = heat.render_line
+            heat.render_line = lambda y: (painted.append("heat"), original(y))[1]
+            await pilot.pause(0.6)
+            assert painted == []
+
+    async def test_the_staging_of_py_spy_is_shown_while_it_runs(self):
+        progress = [(3, 64)]
+        app = pod().app(staging=lambda: progress[0])
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await shows(pilot, "py-spy 3/64")
+            progress[0] = (64, 64)
+            await until(pilot, lambda: "py-spy" not in screen(app))
+
+
+class TestColours:
+    async def test_no_color_leaves_every_colour_out_and_every_glyph_in(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("NO_COLOR", "1")
+        app = pod().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            for strip in app.screen._compositor.render_strips():
+                for segment in strip:
+                    for color in (segment.style.color, segment.style.bgcolor) if segment.style else ():
+                        assert color is None or color.type is ColorType.DEFAULT
+            assert {"●", "▲", "✖", "◌", "◐"} <= set(screen(app))
+
+    @pytest.mark.parametrize("theme", ["textual-dark", "nord", "ansi-dark"])
+    async def test_a_theme_of_textuals_own_works_too(self, theme: str):
+        app = pod().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            app.theme = theme
+            await pilot.press("2", "1")
+            await pilot.pause()
+            assert_rectangular(app)
+
+
+class TestPace:
+    def test_slow_paints_slow_the_clock_to_two_a_second_and_quick_ones_bring_it_back(self):
+        pace = Pace()
+        assert all(pace.is_due(0) for _ in range(8))
+        pace.painted(SLOW_PAINT_S * 2)
+        assert not pace.is_slow, "one slow paint is no slow terminal"
+        pace.painted(SLOW_PAINT_S * 2)
+        assert sum(pace.is_due(0) for _ in range(8)) == 2
+        for _ in range(QUICK_RUN):
+            pace.painted(0.01)
+        assert all(pace.is_due(0) for _ in range(8))
+
+    def test_while_writes_pile_up_nothing_is_drawn(self):
+        pace = Pace()
+        assert not any(pace.is_due(SLOW_BACKLOG) for _ in range(20))
+        assert pace.is_slow
+
+    def test_a_driver_that_tells_nothing_has_no_backlog(self):
+        assert write_backlog(None) == 0
+
+
+class TestLifeCycle:
+    async def test_on_start_runs_in_the_apps_loop_and_on_stop_after_the_screen(self):
+        order: list[str] = []
+        cluster = demo()
+
+        async def start() -> None:
+            order.append("start")
+
+        async def stop() -> None:
+            order.append("running" if app.is_running else "stopped")
+
+        async def press_q(pilot) -> None:
+            await settle(pilot)
+            await pilot.press("q")
+
+        app = cluster.app(on_start=start, on_stop=stop)
+        await app.run_async(headless=True, size=(80, 24), auto_pilot=press_q)
+        assert order == ["start", "stopped"]
+        assert app.return_code == 0
+
+    async def test_an_error_stops_the_fleet_and_reaches_the_caller(self):
+        stopped: list[bool] = []
+
+        async def stop() -> None:
+            stopped.append(True)
+
+        app = demo().app(on_stop=stop)
+
+        async def break_it(pilot) -> None:
+            await settle(pilot)
+            app._watch = None  # type: ignore[assignment]
+
+        with pytest.raises(AttributeError):
+            await app.run_async(headless=True, size=(80, 24), auto_pilot=break_it)
+        assert stopped == [True]
+
+    async def test_a_fleet_that_does_not_stop_is_left(self, capsys: pytest.CaptureFixture[str]):
+        import asyncio
+
+        async def stop() -> None:
+            await asyncio.sleep(60)
+
+        async def press_q(pilot) -> None:
+            await settle(pilot)
+            await pilot.press("q")
+
+        app = demo().app(on_stop=stop)
+        await asyncio.wait_for(app.run_async(headless=True, size=(80, 24), auto_pilot=press_q), 8)
+        assert "closing connections" in capsys.readouterr().err
