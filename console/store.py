@@ -255,7 +255,9 @@ class Store:
     def _rank(self, record: Rank) -> None:
         key = (record.node, record.pid, record.start_ticks)
         now = self.ranks.get(key)
-        if now is None:
+        if record.status == "withdrawn":
+            self.ranks.drop(key, self.version)
+        elif now is None:
             self.ranks.put(key, RankNow(record), self.version)
         else:
             now.rank = record

@@ -26,7 +26,7 @@ from .wire import PROTOCOL, BadFrame, Hello, Lines, read_frame, read_hello, spli
 
 PING_S = 1.0
 #: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
-SILENT_S = 2.5
+SILENT_S = 2.2
 #: Silence after which the connection is given up and made anew.
 DEAD_S = 10.0
 #: From the start of the command to its hello: Python may be cold, its file system slow.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from .commands import ConsoleCommands
 from .dialogs import Dialog, KeysDialog, StoryDialog
 from .jobfold import JobFold
 from .keys import ACTIONS, Action, bindings, in_scope
+from .leaving import Leaving
 from .models.header import header_spans
 from .models.nodes import NodeSummary
 from .models.spans import Span
@@ -84,6 +84,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._pace = Pace()
         self._frozen_at: int | None = None
         self._interrupted_at = 0.0
+        self._leaving = Leaving(lambda code: self.exit(return_code=code))
         self._current = VIEWS[0].name
         self._views: dict[str, View] = {}
         self._themes = theme_files()
@@ -109,7 +110,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)
         self._footer, self._stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
-        self._leave_on_signals()
+        self._leaving.watch()
         self._present(self._current)
         self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
         if self._on_start is not None:
@@ -315,15 +316,6 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._interrupted_at = time.monotonic()
         self.notify("Ctrl-C again leaves", timeout=_TWICE_S)
 
-    def _leave_on_signals(self) -> None:
-        """SIGTERM, and SIGHUP when the terminal is closed, leave like `q`, with the code a shell expects."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, lambda code=128 + number: self.exit(return_code=code))
-            except (ValueError, RuntimeError):
-                return  # not the main thread: whoever runs us there owns the signals
-
     async def run_async(
         self, *, headless: bool = False, inline: bool = False, inline_no_clear: bool = False, mouse: bool = True,
         size: tuple[int, int] | None = None, auto_pilot: AutopilotCallbackType | None = None,
@@ -336,6 +328,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
             )  # fmt: skip
         finally:
             await self._stop()
+            self._leaving.done()
         if self._exception is not None:
             raise self._exception
 

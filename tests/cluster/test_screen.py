@@ -1,0 +1,98 @@
+"""The program as its user sees it: a real terminal, real nodes, a real job; a node is lost and comes back."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import start_ring
+from program import GCONSOLE
+from rig import Rig
+
+DEADLINE_S = 45.0
+
+
+class Tmux:
+    """One terminal of 120x40 on a tmux server of the test's own."""
+
+    def __init__(self, command: str) -> None:
+        self._name = f"gct{os.getpid()}"
+        self._tmux("new-session", "-d", "-s", "it", "-x", "120", "-y", "40", command)
+
+    def _tmux(self, *args: str) -> str:
+        done = subprocess.run(["tmux", "-L", self._name, "-f", "/dev/null", *args], capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p", "-t", "it")
+
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", "-t", "it", *keys)
+
+    def until(self, *words: str) -> float:
+        """Wait until all words stand on the screen; how long it took, in seconds."""
+        began = time.monotonic()
+        while not all(word in (screen := self.screen()) for word in words):
+            assert time.monotonic() - began < DEADLINE_S, f"{words} not on the screen:\n{screen}"
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def until_gone(self) -> None:
+        """Wait until the program has ended, and with it the only session."""
+        began = time.monotonic()
+        while "it" in self._tmux("list-sessions"):
+            assert time.monotonic() - began < DEADLINE_S, self.screen()
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+
+@pytest.fixture
+def terminal(rig: Rig, tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 8})
+    tmux = Tmux(f"{GCONSOLE} {hosts}")
+    try:
+        yield tmux
+    finally:
+        tmux.close()
+
+
+def test_the_screen_shows_the_job_live_and_a_lost_node_within_seconds(rig: Rig, terminal: Tmux) -> None:
+    with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
+        job.wait_ready()
+        terminal.until("SIM", "4/4 nodes", "32/32 GPUs", "8/8 ranks", "8 moving")
+        terminal.press("2")
+        terminal.until("rank", "wchan", "moving", "node4")
+        terminal.press("1")
+        terminal.until("4/4 nodes")
+        if rig.mode == "namespaces":
+            rig.nodes[2].down()
+            try:
+                shown_s = terminal.until("3/4 nodes", "no word for")
+            finally:
+                rig.nodes[2].up()
+            print(f"\nthe screen showed the loss after {shown_s:.2f} s (goal 3 s)")
+            terminal.until("4/4 nodes", "8/8 ranks")
+        terminal.press("q")
+        terminal.until_gone()
+    for node in rig.nodes:
+        assert "gconsole-agent" not in node.ps()
+
+
+def test_help_and_palette_open_and_close(terminal: Tmux) -> None:
+    terminal.until("4/4 nodes")
+    terminal.press("?")
+    terminal.until("reconnect")
+    terminal.press("Escape")
+    terminal.press("C-p")
+    terminal.until("quit")
+    terminal.press("Escape")
+    terminal.press("C-c")
+    terminal.press("C-c")
+    terminal.until_gone()

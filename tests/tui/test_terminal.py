@@ -1,0 +1,139 @@
+"""The real program in a real terminal: however it is left, the terminal is as before and the fleet was told."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 20.0
+#: `q` must be answered within this; the fleet of the program takes 0.1 s to stop.
+LEAVE_S = 3.0
+LEAVES_THE_ALTERNATE_SCREEN = b"\x1b[?1049l"
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from invented import demo
+
+async def stop():
+    await asyncio.sleep(0.1)
+    Path({note!r}).write_text("stopped")
+
+app = demo().app(on_stop=stop)
+app.run()
+sys.exit(app.return_code)
+"""
+
+
+class Terminal:
+    """A program on a pseudo-terminal of 80x24."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+        self.master, worker = pty.openpty()
+        termios.tcsetwinsize(self.master, (24, 80))
+        self.before = termios.tcgetattr(worker)
+        self.worker = worker
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        program = PROGRAM.format(here=str(Path(__file__).parent), note=str(note))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=worker, stdout=worker, stderr=worker, env=environment, start_new_session=True,
+        )  # fmt: skip
+        self.output = b""
+
+    def read_until(self, text: bytes) -> None:
+        """Read until the program has written that."""
+        end = time.monotonic() + DEADLINE_S
+        while text not in self.output:
+            assert time.monotonic() < end, f"{text!r} was not written; the end of the output: {self.output[-600:]!r}"
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.output += os.read(self.master, 65536)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def leaves(self) -> int:
+        """Its exit code; it must come in time."""
+        end = time.monotonic() + LEAVE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < end, "it is still running"
+            if select.select([self.master], [], [], 0.02)[0]:
+                self.output += os.read(self.master, 65536)
+        while select.select([self.master], [], [], 0)[0]:
+            self.output += os.read(self.master, 65536)
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for descriptor in (self.master, self.worker):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    found = Terminal(tmp_path / "note")
+    try:
+        found.read_until(b"demo-ring")
+        yield found
+    finally:
+        found.close()
+
+
+def assert_restored(terminal: Terminal) -> None:
+    assert LEAVES_THE_ALTERNATE_SCREEN in terminal.output
+    assert termios.tcgetattr(terminal.worker) == terminal.before
+    assert terminal.note.read_text() == "stopped"
+    assert b"Traceback" not in terminal.output
+
+
+def test_q_leaves_at_once(terminal: Terminal):
+    terminal.type(b"q")
+    assert terminal.leaves() == 0
+    assert_restored(terminal)
+
+
+def test_ctrl_c_twice_leaves(terminal: Terminal):
+    terminal.type(b"\x03")
+    terminal.read_until(b"Ctrl-C")
+    terminal.type(b"\x03")
+    assert terminal.leaves() == 0
+    assert_restored(terminal)
+
+
+def test_sigterm_leaves_with_its_code(terminal: Terminal):
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.leaves() == 128 + signal.SIGTERM
+    assert_restored(terminal)
+
+
+def test_a_terminal_that_is_closed_leaves_no_process(terminal: Terminal):
+    os.close(terminal.worker)
+    os.close(terminal.master)
+    terminal.master = terminal.worker = -1
+    terminal.process.send_signal(signal.SIGHUP)  # what the kernel sends to the session of a closed terminal
+    assert terminal.process.wait(LEAVE_S + 1) == 128 + signal.SIGHUP
+    assert terminal.note.read_text() == "stopped"
+
+
+def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(terminal: Terminal):
+    terminal.type(b"\x1b[B" * 20)
+    for key in (b"2", b"1") * 40:  # more output than a terminal holds, and nobody reads it
+        terminal.type(key)
+        time.sleep(0.02)
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.process.wait(2 * LEAVE_S) == 128 + signal.SIGTERM
+    assert terminal.note.read_text() == "stopped"
