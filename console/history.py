@@ -1,7 +1,7 @@
 """What a view draws over time: float32 rings, a second each for five minutes, ten seconds each for an hour.
 
-One `Series` holds one family (GPUs, hosts, ranks): an array [slot, entity, metric], NaN where nothing is known. Rows are
-added by doubling, once those are taken back whose figures have all grown too old; the whole history keeps within a
+One `Series` holds one family (GPUs, hosts, ranks): an array [slot, entity, metric], NaN where nothing is known. Rows
+are added by doubling, once those are taken back whose figures have all grown too old; the whole history keeps within a
 budget by forgetting the oldest part of the hour, with a word.
 """
 
@@ -44,7 +44,7 @@ class Series:
         self._row: dict[Hashable, int] = {}
         self._free: list[int] = []
         self._now = _NEVER  # the second being written
-        self._coarse_now = _NEVER  # the last ten seconds that were folded (those before the present ones): t // COARSE_S
+        self._coarse_now = _NEVER  # the last ten seconds that were folded, those before the present ones: t // COARSE_S
         self._newest = np.zeros(0, np.int64)  # the newest second of each row
         self._fine = _unknown(FINE_SLOTS, 0, len(self.metrics))
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
@@ -247,11 +247,12 @@ class History:
             shrunk = True
         if needed() > self._budget:
             if not self._over:
-                self._say(f"history needs {needed() >> 20} MiB at its shortest, more than history_bytes = {self._budget}")
+                mib = needed() >> 20
+                self._say(f"history needs {mib} MiB at its shortest, more than history_bytes = {self._budget}")
             self._over = True
         elif shrunk:
             minutes = self.hour_s // 60
-            self._say(f"history reaches back {minutes} min instead of 60, to stay within history_bytes = {self._budget}")
+            self._say(f"history reaches back {minutes} min, not 60, to stay within history_bytes = {self._budget}")
 
 
 def _fine_slots(coarse: int) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ class RecordFileError(Exception):
 
 
 class RecordWriter:
-    """A sink of the hub that writes every record; the first failure to write is kept in `failure` and ends the writing."""
+    """A sink of the hub that writes every record; the first failure to write is kept in `failure`, and ends it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -6,9 +6,9 @@ One writer (the hub), any number of readers that ask "what changed since version
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from .records import (
     AgentCost,
@@ -29,10 +29,18 @@ from .records import (
     Record,
 )
 
+from .table import Table
+
 if TYPE_CHECKING:
     from .history import History
 
-EVENTS = 10_000
+EVENTS: Final = 10_000
+#: Ranks that have ended are kept, for those who ask why; a job that crashes and restarts all night must not fill memory.
+ENDED_RANKS: Final = 16_384
+#: So many unknown kinds are counted by name, the rest as one.
+UNKNOWN_KINDS: Final = 100
+#: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
+DRIFT: Final = 1e-4
 
 #: The metrics whose history is kept, per family: fields of the record of that name.
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -44,61 +52,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rank_stat": ("cpu_pct", "rss_bytes"),
 }
 
+#: A rank with such a status is over, or never was.
+ENDED: Final = ("exited", "withdrawn")
+
 #: A process for ever: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]
 #: A GPU: (node, uuid).
 GpuKey = tuple[str, str]
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class Table(Generic[K, V]):
-    """Current entries by key, each with the store's version at its last change; removals are remembered as changes."""
-
-    def __init__(self) -> None:
-        self._entries: dict[K, V] = {}
-        self._changed: dict[K, int] = {}  # least recently changed first
-
-    def __getitem__(self, key: K) -> V:
-        return self._entries[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: K) -> V | None:
-        return self._entries.get(key)
-
-    def values(self) -> list[V]:
-        return list(self._entries.values())
-
-    def put(self, key: K, value: V, version: int) -> None:
-        self._entries[key] = value
-        self.touch(key, version)
-
-    def touch(self, key: K, version: int) -> None:
-        """The entry changed in place."""
-        self._changed.pop(key, None)
-        self._changed[key] = version
-
-    def drop(self, key: K, version: int) -> None:
-        if self._entries.pop(key, None) is not None:
-            self.touch(key, version)
-
-    def changed_since(self, version: int) -> list[K]:
-        """Keys that changed (or went) after that version; the cost is that of the changes, not of the table."""
-        found = []
-        for key in reversed(self._changed):
-            if self._changed[key] <= version:
-                break
-            found.append(key)
-        return found
 
 
 @dataclass(slots=True)
@@ -133,7 +93,31 @@ class RankNow:
 class Counts:
     """What could not be folded."""
 
-    unknown_kinds: dict[str, int] = field(default_factory=dict)
+    unknown_kinds: dict[str, int] = field(default_factory=dict)  # "…" holds those beyond the first `UNKNOWN_KINDS`
+
+    def unknown(self, kind: str) -> None:
+        known = kind in self.unknown_kinds or len(self.unknown_kinds) < UNKNOWN_KINDS
+        name = kind if known else "…"
+        self.unknown_kinds[name] = self.unknown_kinds.get(name, 0) + 1
+
+
+@dataclass(slots=True)
+class _Anchor:
+    """How far console time is ahead of the clock that one agent stamps with (its `mono`, which nobody ever sets).
+
+    The smallest difference seen, that of the record that travelled fastest; it gives way slowly, because clocks drift.
+    """
+
+    agent: str
+    ahead_ns: int
+    mono: int
+
+    def console_time(self, record: Record) -> int:
+        """When a record was made, in ns of the console's clock; never after it arrived."""
+        slack = int(max(0, record.mono - self.mono) * DRIFT)
+        self.mono = max(self.mono, record.mono)
+        self.ahead_ns = min(self.ahead_ns + slack, record.rx - record.mono)
+        return record.mono + self.ahead_ns
 
 
 class Store:
@@ -152,11 +136,12 @@ class Store:
         self.started_rx = 0  # console time of the oldest record, ns
         self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
         self.history: History | None = None
-        self._anchors: dict[str, int] = {}  # agent → smallest (rx - t) seen: node time to console time, for slots
-        self._folds: dict[type, Callable[[Record], None]] = {
-            Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host, AgentCost: self._cost,
-            GpuInfo: self._gpu_info, Gpu: self._gpu, Process: self._process, Rank: self._rank, RankStat: self._rank_stat,
-            Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+        self._anchors: dict[str, _Anchor] = {}  # by node
+        self._ended: deque[ProcessKey] = deque()  # ranks that ended, oldest first
+        self._folds: dict[type, Callable[[Any], None]] = {
+            Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
+            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, Process: self._process, Rank: self._rank,
+            RankStat: self._rank_stat, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -168,7 +153,7 @@ class Store:
         self.version += 1
         for record in records:
             if isinstance(record, RawRecord):
-                self.counts.unknown_kinds[record.kind] = self.counts.unknown_kinds.get(record.kind, 0) + 1
+                self.counts.unknown(record.kind)
                 continue
             if not self.started_rx:
                 self.started_rx = record.rx
@@ -185,7 +170,7 @@ class Store:
             found.append(record)
         return found[::-1]
 
-    # -- one fold a kind -------------------------------------------------------------------------------------------------
+    # -- one fold a kind -----------------------------------------------------------------------------------------------
 
     def _console(self, record: Console) -> None:
         self.console = record
@@ -204,7 +189,7 @@ class Store:
         now.heard = max(now.heard, record.rx)
         return now
 
-    def _node_state(self, record: NodeState) -> None:  # type: ignore[override]
+    def _node_state(self, record: NodeState) -> None:
         if record.state == "removed":
             self._forget_node(record.node)
             return
@@ -218,7 +203,7 @@ class Store:
         now = self._heard(record)
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
-            self._drop_agent(record.node, record.agent)
+            self._drop_facts(record.node)
         now.node = record
 
     def _host(self, record: Host) -> None:
@@ -264,6 +249,15 @@ class Store:
             self.ranks.touch(key, self.version)
         if record.status != "present":
             self._event(record)
+        if record.status in ENDED:
+            self._ended.append(key)
+            if len(self._ended) > ENDED_RANKS:
+                self._drop_ended(self._ended.popleft())
+
+    def _drop_ended(self, key: ProcessKey) -> None:
+        now = self.ranks.get(key)
+        if now is not None and now.rank.status in ENDED and key not in self._ended:
+            self.ranks.drop(key, self.version)
 
     def _rank_stat(self, record: RankStat) -> None:
         key = (record.node, record.pid, record.start_ticks)
@@ -280,28 +274,27 @@ class Store:
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))
 
-    # -- history, and what goes ------------------------------------------------------------------------------------------
+    # -- history, and what goes ----------------------------------------------------------------------------------------
 
     def _remember(self, family: str, key: Hashable, record: Record) -> None:
         if self.history is None:
             return
-        lag = record.rx - record.t
-        anchor = self._anchors.get(record.agent)
-        if anchor is None or lag < anchor:
-            self._anchors[record.agent] = anchor = lag
+        anchor = self._anchors.get(record.node)
+        if anchor is None or anchor.agent != record.agent:
+            self._anchors[record.node] = anchor = _Anchor(record.agent, record.rx - record.mono, record.mono)
         values = [getattr(record, metric) for metric in FAMILIES[family]]
-        self.history.put(family, key, (record.t + anchor) // 1_000_000_000, values)
+        self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
 
-    def _drop_agent(self, node: str, agent: str) -> None:
+    def _drop_facts(self, node: str) -> None:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
-        for table in (self.processes, self.ranks):
+        tables: tuple[Table[Any, Any], ...] = (self.processes, self.ranks, self.gpus)
+        for table in tables:
             for key in [key for key in table if key[0] == node]:
-                table.drop(key, self.version)  # type: ignore[attr-defined]
+                table.drop(key, self.version)
 
     def _forget_node(self, node: str) -> None:
-        self._drop_agent(node, "")
-        for key in [key for key in self.gpus if key[0] == node]:
-            self.gpus.drop(key, self.version)
+        self._drop_facts(node)
+        self._anchors.pop(node, None)
         self.nodes.drop(node, self.version)
 
     def _warn(self, text: str) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..config.model import Config, NodeConfig
 from ..hub import Hub, Published
 from ..records import AgentCost, NodeState
 from .assets import Assets
 from .gate import Gate
-from .identities import Ask
 from .link import Link
 from .staging import Staging
 from .subprocesses import LocalTransport, OpensshTransport
 from .transport import Transport
 
+if TYPE_CHECKING:
+    from .identities import Ask  # which loads asyncssh
 
 class Fleet:
     """The live implementation of `hub.Control`. Everything it learns leaves through the hub.

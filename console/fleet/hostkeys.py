@@ -38,7 +38,7 @@ class KnownHosts:
             return  # a line OpenSSH would skip as well (a key type or a format of another version)
 
     def fingerprints(self, host: str, addr: str, port: int) -> list[str]:
-        """SHA-256 fingerprints of the keys known for a host, each once (its name and its address may have a line each)."""
+        """SHA-256 fingerprints of the keys known for a host, each once: its name and its address may have a line each."""
         return list(dict.fromkeys(key.get_fingerprint() for key in self.entries.match(host, addr, port)[0]))
 
     def is_known(self, host: str, addr: str, port: int) -> bool:
@@ -49,16 +49,19 @@ class KnownHosts:
     def accept(self, host: str, port: int, key: asyncssh.SSHKey) -> None:
         """Append a host's key to the first file: locked, 0600, never through a link. Raises SshConfig."""
         name = host if port == 22 else f"[{host}]:{port}"
-        line = f"{name} {key.export_public_key('openssh').decode().split(' comment')[0].strip()}\n"
+        line = f"{name} {' '.join(key.export_public_key('openssh').decode().split()[:2])}\n"
         path = self.paths[0]
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "ab") as file:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                file.write(line.encode())
+                size = file.seek(0, os.SEEK_END)
+                ends_whole = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+                file.write(line.encode() if ends_whole else b"\n" + line.encode())
         except OSError as error:
-            raise failures.SshConfig(f"the new host key of {host} could not be kept: {error}", f"check {path}") from error
+            text = f"the new host key of {host} could not be kept: {error}"
+            raise failures.SshConfig(text, f"check {path}") from error
         self.entries.load(line)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable
+import copy
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,22 +26,27 @@ class Identities:
 
 
 class KeyRing:
-    """Loads identities as OpenSSH orders them: the agent's keys that match a configured file, its others, then files."""
+    """Loads identities in OpenSSH's order: the agent's keys that match a configured file, its others, then files.
+
+    A key with a certificate (`CertificateFile`, or one beside the key) is offered with it first, then alone.
+    """
 
     def __init__(self, ask: Ask | None = None) -> None:
         self._ask = ask
         self._agents: dict[str, asyncio.Task[tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]]] = {}
-        self._files: dict[Path, asyncio.Task[asyncssh.SSHKeyPair | None]] = {}
+        self._files: dict[Path, asyncio.Task[asyncssh.SSHKey | None]] = {}
 
     async def identities(self, resolved: Resolved) -> Identities:
         """What may be offered to one host."""
         files = resolved.identity_files
-        agent_keys = await self._agent_keys(resolved.identity_agent or os.environ.get("SSH_AUTH_SOCK", ""))
+        beside = (Path(f"{path}-cert.pub") for path in files)
+        certificates = _certificates([*resolved.certificate_files, *(path for path in beside if path.is_file())])
+        agent_keys = await self._agent_keys(resolved.identity_agent)
         wanted = [public for public in map(_public_part, files) if public]
-        matching = [key for key in agent_keys if key.public_data in wanted]
+        matching = [key for key in agent_keys if key.key_public_data in wanted]
         others = [] if resolved.identities_only else [key for key in agent_keys if key not in matching]
-        found = Identities(keys=matching + others)
-        held = {key.public_data for key in agent_keys}
+        found = Identities(keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)])
+        held = {key.key_public_data for key in agent_keys}
         for path in files:
             if _public_part(path) in held:
                 continue
@@ -52,8 +57,9 @@ class KeyRing:
                 continue
             if key is None:
                 found.locked.append(path)
-            else:
-                found.keys.append(key)
+            elif key.public_data not in held:
+                [pair] = asyncssh.load_keypairs([key])
+                found.keys.extend(_with_certificates(pair, certificates))
         return found
 
     async def _agent_keys(self, socket: str) -> list[asyncssh.SSHKeyPair]:
@@ -63,26 +69,25 @@ class KeyRing:
             self._agents[socket] = asyncio.create_task(_open_agent(socket))
         return list((await asyncio.shield(self._agents[socket]))[1])
 
-    async def _file_key(self, path: Path) -> asyncssh.SSHKeyPair | None:
+    async def _file_key(self, path: Path) -> asyncssh.SSHKey | None:
         """The key in a file; None for an encrypted one whose passphrase nobody gave."""
         if path not in self._files:
             self._files[path] = asyncio.create_task(self._load(path))
         return await asyncio.shield(self._files[path])
 
-    async def _load(self, path: Path) -> asyncssh.SSHKeyPair | None:
+    async def _load(self, path: Path) -> asyncssh.SSHKey | None:
         try:
-            return _keypair(path, None)
+            return asyncssh.read_private_key(path)
         except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
             if not _is_locked(error):
                 raise
-        if self._ask is None:
-            return None
-        passphrase = await self._ask(str(path), f"Passphrase for {path}")
+        passphrase = await self._ask(str(path), f"Passphrase for {path}") if self._ask else None
         if passphrase is None:
             return None
         try:
-            return _keypair(path, passphrase)
-        except asyncssh.KeyEncryptionError:
+            return asyncssh.read_private_key(path, passphrase)
+        except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError):
+            self._files.pop(path, None)  # mistyped: whoever connects next asks again
             return None
 
     async def close(self) -> None:
@@ -101,9 +106,28 @@ async def _open_agent(socket: str) -> tuple[asyncssh.SSHAgentClient | None, list
         return None, []
 
 
-def _keypair(path: Path, passphrase: str | None) -> asyncssh.SSHKeyPair:
-    [pair] = asyncssh.load_keypairs([str(path)], passphrase)[:1]
-    return pair
+def _certificates(paths: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
+    """The certificates that can be read; OpenSSH passes over the others too."""
+    found = []
+    for path in paths:
+        try:
+            found.append(asyncssh.read_certificate(path))
+        except (OSError, asyncssh.KeyImportError):
+            continue
+    return found
+
+
+def _with_certificates(
+    key: asyncssh.SSHKeyPair, certificates: Sequence[asyncssh.SSHCertificate]
+) -> list[asyncssh.SSHKeyPair]:
+    """The key with each of its certificates, then alone."""
+    pairs = []
+    for certificate in certificates:
+        if certificate.key.public_data == key.public_data:
+            pair = copy.copy(key)
+            pair.set_certificate(certificate)
+            pairs.append(pair)
+    return [*pairs, key]
 
 
 def _is_locked(error: Exception) -> bool:
@@ -114,6 +138,7 @@ def _is_locked(error: Exception) -> bool:
 def _public_part(path: Path) -> bytes | None:
     """The public key that lies beside a private one, as the agent names it."""
     try:
-        return asyncssh.read_public_key(f"{path}.pub").public_data
+        public: bytes = asyncssh.read_public_key(f"{path}.pub").public_data
+        return public
     except (OSError, asyncssh.KeyImportError):
         return None

@@ -95,7 +95,7 @@ class Link:
         self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
         self._reset()
 
-    # -- the life of a link ------------------------------------------------------------------------------------------
+    # -- the life of a link --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._say("expected")
@@ -172,7 +172,7 @@ class Link:
     async def _session(self) -> None:
         """One connection from its start to its end; raises the FleetError that ended it."""
         self._attempt += 1
-        self._say("lost" if self.state == "lost" else "connecting")  # a lost node stays lost, with why, until it is back
+        self._say("lost" if self.state == "lost" else "connecting")  # lost stays lost, with why, until it is back
         self._reset()
         command = bundle.command(self.node.agent.python, self.node.agent.run_as)
         ear = _Ear(self)
@@ -318,12 +318,10 @@ class Link:
 
     def _skip_to(self, last: int, source: str, reason: str) -> None:
         """Count the records after the last one that came, up to `last`, as never to come."""
-        first = self._last_seq + 1
+        first, count = self._last_seq + 1, last - self._last_seq
         self._last_seq = last
         self._hub.say(
-            Gap(
-                node=self.node.name, source=source, reason=reason, count=last - first + 1, first_seq=first, last_seq=last,
-            )
+            Gap(node=self.node.name, source=source, reason=reason, count=count, first_seq=first, last_seq=last)
         )
 
     def _take_frame(self, frame: dict[str, Any]) -> None:
@@ -352,7 +350,7 @@ class Link:
     def _complain(self, text: str) -> None:
         self._hub.say(Log(node=self.node.name, source="console", severity="warning", text=f"{self.node.name}: {text}"))
 
-    # -- what goes out ---------------------------------------------------------------------------------------------------
+    # -- what goes out -------------------------------------------------------------------------------------------------
 
     def _send(self, frame: dict[str, Any]) -> None:
         if self._channel:
@@ -429,7 +427,7 @@ class Link:
             end = at + _BLOB_PIECE >= len(packed)
             self._send({"blob": name, "at": at, "encoding": encoding, "data": piece, "end": end})
 
-    # -- words -----------------------------------------------------------------------------------------------------------
+    # -- words ---------------------------------------------------------------------------------------------------------
 
     def _say(self, state: State, retry_in_s: float | None = None) -> None:
         self.state = state

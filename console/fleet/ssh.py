@@ -16,7 +16,7 @@ from . import failures
 from .gate import Gate
 from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
-from .sshconfig import Resolved, Resolver
+from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .transport import Channel, Receiver
 
 #: From the end of the TCP connection to the end of authentication.
@@ -28,7 +28,7 @@ KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
 CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 
 
-class _Client(asyncssh.SSHClient):
+class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
     """Answers what a handshake asks: is this host key good, is anybody there to type."""
 
     def __init__(self, check: HostKeyCheck, ask: Ask | None, who: str) -> None:
@@ -52,7 +52,7 @@ class _Client(asyncssh.SSHClient):
         return await self.ask(self.who, f"Password for {self.who}") if self.ask else None
 
 
-class _Session(asyncssh.SSHClientSession[bytes]):
+class _Session(asyncssh.SSHClientSession[bytes]):  # type: ignore[misc]
     """Feeds a Receiver from a session channel."""
 
     def __init__(self, receiver: Receiver) -> None:
@@ -139,15 +139,13 @@ class AsyncsshTransport:
             "port": str(ssh.port) if ssh.port else None,
             "user": ssh.user,
             "identityfile": ssh.identity_file,
-            "userknownhostsfile": ssh.known_hosts,
+            OUR_KNOWN_HOSTS: ssh.known_hosts,
             "proxyjump": ssh.jump,
         }
         values = dict(resolved.values)
         values.update({key: [value] for key, value in ours.items() if value})
         if ssh.identity_file:
             values["identitiesonly"] = ["yes"]
-        if ssh.known_hosts:
-            values.pop("globalknownhostsfile", None)
         if ssh.jump:
             values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
         return dataclasses.replace(resolved, values=values)
@@ -224,7 +222,9 @@ def explain(
     if check.failure is not None:
         return check.failure
     if isinstance(error, socket.gaierror):
-        return failures.Dns(f"the name {resolved.hostname} does not resolve", f"check the spelling, or set address for {name}")
+        return failures.Dns(
+            f"the name {resolved.hostname} does not resolve", f"check the spelling, or set address for {name}"
+        )
     if isinstance(error, ConnectionRefusedError):
         return failures.Refused(f"nothing listens at {where}", "is sshd running there, is the port right?")
     if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
@@ -232,10 +232,16 @@ def explain(
     if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
         known = ", ".join(check.known.fingerprints(check.host, "", resolved.port))
         return check.changed(known, "of another type", resolved.port)
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        return failures.HostKeyChanged(
+            f"the host key of {where} is not trusted: {error.reason}", f"look for @revoked in {check.known.paths[0]}"
+        )
     if isinstance(error, asyncssh.PermissionDenied):
         return _explain_denied(name, resolved, client, identities)
     if isinstance(error, asyncssh.ChannelOpenError):
-        return failures.Refused(f"the bastion cannot reach {where}: {error.reason}", "is the node up, is the address right from there?")
+        return failures.Refused(
+            f"the bastion cannot reach {where}: {error.reason}", "is the node up, is the address right from there?"
+        )
     if isinstance(error, (ConnectionResetError, BrokenPipeError, asyncssh.ConnectionLost)):
         return failures.Throttled(
             f"{where} closed the connection during the handshake ({error or type(error).__name__})",

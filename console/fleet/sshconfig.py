@@ -7,6 +7,9 @@ StrictHostKeyChecking without a word, so the user's configuration is never given
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
+import platform
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,6 +19,8 @@ from pathlib import Path
 
 from . import failures
 
+#: The key under which a known_hosts file of hosts.toml stands beside OpenSSH's own keys.
+OUR_KNOWN_HOSTS = "gconsole known_hosts"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -52,8 +57,10 @@ class Resolved:
         return self.first("proxyjump")
 
     @property
-    def proxy_command(self) -> str | None:
-        return self.first("proxycommand")
+    def proxy_command(self) -> tuple[str, ...] | None:
+        """The program that stands in for the connection, as OpenSSH starts it; `ssh -G` leaves tokens as written."""
+        command = self.first("proxycommand")
+        return ("/bin/sh", "-c", f"exec {self._expanded(command)}") if command else None
 
     @property
     def accept_new(self) -> bool:
@@ -73,19 +80,34 @@ class Resolved:
         return self._existing("certificatefile")
 
     @property
-    def identity_agent(self) -> str | None:
-        """Socket of the agent to ask; None for the environment's own (`SSH_AUTH_SOCK`)."""
-        value = (self.values.get("identityagent") or [None])[0]
-        return None if value in (None, "SSH_AUTH_SOCK") else value
+    def identity_agent(self) -> str:
+        """Socket of the agent to ask; "" where none is to be asked."""
+        value = (self.values.get("identityagent") or ["SSH_AUTH_SOCK"])[0]
+        if value == "SSH_AUTH_SOCK" or value.startswith("$"):
+            return os.environ.get(value.strip("${}"), "")
+        return "" if value.lower() == "none" else str(Path(self._expanded(value)).expanduser())
 
     def known_hosts(self) -> tuple[Path, ...]:
         """The user's and the system's known_hosts files, in the order they are read."""
         names = " ".join(self.values.get("userknownhostsfile", []) + self.values.get("globalknownhostsfile", []))
-        return tuple(Path(name).expanduser() for name in names.split() if name.lower() != "none")
+        ours = self.values.get(OUR_KNOWN_HOSTS, [])  # a name of its own: it may hold a space, which separates theirs
+        return tuple(Path(name).expanduser() for name in ours or names.split() if name.lower() != "none")
 
     def _existing(self, key: str) -> tuple[Path, ...]:
-        paths = (Path(value).expanduser() for value in self.values.get(key, []) if value.lower() != "none")
+        values = (value for value in self.values.get(key, []) if value.lower() != "none")
+        paths = (Path(self._expanded(value)).expanduser() for value in values)
         return tuple(path for path in paths if path.is_file())
+
+    def _expanded(self, text: str) -> str:
+        """`text` with the tokens of ssh_config(5) and `${VARIABLES}` replaced; one that is unknown stays as it is."""
+        here = platform.node()
+        tokens = {
+            "%": "%", "d": str(Path.home()), "h": self.hostname, "i": str(os.getuid()),
+            "k": self.host_key_alias or self.name, "L": here.partition(".")[0], "l": here, "n": self.name,
+            "p": str(self.port), "r": self.user or getpass.getuser(), "u": getpass.getuser(),
+        }  # fmt: skip
+        text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), text)
+        return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
 
 
 def seconds(text: str) -> float:

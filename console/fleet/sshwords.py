@@ -23,7 +23,8 @@ _MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
      "try: ssh -v; is the public key in its authorized_keys, is the user right?"),
     (r"kex_exchange_identification|Connection (reset|closed) by", failures.Throttled,
      "sshd drops logins beyond MaxStartups; it is tried again, slower"),
-    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", failures.SshConfig, "mend ~/.ssh/config"),
+    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", failures.SshConfig,
+     "mend ~/.ssh/config"),
 )
 
 

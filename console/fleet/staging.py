@@ -14,7 +14,7 @@ from .link import Link
 
 #: Nodes that receive py-spy at the same time: 2 MB each, and the console's own uplink is shared.
 AT_ONCE = 8
-#: py-spy waits this long after a node's first sample: others are still logging in, and to look for it a node hashes 8 MB.
+#: py-spy waits this long after a node's first sample: others are still logging in, and looking for it hashes 8 MB.
 CALM_S = 2.0
 
 

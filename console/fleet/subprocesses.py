@@ -37,6 +37,10 @@ class _Pipes(asyncio.SubprocessProtocol):
         self._receiver.on_end(self._transport.get_returncode(), exc)
 
 
+#: A process that is told to end has this long before it is killed: an agent removes its traces, ssh tells its server.
+END_S = 2.0
+
+
 class SubprocessChannel:
     """The standard input of a subprocess; closing it ends the whole process group."""
 
@@ -49,10 +53,21 @@ class SubprocessChannel:
             self._stdin.write(data)
 
     def close(self) -> None:
+        if self._process.get_returncode() is not None:
+            self._process.close()
+            return
+        self._stdin.close()
+        self._signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(END_S, self._end)
+
+    def _end(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.close()
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process.get_returncode() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.get_pid(), signal.SIGTERM)
-        self._process.close()
+                os.killpg(self._process.get_pid(), number)
 
 
 async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None = None) -> SubprocessChannel:
@@ -118,8 +133,10 @@ class OpensshTransport:
         await place.__aenter__()
         try:
             return await _start(ssh_argv(node, command), _UntilItSpeaks(receiver, place))
-        except FileNotFoundError as error:
+        except BaseException as error:
             await place.__aexit__(None, None, None)
+            if not isinstance(error, FileNotFoundError):
+                raise
             raise failures.SshConfig(
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
@@ -130,7 +147,7 @@ class OpensshTransport:
 
 
 def ssh_argv(node: NodeConfig, command: str) -> list[str]:
-    """The `ssh` command line for a node: our settings as options, everything else as the user's configuration has it."""
+    """The `ssh` command line for a node: our settings as options, everything else as the user's configuration says."""
     ssh = node.ssh
     checking = "accept-new" if ssh.host_key_policy == "accept-new" else "yes"
     options = {
@@ -144,6 +161,7 @@ def ssh_argv(node: NodeConfig, command: str) -> list[str]:
         "User": ssh.user,
         "Port": str(ssh.port) if ssh.port else None,
         "HostName": node.address,
+        "ClearAllForwardings": "yes",  # the user's LocalForward is for their shell; here its port would be taken
         "UserKnownHostsFile": str(Path(ssh.known_hosts).expanduser()) if ssh.known_hosts else None,
         "IdentityFile": str(Path(ssh.identity_file).expanduser()) if ssh.identity_file else None,
         "ProxyJump": ssh.jump,

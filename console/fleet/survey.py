@@ -26,7 +26,8 @@ class Answer:
 
 
 async def survey(
-    config: Config, verb: str, args: dict[str, Any], deadline_s: float, progress: Callable[[int, int], None] | None = None
+    config: Config, verb: str, args: dict[str, Any], deadline_s: float,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Answer]:
     """The answer of every node, in the order of the configuration; `progress(done, total)` is called after each."""
     fleet = Fleet(config, Hub())

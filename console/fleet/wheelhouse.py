@@ -38,9 +38,8 @@ def describe() -> list[str]:
         version = importlib.metadata.version(name)
         for arch in ARCHES:
             asset = found.get(name, arch)
-            lines.append(
-                f"● {name} {version} {arch}  {asset.source}" if asset else f"◌ {name} {version} {arch}  missing; gconsole bundle"
-            )
+            glyph, where = ("●", str(asset.source)) if asset else ("◌", "missing; gconsole bundle")
+            lines.append(f"{glyph} {name} {version} {arch}  {where}")
     return lines
 
 

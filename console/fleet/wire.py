@@ -1,4 +1,4 @@
-"""The wire as the console reads it: lines, the agent's hello, packed frames. A node wrote it all: nothing is believed."""
+"""The wire as the console reads it: lines, an agent's hello, packed frames. A node wrote it: nothing is believed."""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat | Log | Mark | Gap | Finding
-)
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat
+    | Log | Mark | Gap | Finding
+)  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)

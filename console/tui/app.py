@@ -322,7 +322,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
     ) -> None:  # fmt: skip
         """Run until the person leaves; then, with the terminal restored, `on_stop`. Raises what ended the app."""
         try:
-            await super().run_async(
+            result = await super().run_async(
                 headless=headless, inline=inline, inline_no_clear=inline_no_clear, mouse=mouse, size=size,
                 auto_pilot=auto_pilot,
             )  # fmt: skip
@@ -331,6 +331,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
             self._leaving.done()
         if self._exception is not None:
             raise self._exception
+        return result
 
     async def _stop(self) -> None:
         if self._on_stop is None:

@@ -10,47 +10,65 @@ import asyncio
 import os
 import signal
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 
-#: Longest time from the signal to the end of the process, in seconds.
-LIMIT_S = 6.0
+#: How long the terminal is given for what is left to write, and the process for everything, in seconds from the signal.
+PATIENCE_S, LIMIT_S = 1.0, 6.0
 _EVERY_S = 0.05
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Leaving:
-    """Calls `leave` with the exit code a shell expects when SIGTERM or SIGHUP comes."""
+    """Calls `leave` in the event loop, with the exit code a shell expects, when SIGTERM or SIGHUP comes."""
 
     def __init__(self, leave: Callable[[int], None]) -> None:
         self._leave = leave
         self._done = threading.Event()
+        self._before: dict[int, signal.Handlers | int | Callable[[int, FrameType | None], object] | None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._code: int | None = None
 
     def watch(self) -> None:
-        """From now on, in the running event loop."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, self._asked, 128 + number)
-            except (ValueError, RuntimeError):
-                return  # not the main thread: whoever runs us there owns the signals
+        """From now on. Outside of the main thread nothing happens: whoever runs us there owns the signals."""
+        self._loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:  # not the loop's own handlers: they wait while the loop waits for the terminal
+                self._before[number] = signal.signal(number, self._asked)
 
     def done(self) -> None:
         """The terminal is restored and the fleet has stopped."""
         self._done.set()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
 
-    def _asked(self, code: int) -> None:
-        threading.Thread(target=self._hurry, args=(code,), name="leaving", daemon=True).start()
-        self._leave(code)
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if self._code is not None or self._loop is None:
+            return
+        self._code = 128 + number
+        threading.Thread(target=self._hurry, args=(128 + number,), name="leaving", daemon=True).start()
+        self._loop.call_soon_threadsafe(self._leave, 128 + number)
 
     def _hurry(self, code: int) -> None:
-        """Throw away what the terminal does not take, so that the last write returns; give up at the limit."""
-        end = time.monotonic() + LIMIT_S
+        """Out of patience, let the output go nowhere, so that the write that hangs returns; give up at the limit."""
+        began = time.monotonic()
         while not self._done.wait(_EVERY_S):
-            if time.monotonic() > end:
+            waited = time.monotonic() - began
+            if waited > LIMIT_S:
                 os._exit(code)
-            try:
-                termios.tcflush(sys.__stderr__, termios.TCOFLUSH)  # where Textual draws
-            except (termios.error, ValueError, TypeError):
-                continue  # no terminal any more: nothing waits for it
+            if waited > PATIENCE_S:
+                _let_output_go_nowhere()
+
+
+def _let_output_go_nowhere() -> None:
+    """Textual's writer thread writes to stderr. A signal ends its system call, and Python tries again: on /dev/null."""
+    assert sys.__stderr__ is not None
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stderr__.fileno())
+    os.close(nowhere)
+    for thread in threading.enumerate():
+        if thread.name == "textual-output" and thread.ident is not None:
+            signal.pthread_kill(thread.ident, signal.SIGHUP)  # handled above, in Python, so it interrupts

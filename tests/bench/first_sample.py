@@ -40,10 +40,10 @@ def measure(quick: bool) -> Outcome:
             _row(f"wall to the first sample of {nodes} nodes", "wall_s", ours, theirs, WALL_GOAL, "1.25 × clush"),
         ],
         [
-            f"`gconsole batch hosts.toml --for 0s --quiet` and `clush -w … -f {nodes} true`, in turns, each a whole process"
-            " with its children (`ssh -G` here, one `ssh` a node there), from exec to exit",
-            f"real OpenSSH servers; gconsole's caches warm on both sides (a run of {warm_up_s} s before), its agents start"
-            " anew each time",
+            f"`gconsole batch hosts.toml --for 0s --quiet` and `clush -w … -f {nodes} true`, in turns, each a whole"
+            " process with its children (`ssh -G` here, one `ssh` a node there), from exec to exit",
+            f"real OpenSSH servers; gconsole's caches are warm on both sides (a run of {warm_up_s} s before), its"
+            " agents start anew each time",
             "wall includes what sshd and the agents need of the same cores; on a cluster each node has its own",
         ],
     )

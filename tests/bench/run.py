@@ -15,7 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # As packages, wherever this is started from: this folder and the tests' rig and jobs.
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "cluster")]
+sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "cluster"))
 
 from rig import pick_mode
 
@@ -30,7 +31,7 @@ RESULTS = HERE / "RESULTS.md"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench", nargs="*", choices=[[], *BENCHES], help="only these; nothing is written then")
-    parser.add_argument("--quick", action="store_true", help="small and short, to see that they work; nothing is written")
+    parser.add_argument("--quick", action="store_true", help="small and short: do they work? Nothing is written")
     options = parser.parse_args()
     wanted = [name for name in BENCHES if not options.bench or name in options.bench]
     outcomes = {}

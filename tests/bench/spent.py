@@ -60,9 +60,8 @@ class CpuShare(AbstractContextManager["CpuShare"]):
         self.pct = 100 * (sum(after.values()) - sum(self._before.values())) / 1e9 / took_s
 
     def _threads(self) -> dict[str, int]:
-        return {
-            task.name: int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{self.pid}/task").iterdir()
-        }
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks}
 
 
 def memory_bytes(pid: int | str = "self") -> tuple[int, int]:

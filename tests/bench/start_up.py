@@ -44,12 +44,13 @@ def measure(quick: bool) -> Outcome:
         [
             Row("gconsole --help, wall", middle(helps, "ms", 0), "≤ 4 × an empty Python", ratio <= HELP_GOAL,
                 f"python -c pass {middle(pythons, 'ms', 0)}", ratio),
-            Row("first screen of the console, warm", middle(painted, "s"), "≤ 1 s", statistics.median(painted) <= PAINT_GOAL_S),
+            Row("first screen of the console, warm", middle(painted, "s"), "≤ 1 s",
+                statistics.median(painted) <= PAINT_GOAL_S),
         ],
         [
             "`gconsole --help` and `python -c pass` of the same interpreter, in turns",
-            f"`gconsole hosts.toml` in a pseudo-terminal of {COLUMNS}×{LINES}, {NODES} real sshd nodes: from exec until the name"
-            " of the cluster, which the header shows, has been written to the terminal",
+            f"`gconsole hosts.toml` in a pseudo-terminal of {COLUMNS}×{LINES}, {NODES} real sshd nodes: from exec until"
+            " the name of the cluster, which the header shows, has been written to the terminal",
         ],
     )  # fmt: skip
 

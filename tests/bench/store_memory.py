@@ -15,8 +15,8 @@ from .spent import memory_bytes
 from .stream import GPUS, RANKS, Spoken, Voice, listen
 
 NODES, HOUR_S = 1_024, 3_600
-#: Every second would be 66 million records. History older than five minutes is kept in slots of ten seconds, so that one
-#: tick each ten seconds fills it as well; the last five minutes, kept by the second, get every one.
+#: Every second would be 66 million records. History older than five minutes is kept in slots of ten seconds, which one
+#: tick each ten seconds fills as well; the last five minutes, kept by the second, get every one.
 COARSE_S, FINE_S = 10, 300
 HISTORY_BYTES = 1 << 30
 GOAL_BYTES = 1_500_000_000
@@ -33,9 +33,9 @@ def measure(quick: bool) -> Outcome:
         ],
         [
             f"RSS of a whole process with {nodes} hosts, {nodes * GPUS} GPUs and {nodes * RANKS} ranks in one Store,"
-            f" history_bytes = 1 GiB; the history itself holds {history / 1e6:.0f} MB and reaches back {reach_s // 60} min",
-            f"records as a real agent said them, decoded each time; time is told by their stamps: a tick each {COARSE_S} s,"
-            f" in the last {fine_s} s each second ({took_s:.0f} s of real time)",
+            f" history_bytes = 1 GiB; its history holds {history / 1e6:.0f} MB and reaches back {reach_s // 60} min",
+            "records as a real agent said them, decoded each time; time is told by their stamps: a tick each"
+            f" {COARSE_S} s, in the last {fine_s} s each second ({took_s:.0f} s of real time)",
         ],
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ from gconsole.fleet.transport import Channel, Receiver
 from gconsole.hub import Hub
 
 GPUS, RANKS = 8, 8
-#: How long the agent is listened to. The first seconds differ (introductions, no rates yet) and are told apart by `seq`.
+#: How long the agent is listened to; its first tick is left out.
 LISTEN_S = 9.0
 #: What an agent says every second; everything else is said on change.
 EACH_SECOND = {"host": 1, "agent_cost": 1, "gpu": GPUS, "rank_stat": RANKS}
@@ -98,7 +98,11 @@ class _Ear:
 
 def listen() -> Spoken:
     """Run a real agent beside a real job for a few seconds and keep what it says."""
-    with Rig(nodes=1, name="bench") as rig, start_ring(rig, nproc_per_node=RANKS) as job, tempfile.TemporaryDirectory() as scratch:
+    with (
+        Rig(nodes=1, name="bench") as rig,
+        start_ring(rig, nproc_per_node=RANKS) as job,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         job.wait_ready()
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
         return _told(asyncio.run(_listen(load(str(target)).nodes[0])))
@@ -132,7 +136,8 @@ def _told(heard: bytes) -> Spoken:
     # the first tick of each knows no rates yet
     steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
     if steady < 3:
-        raise RuntimeError(f"the agent said too little in {LISTEN_S:g} s: { {k: len(v) for k, v in by_kind.items()} }")
+        counts = {kind: len(said) for kind, said in by_kind.items()}
+        raise RuntimeError(f"the agent said too little in {LISTEN_S:g} s: {counts}")
     seconds = [
         [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]
         for n in range(1, steady + 1)

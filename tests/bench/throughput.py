@@ -1,4 +1,4 @@
-"""(d) 512 nodes of eight GPUs at 1 Hz: what link, decode and store take of a core; and a real fleet over SSH beside it."""
+"""(d) 512 nodes of eight GPUs at 1 Hz: what link, decode and store take of a core; a real fleet over SSH beside it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def measure(quick: bool) -> Outcome:
     nodes, runs, measured_s = (64, 1, 6) if quick else (NODES, RUNS, MEASURED_S)
     spoken = listen()
     shares = [in_new_process(_share, spoken, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
-    ssh_pct = _share_over_ssh(*((4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)))
+    ssh_nodes, ssh_warm_up_s, ssh_measured_s = (4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)
+    ssh_pct = _share_over_ssh(ssh_nodes, ssh_warm_up_s, ssh_measured_s)
     records = sum(map(len, spoken.seconds)) / len(spoken.seconds)
     return Outcome(
         [
@@ -48,18 +49,18 @@ def measure(quick: bool) -> Outcome:
             Row("the same with SSH (asyncssh, real sshd), for each node", f"{ssh_pct:.3f} % of a core"),
         ],
         [
-            f"{records:g} records a second and node ({GPUS} gpu, {RANKS} rank_stat, host, agent_cost), as a real agent said"
-            " them, with new stamps and numbers each second; nodes spread evenly over the second",
-            "real Link (with its pings, answered), Hub and Store with history_bytes = 1 GiB, in a process of its own; the bytes"
-            " are made beforehand; all CPU of the process counts",
-            f"with SSH: `gconsole batch` on real nodes with agents of {GPUS} simulated GPUs and no ranks, CPU of the whole"
-            f" process after {SSH_WARM_UP_S:g} s, divided by the nodes; decryption and asyncio are most of it",
+            f"{records:g} records a second and node ({GPUS} gpu, {RANKS} rank_stat, host, agent_cost), as a real agent"
+            " said them, with new stamps and numbers each second; nodes spread evenly over the second",
+            "real Link (with its pings, answered), Hub and Store with history_bytes = 1 GiB, in a process of its own;"
+            " the bytes are made beforehand; all CPU of the process counts",
+            f"with SSH: `gconsole batch` on {ssh_nodes} real nodes with agents of {GPUS} simulated GPUs and no ranks,"
+            " CPU of the whole process in its steady state, divided by the nodes; asyncio and asyncssh are most of it",
         ],
     )  # fmt: skip
 
 
 class _Far(Channel):
-    """The far end of a link: it answers pings."""
+    """The far end of a link: it answers pings, and ends when it is told to."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -69,6 +70,8 @@ class _Far(Channel):
         if data.startswith(b'{"ping":'):
             pong = {"pong": msgspec.json.decode(data)["ping"], "t": time.time_ns(), "mono": time.monotonic_ns()}
             self._loop.call_soon(self._receiver.on_bytes, msgspec.json.encode(pong) + b"\n")
+        elif data.startswith(b'{"stop":'):
+            self._loop.call_soon(self._receiver.on_end, 0, None)
 
     def close(self) -> None:
         pass
@@ -101,11 +104,13 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
         Link(node, _NoWay(voice), hub, offered, lambda link, name: None)
         for node, voice in zip(load(f"node[1-{nodes}]").nodes, voices, strict=True)
     ]
+    ready = _all_ok(hub, links)
     for link in links:
         link.start()
     opening = [voice.once() for voice in voices]
     seconds = [[voice.second(number) for voice in voices] for number in range(warm_up_s + measured_s + 2)]
-    await _greeted(links)
+    async with asyncio.timeout(20):
+        await ready.wait()
     for link, said in zip(links, opening, strict=True):
         link.on_bytes(said)
     feeding = asyncio.create_task(_feed(links, seconds))
@@ -120,10 +125,16 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     return pct
 
 
-async def _greeted(links: list[Link]) -> None:
-    async with asyncio.timeout(20):
-        while any(link.state != "ok" for link in links):
-            await asyncio.sleep(0.05)
+def _all_ok(hub: Hub, links: list[Link]) -> asyncio.Event:
+    """Set once every link has heard its agent's hello."""
+    ready = asyncio.Event()
+
+    def look(_: object) -> None:
+        if not ready.is_set() and all(link.state == "ok" for link in links):
+            ready.set()
+
+    hub.subscribe(look)
+    return ready
 
 
 async def _feed(links: list[Link], seconds: list[list[bytes]]) -> None:

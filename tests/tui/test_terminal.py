@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -129,11 +131,29 @@ def test_a_terminal_that_is_closed_leaves_no_process(terminal: Terminal):
     assert terminal.note.read_text() == "stopped"
 
 
-def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(terminal: Terminal):
-    terminal.type(b"\x1b[B" * 20)
-    for key in (b"2", b"1") * 40:  # more output than a terminal holds, and nobody reads it
-        terminal.type(key)
-        time.sleep(0.02)
-    terminal.process.send_signal(signal.SIGTERM)
-    assert terminal.process.wait(2 * LEAVE_S) == 128 + signal.SIGTERM
-    assert terminal.note.read_text() == "stopped"
+@pytest.mark.parametrize("typed", [b"", b"21" * 40], ids=["from the first picture on", "after much output"])
+def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(tmp_path: Path, typed: bytes):
+    terminal = Terminal(tmp_path / "note")
+    try:
+        terminal.read_until(b"\x1b[?1049h")  # it draws now: more than a terminal holds, and nobody reads on
+        for key in typed:
+            terminal.type(bytes([key]))
+            time.sleep(0.01)
+        wait_for_a_full_terminal(terminal.master)
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.process.wait(2 * LEAVE_S) == 128 + signal.SIGTERM
+        assert terminal.note.read_text() == "stopped"
+    finally:
+        terminal.close()
+
+
+def wait_for_a_full_terminal(master: int) -> None:
+    """Until what waits to be read has not grown for half a second: no more fits, and the program's write hangs."""
+    end = time.monotonic() + DEADLINE_S
+    waiting, since = -1, time.monotonic()
+    while time.monotonic() - since < 0.5 or waiting < 1000:
+        assert time.monotonic() < end, f"the terminal is not full: {waiting} bytes wait"
+        now = struct.unpack("i", fcntl.ioctl(master, termios.FIONREAD, b"\0" * 4))[0]
+        if now != waiting:
+            waiting, since = now, time.monotonic()
+        time.sleep(0.05)

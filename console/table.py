@@ -1,0 +1,74 @@
+"""Current entries by key, and what changed since when: the part of the store that a screen asks many times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+#: So many of the newest removals, at least, are remembered; on a busy node processes come and go for ever.
+REMOVALS_KEPT = 4096
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Table(Generic[K, V]):
+    """Current entries by key, each with the store's version at its last change; removals are remembered as changes.
+
+    Versions must not decrease from one call to the next.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[K, V] = {}
+        self._changed: dict[K, int] = {}  # least recently changed first; every entry, and keys that went
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        return self._entries.get(key)
+
+    def values(self) -> list[V]:
+        return list(self._entries.values())
+
+    def put(self, key: K, value: V, version: int) -> None:
+        self._entries[key] = value
+        self.touch(key, version)
+
+    def touch(self, key: K, version: int) -> None:
+        """The entry changed in place."""
+        self._changed.pop(key, None)
+        self._changed[key] = version
+
+    def drop(self, key: K, version: int) -> None:
+        if self._entries.pop(key, None) is not None:
+            self.touch(key, version)
+            if len(self._changed) - len(self._entries) > 2 * REMOVALS_KEPT:
+                self._forget_removals()
+
+    def changed_since(self, version: int) -> list[K]:
+        """Keys that changed (or went) after that version, the latest first; the cost is that of the changes.
+
+        Who asks for the first time (a version below any other) gets every entry. Removals older than the newest
+        `REMOVALS_KEPT` may be missing: for somebody who asks every frame they are long told.
+        """
+        found = []
+        for key in reversed(self._changed):
+            if self._changed[key] <= version:
+                break
+            found.append(key)
+        return found
+
+    def _forget_removals(self) -> None:
+        gone = [key for key in self._changed if key not in self._entries]
+        for key in gone[:-REMOVALS_KEPT]:
+            del self._changed[key]
