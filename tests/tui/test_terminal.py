@@ -50,7 +50,8 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm-256color"}
         program = PROGRAM.format(here=str(Path(__file__).parent), note=str(note))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=worker, stdout=worker, stderr=worker, env=environment, start_new_session=True,
+            [sys.executable, "-c", program], stdin=worker, stdout=worker, stderr=worker, env=environment,
+            start_new_session=True,
         )  # fmt: skip
         self.output = b""
 
