@@ -122,6 +122,15 @@ class TestSizes:
                 await until(pilot, lambda: "FINDINGS" in screen(app))
                 assert_rectangular(app)
 
+    async def test_a_frozen_picture_takes_the_new_width_too(self):
+        app = demo().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("space")
+            await pilot.resize_terminal(60, 20)
+            await until(pilot, lambda: screen(app).splitlines()[3].endswith("4 ●") and app.size.width == 60)
+            await until(pilot, lambda: len(screen(app).splitlines()[3]) >= 57)
+
     async def test_the_rule_below_the_tabs_goes_first_where_lines_are_few(self):
         for height, rule in ((24, True), (20, False)):
             app = demo().app()

@@ -39,7 +39,8 @@ def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[R
             Node(node=name, agent=f"agent-{name}", hostname=name, boot_id="b", kernel="6.1", arch="x86_64",
                  python="3.11.7", uid=0, pid=7, sample_interval_ms=1000)
         )
-        said.append(AgentCost(node=name, agent=f"agent-{name}", cpu_pct=0.3, rss_bytes=1 << 24, sample_interval_ms=1000))
+        cost = {"cpu_pct": 0.3, "rss_bytes": 1 << 24, "sample_interval_ms": 1000}
+        said.append(AgentCost(node=name, agent=f"agent-{name}", **cost))
     return said
 
 

@@ -106,6 +106,8 @@ class Overview(View):
         self.set_class(event.size.width >= WIDE, "wide")
         self.set_class(event.size.width < NARROW, "narrow")
         self._share_room()
+        if self._frame is not None:  # lines are made for a width; a frozen picture gets no other frame
+            self.call_after_refresh(self.look, self._frame)
 
     def _share_room(self) -> None:
         """Rows of the grid: each part as many lines as it has to say, the map the rest."""
