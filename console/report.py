@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -91,7 +92,7 @@ class Report(msgspec.Struct):
     nodes: list[NodeLine]
     jobs: list[JobLine]
     ranks: list[RankLine]
-    verdicts: list[object]
+    verdicts: list[Any]  # none before stacks are judged
     findings: list[FindingLine]
     agent_cost: list[CostLine]
 
