@@ -50,7 +50,7 @@ class Stack(Record, tag="stack", kw_only=True):
     role: str = "rank"  # rank, dataloader_worker, compile_worker, child
     status: StackStatus
     reason: str | None = None  # what happened, where the status is not ok
-    try_: str = msgspec.field(name="try", default="")  # what to do about it; empty where nothing can be done
+    try_: str = ""  # what to do about it; empty where nothing can be done
     engine: str | None = None  # what read the stack: py-spy
     mode: Literal["nonblocking"] | None = None  # nonblocking: the process ran on while it was read
     looked: Int | None = None  # when /proc was read
