@@ -24,6 +24,7 @@ class CaptureNow:
     started_rx: int  # console time of its first record, ns
     ended_rx: int  # console time of its newest record, ns
     stacks: list[Stack] = field(default_factory=list)
+    ranks: set[tuple[str, int]] = field(default_factory=set)  # (node, pid) of those that something has come of
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
     dropped: int = 0  # records beyond `STACKS`
     paths: dict[tuple[str, int], tuple[Frame, ...]] = field(default_factory=dict)  # by (agent, path)
@@ -54,6 +55,8 @@ class Captures:
         else:
             self.table.touch(record.capture, version)
         capture.ended_rx = max(capture.ended_rx, record.rx)
+        if record.role == "rank":
+            capture.ranks.add((record.node, record.pid))
         self._make_room(capture, version)
         if self._held >= STACKS:
             capture.dropped += 1

@@ -12,7 +12,7 @@ import click
 from .. import __version__, batch
 from ..config import Config
 from ..fleet.fleet import Fleet
-from ..hub import Hub
+from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
 from ..records import Console
 from ..store import Store
@@ -41,10 +41,10 @@ def run_tui(config: Config) -> int:
 
 def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
-    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
+    records: Path | None = None, fail_on: tuple[str, ...] = ("error",), order: CaptureOrder | None = None,
 ) -> int:
-    """Watch a fleet without a screen, write the report and the summary; an exit code."""
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet))
+    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code."""
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order))
     status = finish(store, output, quiet, fail_on)
     return EXIT_INTERRUPTED if interrupted else status
 
@@ -57,7 +57,9 @@ def observe(config: Config) -> Store:
     return store
 
 
-async def _watch(config: Config, for_s: float, records: Path | None, quiet: bool) -> tuple[Store, bool]:
+async def _watch(
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None
+) -> tuple[Store, bool]:
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
@@ -69,7 +71,7 @@ async def _watch(config: Config, for_s: float, records: Path | None, quiet: bool
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress))
+    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order))
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
