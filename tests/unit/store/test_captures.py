@@ -10,8 +10,11 @@ TRAIN = (Frame("<module>", "/x/train.py", 9), Frame("Lock.acquire", "/x/lock.py"
 
 
 def a_stack(capture="c1", rank=0, path=1, frames=TRAIN, agent="a", **more):
-    fields = dict(job="j", rank=rank, pid=100 + rank, start_ticks=7, status="ok", sample=0)
-    return Stack(capture=capture, path=path, frames=frames, agent=agent, node="n", rx=5, **{**fields, **more})
+    known = Stack(
+        capture=capture, path=path, frames=frames, agent=agent, node="n", rx=5, job="j", rank=rank, pid=100 + rank,
+        start_ticks=7, status="ok", sample=0,
+    )  # fmt: skip
+    return msgspec.structs.replace(known, **more)
 
 
 def test_a_stack_is_the_same_after_the_wire():
@@ -30,7 +33,7 @@ def test_frames_that_travelled_once_are_put_where_they_belong():
 def test_only_the_latest_captures_are_kept():
     store = Store()
     store.apply([a_stack(f"c{number}") for number in range(captures.CAPTURES + 3)])
-    assert [capture.id for capture in store.captures.values()][0] == "c3"
+    assert store.captures.values()[0].id == "c3"
     assert len(store.captures) == captures.CAPTURES
 
 
