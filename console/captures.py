@@ -28,6 +28,7 @@ class CaptureNow:
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
     dropped: int = 0  # records beyond `STACKS`
     paths: dict[tuple[str, int], tuple[Frame, ...]] = field(default_factory=dict)  # by (agent, path)
+    frames: dict[tuple[Frame, ...], tuple[Frame, ...]] = field(default_factory=dict)  # nodes share those that are equal
 
 
 class Captures:
@@ -68,12 +69,12 @@ class Captures:
         if record.path is None:
             return record
         key = (record.agent, record.path)
+        frames: tuple[Frame, ...] | None
         if record.frames is not None:
-            capture.paths[key] = record.frames
-            return record
-        frames = capture.paths.get(key)
-        if frames is None:
-            capture.lost += 1
+            frames = capture.paths[key] = capture.frames.setdefault(record.frames, record.frames)
+        else:
+            frames = capture.paths.get(key)
+            capture.lost += frames is None
         return msgspec.structs.replace(record, frames=frames)
 
     def _make_room(self, newest: CaptureNow, version: int) -> None:

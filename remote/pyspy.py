@@ -82,11 +82,11 @@ def threads_of(blob, pid, timeout_s):
 
 def parse(data):
     """The threads in py-spy's JSON. Raises ValueError where it is none, or has none."""
-    said = json.loads(data.decode("utf-8", "backslashreplace"))
     try:
+        said = json.loads(data.decode("utf-8", "backslashreplace"))
         threads = [Thread(one) for one in said[:MOST_THREADS]]
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError("not py-spy's form: %r" % error)
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError("not py-spy's form: %s" % type(error).__name__)
     if not threads:
         raise ValueError("no Python thread in it")
     return threads
@@ -135,7 +135,7 @@ def _frame(said):
     return (
         printable(str(said["name"]), _MOST_NAME),
         printable(str(said["filename"]), _MOST_FILE),
-        line if isinstance(line, int) and 0 <= line < 2 ** 31 else 0,
+        _number(line) or 0,
     )
 
 
@@ -147,4 +147,4 @@ def _cut(frames):
 
 
 def _number(value):
-    return value if isinstance(value, int) and 0 <= value < _INT64 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64 else None

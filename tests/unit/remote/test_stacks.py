@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from fakeproc import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gconsole_remote import clock, pyspy, stacks
 from gconsole_remote.procfs import ProcFs
@@ -338,6 +340,35 @@ def test_py_spys_words_have_a_status(said, status):
 def test_what_is_not_py_spys_form_is_told(data):
     with pytest.raises(ValueError):
         pyspy.parse(data)
+
+
+_LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_ANY = st.recursive(_LEAF, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+_FRAME = st.fixed_dictionaries({"name": _LEAF, "filename": _LEAF, "line": _LEAF})
+_THREAD = st.fixed_dictionaries({
+    "thread_id": _LEAF, "os_thread_id": _LEAF, "thread_name": _LEAF, "active": _LEAF, "owns_gil": _LEAF,
+    "frames": st.lists(_FRAME | _ANY, max_size=4) | _ANY,
+})  # fmt: skip
+
+
+@given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
+@settings(max_examples=300, deadline=None)
+def test_whatever_py_spy_says_is_threads_or_told(said):
+    """What is taken for threads also makes records that fit."""
+    try:
+        threads = pyspy.parse(json.dumps(said).encode())
+    except ValueError:
+        return
+    maker = stacks.Capture.__new__(stacks.Capture)
+    maker._paths = {}
+    for thread in threads:
+        place = {"capture": "c", "sample": 0, "job": "j", "rank": 0, "pid": 1, "start_ticks": 1, "status": "ok"}
+        check("stack", dict(place, **maker._thread_fields(thread)))
+
+
+def test_a_nest_without_end_is_told():
+    with pytest.raises(ValueError):
+        pyspy.parse(b"[" * 100_000)
 
 
 #: Takes the agent's folder, py-spy and a pid; prints the records of a capture of that process.
