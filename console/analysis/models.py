@@ -5,8 +5,9 @@ A model is data. Whoever runs a framework of their own gives models of their own
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 FrameClass = Literal[
     "collective", "p2p", "store_wait", "group_setup", "teardown", "dataloader", "checkpoint_io", "file_io",
@@ -86,3 +87,21 @@ MODELS: Final[tuple[Model, ...]] = (
           r"(^|/)(socket|ssl|http/client)\.py$|(^|/)(urllib3?|requests|botocore|aiohttp|s3fs)/", weak=True),
     Model("file_io", r"(^|/)(shutil|tarfile|zipfile|tempfile|gzip|lzma|bz2)\b|(^|/)fsspec/", weak=True),
 )  # fmt: skip
+
+
+class BadModel(ValueError):
+    """A text that is no model; the message says why."""
+
+
+def parse_model(text: str) -> Model:
+    """`CLASS FUNCTION [FILE]`, the latter two regular expressions, as [hang] models has them. Raises BadModel."""
+    cls, _, rest = text.partition(" ")
+    function, _, file = rest.partition(" ")
+    if cls not in get_args(FrameClass):
+        raise BadModel(f"{cls!r} is no class; there are {', '.join(get_args(FrameClass))}")
+    for pattern in (function, file):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadModel(f"{pattern!r} is no regular expression: {error}") from error
+    return Model(cast(FrameClass, cls), file, function)

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from .. import __version__, batch
-from ..config import Config
+from ..analysis.models import BadModel, parse_model
+from ..config import Config, ConfigError
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
@@ -29,7 +30,7 @@ def run_tui(config: Config) -> int:
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
-    hub.say(Console(cluster=config.cluster, version=__version__))
+    hub.say(_console(config))
     fleet = Fleet(config, hub)
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
@@ -66,7 +67,7 @@ async def _watch(
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
-    hub.say(Console(cluster=config.cluster, version=__version__))
+    hub.say(_console(config))
     fleet = Fleet(config, hub)
     interrupted = _on_signals()
     await fleet.start()
@@ -88,6 +89,16 @@ async def _watch(
         if writer.failure:
             click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
     return store, interrupted.done()
+
+
+def _console(config: Config) -> Console:
+    """Who watches, and by which models. Raises ConfigError for a model that is none."""
+    for text in config.hang.models:
+        try:
+            parse_model(text)
+        except BadModel as error:
+            raise ConfigError("", "hang.models", str(error)) from error
+    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models)
 
 
 def _writer(path: Path | None) -> RecordWriter | None:

@@ -67,12 +67,14 @@ def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Ri
         ranks = job.wait_ready()
         rig.node(ranks[5].node).kill(ranks[5].pid, signal.SIGSTOP)
         before = [state_of(rig, rank) for rank in ranks]
-        run = batch(hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records")
+        model = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
+        run = batch(hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records",
+                    "--set", model)
         assert [state_of(rig, rank) for rank in ranks] == before
     assert run.status == 0, run.stderr
     assert before[5] == "T"
     waiting = group_of(run.report, 0)
-    assert (waiting["ranks"], waiting["class"]) == ([0, 1, 2, 4, 6, 7], "network_io")
+    assert (waiting["ranks"], waiting["class"]) == ([0, 1, 2, 4, 6, 7], "p2p")
     assert waiting["path"] == ["<module>", "main", "wait_for_neighbour"]
     assert waiting["unchanged"] == waiting["ranks"]
     assert group_of(run.report, 3)["path"][-1] == "take_twice"

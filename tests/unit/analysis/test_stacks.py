@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gconsole.analysis.frames import Reader
-from gconsole.analysis.models import Model
+from gconsole.analysis.models import BadModel, Model, parse_model
 from gconsole.analysis.ranges import ranges
 from gconsole.analysis.stacks import fold, jobs_of
 from gconsole.analysis.stacktext import to_text
@@ -132,6 +132,15 @@ def test_models_of_ones_own_are_asked_first():
     ring = [USER, ("Ring.receive", "/x/ring.py", 5), ("receive_exactly", "/x/ring.py", 9)]
     [group] = fold([stack(0, ring, syscall="recvfrom")], JOB, models=[own]).groups
     assert (group.cls, names(group)[-1]) == ("collective", "receive_exactly")
+
+
+def test_a_model_is_written_as_class_function_and_file():
+    assert parse_model(r"p2p send_.* (^|/)x\.py$") == Model("p2p", r"(^|/)x\.py$", "send_.*")
+    assert parse_model("collective my_reduce").file == ""
+    with pytest.raises(BadModel, match="no class"):
+        parse_model("colective f")
+    with pytest.raises(BadModel, match="regular expression"):
+        parse_model("p2p ((")
 
 
 def test_ranks_at_one_place_are_one_group_and_a_different_call_site_is_another():
