@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from .analysis.jobs import Job, JobTable, RankRow, job_table
+from .captured import CaptureLine, capture_lines, is_partial
 from .nodesets import natural
 from .records import Failure, Finding, Severity
 from .store import NodeNow, Store
@@ -92,6 +93,7 @@ class Report(msgspec.Struct):
     nodes: list[NodeLine]
     jobs: list[JobLine]
     ranks: list[RankLine]
+    captures: list[CaptureLine]
     verdicts: list[Any]  # none before stacks are judged
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -112,6 +114,7 @@ def make_report(store: Store) -> Report:
         nodes=[_node_line(now) for now in nodes],
         jobs=[_job_line(job) for job in table.jobs],
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
+        captures=capture_lines(store),
         verdicts=[],
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[
@@ -127,7 +130,7 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     """
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
-    unseen = any(job.ranks_missing for job in report.jobs)
+    unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     return _coverage([line.state for line in report.nodes], unseen)
 
 

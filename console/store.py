@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from .captures import Captures
 from .records import (
     AgentCost,
     Console,
@@ -27,6 +28,7 @@ from .records import (
     RankStat,
     RawRecord,
     Record,
+    Stack,
 )
 from .table import Table
 
@@ -129,6 +131,7 @@ class Store:
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
+        self.captures = Captures()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -140,7 +143,8 @@ class Store:
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, Process: self._process, Rank: self._rank,
-            RankStat: self._rank_stat, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+            RankStat: self._rank_stat, Stack: self._stack, Log: self._event, Mark: self._event, Gap: self._event,
+            Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -265,6 +269,9 @@ class Store:
             now.stat = record
             self.ranks.touch(key, self.version)
             self._remember("rank_stat", key, record)
+
+    def _stack(self, record: Stack) -> None:
+        self.captures.add(record, self.version)
 
     def _finding(self, record: Finding) -> None:
         self.findings.put((record.id, record.culprits), record, self.version)

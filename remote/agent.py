@@ -103,6 +103,7 @@ class Agent(object):
         self.missing = []
         self.threads = []
         self.farewell = None  # called when the agent ends
+        self._at_end = []
         self._presence = None  # the file that tells others that this agent uses the cache
         self._label = start.get("label", "")
         self._sink = None
@@ -165,10 +166,17 @@ class Agent(object):
             self.ended.set()
             self.blobs.close()
             presence.withdraw(self._presence)
+            for action in self._at_end:
+                action()
             if self.farewell:
                 self.farewell()
         finally:
             os._exit(0)
+
+    def on_end(self, action):
+        """Have something done when the agent ends; the same thing once."""
+        if action not in self._at_end:
+            self._at_end.append(action)
 
     def describe(self):
         """Who this is, for whoever asks on the socket of a lingering agent."""

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..config.model import Config, NodeConfig
-from ..hub import Hub, Published
-from ..records import AgentCost, NodeState
+from ..hub import CaptureDone, CaptureOrder, Hub, Published
+from ..records import AgentCost, Log, NodeState
+from . import capture
 from .assets import Assets
 from .gate import Gate
 from .link import Link
@@ -56,6 +57,13 @@ class Fleet:
 
     async def reconnect(self, node: str) -> None:
         self.links[node].reconnect()
+
+    async def capture(self, order: CaptureOrder) -> CaptureDone:
+        done = await capture.capture(self.links.values(), self.staging, order)
+        for node, failure in done.failures.items():
+            text = f"no stacks of {node}: {failure.text}"
+            self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
+        return done
 
     async def stop(self) -> None:
         self._unsubscribe()

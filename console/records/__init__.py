@@ -14,10 +14,11 @@ from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuInfo
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
+from .stack import Frame, Stack, StackStatus
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat
-    | Log | Mark | Gap | Finding
+    | Stack | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -96,6 +97,7 @@ __all__ = [
     "Console",
     "Failure",
     "Finding",
+    "Frame",
     "Gap",
     "Gpu",
     "GpuInfo",
@@ -113,6 +115,8 @@ __all__ = [
     "RawRecord",
     "Record",
     "Severity",
+    "Stack",
+    "StackStatus",
     "State",
     "decode",
     "encode",
