@@ -11,13 +11,13 @@ import msgspec
 
 from .base import Count, Int, Missing, Record
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuInfo
+from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat
-    | Log | Mark | Gap | Finding
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess
+    | Process | Rank | RankStat | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -98,7 +98,10 @@ __all__ = [
     "Finding",
     "Gap",
     "Gpu",
+    "GpuEvent",
     "GpuInfo",
+    "GpuLink",
+    "GpuProcess",
     "Host",
     "Log",
     "Mark",
