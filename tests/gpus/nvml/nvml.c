@@ -434,3 +434,26 @@ int nvmlGpmMetricsGet(Metrics *metrics) {
     }
     return OK;
 }
+
+/* -- older ways to the same figures ------------------------------------------------------------------------------- */
+
+int nvmlDeviceGetTotalEccErrors(Device *device, u32 type, u32 counter, u64 *answer) { /* "ecc.TYPE.COUNTER" */
+    char key[32];
+    u32 low = 0;
+    snprintf(key, sizeof key, "ecc.%u.%u", type, counter);
+    int code = number(device, __func__, key, &low);
+    if (!code) *answer = low;
+    return code;
+}
+int nvmlDeviceGetRemappedRows(Device *device, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failed) {
+    FAIL(device);
+    ASK(device, "remapped");
+    return sscanf(value, "%u %u %u %u", corrected, uncorrected, pending, failed) == 4 ? OK : INVALID;
+}
+int nvmlDeviceGetTotalEnergyConsumption(Device *device, u64 *answer) {
+    FAIL(device);
+    ASK(device, "energy");
+    *answer = strtoull(value, NULL, 0);
+    return OK;
+}
+NUMBER(nvmlDeviceGetPcieReplayCounter, "replays")
