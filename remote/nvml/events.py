@@ -66,6 +66,11 @@ class XidWatch(object):
         self._stop.set()
         if self._thread is not None:
             self._thread.join(2.0 * WAIT_MS / 1000.0)
+        if self._set is not None:
+            try:
+                self._nvml.nvmlEventSetFree(self._set)
+            except self._nvml.NVMLError:
+                pass  # the driver frees it with everything else
 
     def _run(self):
         nvml = self._nvml

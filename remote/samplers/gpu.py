@@ -98,7 +98,10 @@ class GpuSampler(Sampler):
         self._kernel_log.close()
         for device in self._devices:
             device.gpm.close()
-        self.nvml.nvmlShutdown()
+        try:
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            pass  # the driver has gone first
 
     def tick(self, now):
         for event in self._events:

@@ -213,6 +213,41 @@ def test_whichever_call_fails_the_others_still_tell(watch, function, code):
     assert all(gpu.energy_j == 5000.0 for gpu in said.gpu)
 
 
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING])
+def test_whichever_call_finds_a_gpu_lost_the_other_gpus_still_tell(watch, function):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({f"gpu3.fail.{function}": 15})
+
+    said = [watching.tick(61.0), watching.tick()]
+
+    assert {gpu.index for one in said for gpu in one.gpu} >= {0, 1, 2, 4, 5, 6, 7}
+    assert {event.index for one in said for event in one.gpu_event} <= {3}
+
+
+@pytest.mark.parametrize("code", [3, 999])
+@pytest.mark.parametrize("function", [
+    "nvmlGpmMigSampleGet", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetMigMode"])  # fmt: skip
+def test_whichever_call_about_mig_fails_the_gpu_itself_still_tells(watch, function, code):
+    watching = watch(scenarios.mig() | {f"fail.{function}": code})
+    watching.tick()
+
+    assert watching.tick().gpu[0].power_w == 512.345
+
+
+@pytest.mark.parametrize("function", [
+    "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo",
+    "nvmlShutdown"])  # fmt: skip
+def test_a_last_resort_that_fails_costs_its_own_figure_only(watch, function):
+    watching = watch(scenarios.nothing_supported() | {"gpu.power": 250000, f"fail.{function}": 999})
+    watching.tick()
+
+    assert [gpu.power_w for gpu in watching.tick().gpu] == [250.0, 250.0]
+
+
 @pytest.mark.parametrize("code", [2, 3, 4, 999])
 def test_without_field_values_the_single_calls_still_tell(watch, code):
     watching = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetFieldValues": code})
