@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import msgspec
 
 from .hub import Control, Hub
 from .nodesets import fold, fold_ranks
+from .plaintext import printable
 from .records import Failure, Log, NodeState
 from .report import Report
 from .store import Store
@@ -78,7 +80,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
     parts = (_job_lines, _trouble_lines, _unreadable_lines, _finding_lines)
-    return "\n".join([_head(report), *(line for part in parts for line in part(report))])
+    return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
 def _head(report: Report) -> str:
@@ -111,7 +113,8 @@ def _trouble_lines(report: Report) -> list[str]:
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for line in report.nodes:
         if line.state != "ok" and line.error:
-            key = (line.error.name, line.error.text.replace(line.node, "%n"), line.error.try_.replace(line.node, "%n"))
+            named = re.compile(rf"(?<![\w.-]){re.escape(line.node)}(?![\w-])")  # not as part of a longer name
+            key = (line.error.name, named.sub("%n", line.error.text), named.sub("%n", line.error.try_))
             reasons.setdefault(key, []).append(line.node)
     lines = []
     for (name, text, try_), nodes in reasons.items():
@@ -142,4 +145,5 @@ def _finding_lines(report: Report) -> list[str]:
 def warnings(store: Store) -> list[str]:
     """What the console or an agent logged as a warning or worse, for stderr."""
     logs = [record for _, record in store.events if isinstance(record, Log) and record.severity != "info"]
-    return [f"{log.node}: {log.text}" if log.node else log.text for log in logs]
+    texts = [f"{log.node}: {log.text}" if log.node else log.text for log in logs]
+    return ["\n  ".join(map(printable, text.splitlines())) for text in texts]

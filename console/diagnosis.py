@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from .nodesets import fold
+from .plaintext import printable
 from .records import Failure
 
 State = Literal["ok", "info", "warn", "fail"]
@@ -76,7 +77,7 @@ def to_text(exams: Sequence[NodeExam]) -> str:
             lines.append(f"{name if i == 0 else '':8s} {_GLYPHS[check.state]} {fold(nodes)}  {check.text}")
             if check.try_ and check.state != "ok":
                 lines.append(f"{'':8s}   try: {check.try_}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def exit_code(exams: Sequence[NodeExam]) -> int:

@@ -9,7 +9,14 @@ from typing import BinaryIO
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the content of `path` (or of what it links to) in one step. Raises OSError."""
+    """Replace the content of `path` (or of what it links to) in one step. Raises OSError.
+
+    What is no file (a pipe, /dev/stdout) is written to: replacing it would take it away from everybody.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            stream.write(data)
+        return
     path = path.resolve()
     fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -49,7 +49,7 @@ class Hub:
 
     def publish(self, records: Sequence[Published]) -> None:
         """Records as they arrived, already stamped."""
-        for sink in self._sinks:
+        for sink in tuple(self._sinks):  # a copy: a sink may end its own subscription
             sink(records)
 
     def say(self, *records: Record) -> None:

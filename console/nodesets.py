@@ -35,5 +35,5 @@ def fold_ranks(ranks: Sequence[int | None]) -> str:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A sort key that puts node2 before node10."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    parts = re.split(r"(\d+)", name)  # every second one is a number
+    return [(0, int(part), "") if i % 2 else (1, 0, part) for i, part in enumerate(parts)]

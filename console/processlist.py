@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from .nodesets import fold, fold_ranks
+from .plaintext import printable
 from .records import Process
 from .report import coverage_code
 from .store import Store
@@ -79,8 +80,3 @@ def _groups(store: Store) -> list[_Group]:
     return sorted(
         groups.values(), key=lambda g: (g.job or "~", place.get(g.role, len(place)), min(g.ranks, default=0), g.cmdline)
     )
-
-
-def printable(text: str) -> str:
-    """Text of a node without anything that could steer a terminal."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)

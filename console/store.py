@@ -31,14 +31,13 @@ from .records import (
     RawRecord,
     Record,
 )
-
 from .table import Table
 
 if TYPE_CHECKING:
     from .history import History
 
 EVENTS: Final = 10_000
-#: Ranks that have ended are kept, for those who ask why; a job that crashes and restarts all night must not fill memory.
+#: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
 ENDED_RANKS: Final = 16_384
 #: So many unknown kinds are counted by name, the rest as one.
 UNKNOWN_KINDS: Final = 100

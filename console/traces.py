@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .nodesets import fold
+from .plaintext import printable
 from .records import Failure
 
 
@@ -26,7 +27,7 @@ def to_text(answers: Sequence[Answer]) -> str:
     for answer in answers:
         for line in _lines(answer):
             groups.setdefault(line, []).append(answer.node)
-    return "\n".join(f"{fold(nodes)}  {line}" for line, nodes in groups.items())
+    return "\n".join(printable(f"{fold(nodes)}  {line}") for line, nodes in groups.items())
 
 
 def exit_code(answers: Sequence[Answer]) -> int:

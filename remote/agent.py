@@ -227,7 +227,7 @@ class Agent(object):
         try:
             self._presence = presence.register(self.place, self, self._label)
         except OSError as error:  # a full disk must not keep anybody from watching the node
-            self.miss("cache", "it cannot be written: %s" % error, "free some space, or name another: [agent] cache_dir")
+            self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
         samplers = [ProcessSampler(self.context), HostSampler(self.context), self._gpu_sampler()]
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 

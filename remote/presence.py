@@ -1,7 +1,7 @@
 """Who uses a cache folder: each agent keeps a small file in its `run` folder for as long as it lives.
 
-A file whose process is gone (pid and start time are compared) is a leftover. One from another boot or machine may be
-in use there (a cache on a shared home): it is left alone and named.
+A file whose process is gone (pid and start time are compared) is a leftover. One from another boot, machine or
+container may be in use there (a cache on a shared home): it is left alone and named.
 """
 
 import json
@@ -23,6 +23,7 @@ def register(place, agent, label):
         "pid": os.getpid(),
         "start_ticks": start_ticks(os.getpid()),
         "boot_id": boot_id(),
+        "pid_ns": pid_ns(),
         "hostname": os.uname().nodename,
         "since": int(time.time()),
         "linger_s": agent.linger_s,
@@ -54,8 +55,8 @@ def users(root):
         try:
             with open(path) as f:
                 fact = json.load(f)
-            here = fact["boot_id"] == boot_id()
-            if here and start_ticks(fact["pid"]) != fact["start_ticks"]:
+            here = fact["boot_id"] == boot_id() and fact.get("pid_ns", pid_ns()) == pid_ns()
+            if here and not _lives(fact["pid"], fact["start_ticks"]):
                 leftovers.append(path)
             else:
                 living.append(dict(fact, here=here))
@@ -65,17 +66,24 @@ def users(root):
 
 
 def end(fact, patience_s=3.0):
-    """End the agent of one fact; True where it is gone. Only ever called for a process of one's own uid."""
+    """End the agent of one living user; True where it is gone. Only ever called for a process of one's own uid."""
+    if not _lives(fact["pid"], fact["start_ticks"]):
+        return True
     try:
         os.kill(fact["pid"], signal.SIGTERM)
     except OSError:
-        return start_ticks(fact["pid"]) != fact["start_ticks"]
+        pass  # it went just now, or may not be ended: the next lines see which
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        if start_ticks(fact["pid"]) != fact["start_ticks"]:
+        if not _lives(fact["pid"], fact["start_ticks"]):
             return True
         time.sleep(0.02)
     return False
+
+
+def _lives(pid, ticks):
+    """Whether that very process is there. A pid below 2 would mean all processes, or one's own group, to kill(2)."""
+    return isinstance(pid, int) and pid > 1 and ticks is not None and start_ticks(pid) == ticks
 
 
 def start_ticks(pid):
@@ -84,6 +92,14 @@ def start_ticks(pid):
         with open("/proc/%d/stat" % pid, "rb") as f:
             return int(f.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def pid_ns():
+    """The PID namespace of this process: containers of one machine may share a cache, but not their pids."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
         return None
 
 

@@ -101,8 +101,13 @@ def _on_signals() -> asyncio.Future[None]:
     """Done once SIGINT or SIGTERM has come."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
+
+    def interrupt() -> None:
+        if not interrupted.done():
+            interrupted.set_result(None)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: interrupted.done() or interrupted.set_result(None))
+        loop.add_signal_handler(number, interrupt)
     return interrupted
 
 

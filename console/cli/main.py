@@ -85,7 +85,7 @@ def main() -> None:
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
         status = EXIT_OK  # whoever read us has seen enough
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     except Exception as error:  # noqa: BLE001 - the last line of defence, which tells where it wrote the story
         status = _explain(error)
     sys.exit(status if isinstance(status, int) else EXIT_OK)

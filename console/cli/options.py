@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
     """`10s`, `300ms`, `2m`, `1h`, `1.5` (seconds); the value is in seconds."""
 
     name = "duration"

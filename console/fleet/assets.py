@@ -6,6 +6,7 @@ fetches them, also for sites without internet) for any other.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import lzma
@@ -32,6 +33,10 @@ def wheel_dir() -> Path:
     return platformdirs.user_cache_path("gconsole") / "wheels"
 
 
+class Unreadable(Exception):
+    """A file that should hold a binary does not; the text says which and why."""
+
+
 @dataclass(frozen=True)
 class Asset:
     """One binary for one architecture, read from a file of this installation or from a wheel."""
@@ -42,27 +47,32 @@ class Asset:
 
     @cached_property
     def content(self) -> bytes:
-        if self.source.suffix != ".whl":
-            return self.source.read_bytes()
-        with zipfile.ZipFile(self.source) as wheel:
-            inside = next(n for n in wheel.namelist() if n.endswith(_INSIDE_WHEEL[self.name]))
-            return wheel.read(inside)
+        """Raises Unreadable."""
+        try:
+            if self.source.suffix != ".whl":
+                return self.source.read_bytes()
+            with zipfile.ZipFile(self.source) as wheel:
+                inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
+                return wheel.read(inside[0])
+        except (OSError, zipfile.BadZipFile, zlib.error, IndexError) as error:
+            raise Unreadable(f"{self.source} cannot be used: {error}; remove it and run gconsole bundle") from error
 
     @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
     def packed(self, encoding: str) -> bytes:
-        """The content as it travels: "xz", or "zlib" for a node whose Python has no lzma."""
+        """The content as it travels: "xz", or "zlib" for a node whose Python has no lzma. Raises Unreadable."""
         if encoding == "zlib":
             return zlib.compress(self.content, 6)
         kept = platformdirs.user_cache_path("gconsole") / "packed" / f"{self.digest}.xz"
-        if kept.is_file():
+        with contextlib.suppress(OSError):
             return kept.read_bytes()
         # a dictionary of 1 MiB: the node's decoder needs as much memory as that, and no more
         packed = lzma.compress(self.content, filters=[{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 20}])
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, packed)
+        with contextlib.suppress(OSError):  # a full or read-only home costs two seconds at every start, nothing else
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(kept, packed)
         return packed
 
 
@@ -76,8 +86,13 @@ class Assets:
         return self._found.get((name, arch))
 
     def offer(self, name: str) -> dict[str, str]:
-        """{arch: sha256} of one binary, for the start frame."""
-        return {arch: asset.digest for (known, arch), asset in self._found.items() if known == name}
+        """{arch: sha256} of one binary, for the start frame; a source that cannot be read is none."""
+        offered = {}
+        for (known, arch), asset in self._found.items():
+            if known == name:
+                with contextlib.suppress(Unreadable):
+                    offered[arch] = asset.digest
+        return offered
 
 
 def _installed() -> list[Asset]:
@@ -101,10 +116,13 @@ def _installed() -> list[Asset]:
 def _from_wheels(folder: Path) -> list[Asset]:
     """Binaries in cached wheels of exactly the versions this installation has."""
     found = []
-    for path in sorted(folder.glob("*.whl")):
-        name = PY_SPY if path.name.startswith("py_spy-") else PSUTIL
-        version = path.name.split("-")[1]
-        arch = next((arch for arch in ARCHES if "linux" in path.name and arch in path.name), None)
-        if arch and version == importlib.metadata.version(name):
-            found.append(Asset(name, arch, path))
+    for name in (PSUTIL, PY_SPY):
+        for arch in ARCHES:
+            found += [Asset(name, arch, path) for path in wheels(folder, name, arch)]
     return found
+
+
+def wheels(folder: Path, name: str, arch: str) -> list[Path]:
+    """Wheels of a binary for an architecture, of the version this installation has, for glibc and any CPython."""
+    pattern = f"{name.replace('-', '_')}-{importlib.metadata.version(name)}-*manylinux*{arch}*.whl"
+    return [path for path in sorted(folder.glob(pattern)) if "-abi3-" in path.name or "-none-" in path.name]

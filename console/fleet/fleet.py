@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -90,4 +91,5 @@ def _raise_descriptor_limit(nodes: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
+        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit of its own; connections then say so
+            resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))

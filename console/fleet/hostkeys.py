@@ -38,7 +38,7 @@ class KnownHosts:
             return  # a line OpenSSH would skip as well (a key type or a format of another version)
 
     def fingerprints(self, host: str, addr: str, port: int) -> list[str]:
-        """SHA-256 fingerprints of the keys known for a host, each once: its name and its address may have a line each."""
+        """SHA-256 fingerprints of the keys known for a host, each once (name and address may have a line each)."""
         return list(dict.fromkeys(key.get_fingerprint() for key in self.entries.match(host, addr, port)[0]))
 
     def is_known(self, host: str, addr: str, port: int) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import getpass
+import os
 import socket
 from pathlib import Path
 
@@ -174,6 +176,7 @@ class AsyncsshTransport:
     async def _connect(
         self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
+        _require_a_name()
         known = self._known_hosts(resolved)
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
@@ -211,6 +214,17 @@ class AsyncsshTransport:
         if paths not in self._known:
             self._known[paths] = KnownHosts(paths)
         return self._known[paths]
+
+
+def _require_a_name() -> None:
+    """asyncssh asks for the local user's name even where it does not need it, and a container's uid may have none."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise failures.SshConfig(
+            f"this account (uid {os.getuid()}) has no name here",
+            "set USER in the environment, or name it in /etc/passwd",
+        ) from error
 
 
 def explain(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import lzma
 from collections.abc import Coroutine
 from typing import Any
 
@@ -86,7 +85,7 @@ class Staging:
         encoding = "xz" if link.has_lzma else "zlib"
         try:
             packed = await self._packed(asset, encoding)
-        except (OSError, lzma.LZMAError, StopIteration) as error:
+        except assets.Unreadable as error:
             link.send_problem(name, f"the console cannot read its own {name}: {error}")
             return
         link.send_blob(name, encoding, packed)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from .assets import ARCHES, PSUTIL, PY_SPY, Assets, wheel_dir
+from ..files import write_atomically
+from .assets import ARCHES, PSUTIL, PY_SPY, Asset, Assets, Unreadable, wheel_dir, wheels
 
 #: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
 _PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1", "manylinux_2_28")
@@ -26,7 +26,7 @@ def fill(source: Path | None) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for arch in ARCHES:
         for name in (PSUTIL, PY_SPY):
-            if Assets().get(name, arch) is None or not _has_wheel(folder, name, arch):
+            if not any(_is_whole(Asset(name, arch, path)) for path in wheels(folder, name, arch)):
                 _fetch(name, arch, folder, source)
 
 
@@ -35,17 +35,25 @@ def describe() -> list[str]:
     found = Assets()
     lines = []
     for name in (PSUTIL, PY_SPY):
-        version = importlib.metadata.version(name)
         for arch in ARCHES:
             asset = found.get(name, arch)
-            glyph, where = ("●", str(asset.source)) if asset else ("◌", "missing; gconsole bundle")
-            lines.append(f"{glyph} {name} {version} {arch}  {where}")
+            glyph, where = ("◌", "missing; gconsole bundle") if asset is None else _state(asset)
+            lines.append(f"{glyph} {name} {importlib.metadata.version(name)} {arch}  {where}")
     return lines
 
 
-def _has_wheel(folder: Path, name: str, arch: str) -> bool:
-    stem = f"{name.replace('-', '_')}-{importlib.metadata.version(name)}-"
-    return any(arch in path.name and "linux" in path.name for path in folder.glob(f"{stem}*.whl"))
+def _state(asset: Asset) -> tuple[str, str]:
+    try:
+        return ("●", str(asset.source)) if asset.content else ("✖", f"{asset.source} is empty")
+    except Unreadable as error:
+        return "✖", str(error)
+
+
+def _is_whole(asset: Asset) -> bool:
+    try:
+        return bool(asset.content)
+    except Unreadable:
+        return False
 
 
 def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
@@ -62,8 +70,8 @@ def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {error}") from error
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
+        fetched = list(Path(scratch).glob("*.whl"))
+        if done.returncode or not fetched:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word why"]
             raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {last[0]}")
-        shutil.move(str(wheels[0]), folder / wheels[0].name)
+        write_atomically(folder / fetched[0].name, fetched[0].read_bytes())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from textual.app import App, AutopilotCallbackType, ComposeResult, SystemCommand
 from textual.actions import SkipAction
+from textual.app import App, AutopilotCallbackType, ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.dom import DOMNode
@@ -22,14 +21,13 @@ from ..store import Store
 from .commands import ConsoleCommands
 from .dialogs import Dialog, KeysDialog, StoryDialog
 from .jobfold import JobFold
-from .keys import ACTIONS, Action, bindings, in_scope
-from .leaving import Leaving
+from .keys import Action, bindings, in_scope
+from .leaving import Leaving, stop_in_time
 from .models.header import header_spans
 from .models.nodes import NodeSummary
 from .models.spans import Span
 from .pace import RATE_HZ, Pace, write_backlog
 from .status import GLYPHS
-from .text import clean
 from .themes import DEFAULT, as_textual, textual_name, theme_files
 from .views.base import View
 from .views.table import VIEWS
@@ -41,10 +39,6 @@ from .widgets.tab_bar import Tab, TabBar
 
 #: A second Ctrl-C within this many seconds leaves.
 _TWICE_S = 2.0
-#: Leaving tells the agents, which takes a moment; longer than this and the console goes without an answer.
-_STOP_S = 2.5
-#: After this long on the way out a line says what is being waited for.
-_SAY_S = 0.4
 
 
 class ConsoleApp(App[None], inherit_bindings=False):
@@ -56,9 +50,9 @@ class ConsoleApp(App[None], inherit_bindings=False):
     """
 
     CSS_PATH = "console.tcss"
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-short"), (22, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (22, "-tall")]  # noqa: RUF012 - as Textual declares it
     TITLE = "gconsole"
-    COMMANDS = {ConsoleCommands}  # noqa: RUF012 - Textual's own declaration
+    COMMANDS = {ConsoleCommands}  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(in_scope("app"))]
 
     def __init__(
@@ -82,7 +76,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._fold = JobFold(self._watch, store)
         self._folding = False
         self._pace = Pace()
-        self._frozen_at: int | None = None
+        self._frozen: Frame | None = None
         self._interrupted_at = 0.0
         self._leaving = Leaving(lambda code: self.exit(return_code=code))
         self._current = VIEWS[0].name
@@ -97,7 +91,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         """Our variables with the default theme's colours: a theme of Textual's own knows nothing of them."""
         return as_textual(theme_files()[0]).variables
 
-    # -- the frame -------------------------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield Bar(id="header")
@@ -110,7 +104,6 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)
         self._footer, self._stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
-        self._leaving.watch()
         self._present(self._current)
         self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
         if self._on_start is not None:
@@ -119,7 +112,8 @@ class ConsoleApp(App[None], inherit_bindings=False):
 
     async def _mount_rest(self) -> None:
         """The other views, after the first paint: opening one is then a matter of showing it."""
-        await self._stage.mount_all(self._view(row.name) for row in VIEWS if row.name not in self._views)
+        views = [self._view(row.name) for row in VIEWS]
+        await self._stage.mount_all(view for view in views if not view.is_attached)
 
     def _view(self, name: str) -> View:
         if name not in self._views:
@@ -133,7 +127,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         """The view on the screen."""
         return self._views[self._current]
 
-    # -- the frame clock -------------------------------------------------------------------------------------------------
+    # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if self._pace.is_due(write_backlog(self._driver)):
@@ -143,8 +137,8 @@ class ConsoleApp(App[None], inherit_bindings=False):
 
     def draw(self) -> None:
         """Look at the store and show what changed; while frozen only the header is new."""
-        self.frame = frame = self._watch.look(self._frozen_at)
-        if self._frozen_at is None:
+        self.frame = frame = self._watch.look(self._frozen)
+        if self._frozen is None:
             self._fold_jobs(frame)
             self.view.look(frame)
             if isinstance(self.screen, Dialog):
@@ -155,7 +149,8 @@ class ConsoleApp(App[None], inherit_bindings=False):
     @property
     def is_current(self) -> bool:
         """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
-        return len(self._views) == len(VIEWS) and not self._folding and self._fold.is_current(self.frame)
+        mounted = all(name in self._views and self._views[name].is_mounted for name in (row.name for row in VIEWS))
+        return mounted and not self._folding and self._fold.is_current(self.frame)
 
     def _fold_jobs(self, frame: Frame) -> None:
         if self._folding or not self._fold.is_wanted(frame):
@@ -183,11 +178,13 @@ class ConsoleApp(App[None], inherit_bindings=False):
         room = self.size.width - len(said) - 2
         self._footer.show(hints(screen.active_bindings, actions, room), right)
 
-    # -- views and dialogs -----------------------------------------------------------------------------------------------
+    # -- views and dialogs -------------------------------------------------------------------------------------------
 
-    def action_show(self, name: str) -> None:
+    async def action_show(self, name: str) -> None:
         """Open a view."""
-        self._view(name)
+        view = self._view(name)
+        if not view.is_attached:
+            await self._stage.mount(view)
         self._present(name)
 
     def _present(self, name: str) -> None:
@@ -195,13 +192,14 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._current = name
         self.view.display = True
         self._tabs.show(name)
-        if self._frozen_at is None:
+        if self._frozen is None:
             self.view.look(self.frame)
         home = self.view.home()
         self.screen.set_focus(home)
         self.refresh_bindings()
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
+        """Climb out: back to the Overview."""
         if self._current != VIEWS[0].name:
             self._present(VIEWS[0].name)
 
@@ -237,7 +235,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
     def _check(self, action: Action) -> bool:
         return bool(self.check_action(action.call.partition(".")[2], ()))
 
-    # -- acting ----------------------------------------------------------------------------------------------------------
+    # -- acting ------------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions on a node are dimmed while none is selected."""
@@ -254,13 +252,13 @@ class ConsoleApp(App[None], inherit_bindings=False):
 
     def action_freeze(self) -> None:
         """Freeze the picture, or let it go."""
-        if self._frozen_at is None:
+        if self._frozen is not None:
+            self._frozen = None
+        else:
+            self._frozen = self.frame = self.frame.standing_still()
             for view in self._views.values():
                 if view.is_mounted:
                     view.look(self.frame)  # all views of one instant, whichever is opened later
-            self._frozen_at = self._watch.now()
-        else:
-            self._frozen_at = None
         self.draw()
 
     async def action_reconnect(self) -> None:
@@ -303,7 +301,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         names = [textual_name(name) for name in self.theme_names]
         self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
 
-    # -- the way out -----------------------------------------------------------------------------------------------------
+    # -- the way out -------------------------------------------------------------------------------------------------
 
     def action_interrupt(self) -> None:
         """Ctrl-C: copy what is selected; where nothing is, the second one leaves."""
@@ -321,30 +319,19 @@ class ConsoleApp(App[None], inherit_bindings=False):
         size: tuple[int, int] | None = None, auto_pilot: AutopilotCallbackType | None = None,
     ) -> None:  # fmt: skip
         """Run until the person leaves; then, with the terminal restored, `on_stop`. Raises what ended the app."""
+        self._leaving.watch()
         try:
-            result = await super().run_async(
+            await super().run_async(
                 headless=headless, inline=inline, inline_no_clear=inline_no_clear, mouse=mouse, size=size,
                 auto_pilot=auto_pilot,
             )  # fmt: skip
         finally:
-            await self._stop()
+            if self._on_stop is not None:
+                await stop_in_time(self._on_stop)
             self._leaving.done()
         if self._exception is not None:
             raise self._exception
-        return result
-
-    async def _stop(self) -> None:
-        if self._on_stop is None:
-            return
-        stopping = asyncio.ensure_future(self._on_stop())
-        done, _ = await asyncio.wait({stopping}, timeout=_SAY_S)
-        if not done:
-            print("closing connections …", file=sys.stderr, flush=True)  # noqa: T201
-            done, _ = await asyncio.wait({stopping}, timeout=_STOP_S - _SAY_S)
-        if not done:
-            stopping.cancel()
-            return
-        stopping.result()
+        return self.return_value
 
     def _fatal_error(self) -> None:
         """No traceback over the terminal: `run_async` raises the error, and the command line tells it in one line."""

@@ -41,7 +41,8 @@ class ConsoleCommands(Provider):
     def _commands(self) -> Iterator[Command]:
         app = cast("ConsoleApp", self.app)
         for action, target in app.offered_actions():
-            yield Command(action.label[0].upper() + action.label[1:], action.tells, partial(app.run_action, action.call, target))
+            name = action.label[0].upper() + action.label[1:]
+            yield Command(name, action.tells, partial(app.run_action, action.call, target))
         for name in app.theme_names:
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:

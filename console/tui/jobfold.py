@@ -1,4 +1,7 @@
-"""When the jobs are folded anew. At 4,096 ranks that is the heaviest thing the screen asks for, so it is asked for rarely."""
+"""When the jobs are folded anew.
+
+At 4,096 ranks that is the heaviest thing the screen asks for, so it is asked for rarely.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,21 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.reconnect", "R", "app.reconnect", "reconnect", "Connect to the selected node again now", footer=True),
     Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
            shown_key="space"),
-    Action("app.palette", "ctrl+p,colon", "app.command_palette", "commands", "Find any command by its name", footer=True,
-           palette=False, shown_key="^p"),
-    Action("app.keys", "question_mark,f1", "app.keys", "help", "List the keys that work here", footer=True, shown_key="?"),
+    Action("app.palette", "ctrl+p,colon", "app.command_palette", "commands", "Find any command by its name",
+           footer=True, palette=False, shown_key="^p"),
+    Action("app.keys", "question_mark,f1", "app.keys", "help", "List the keys that work here", footer=True,
+           shown_key="?"),
     Action("app.quit", "q,ctrl+q", "app.quit", "quit", "Leave; nothing stays running", footer=True),
     Action("app.back", "escape", "app.back", "back", "Climb out: close a dialog, back to the Overview", palette=False),
     Action("dialog.down", "j", "down", "down", "Next line", palette=False),
     Action("dialog.up", "k", "up", "up", "Previous line", palette=False),
-    Action("dialog.close", "escape,q,enter,question_mark", "close", "close", "Close the dialog", footer=True, palette=False),
+    Action("dialog.close", "escape,q,enter,question_mark", "close", "close", "Close the dialog", footer=True,
+           palette=False),
     Action("app.theme", "", "app.next_theme", "theme", "Next theme: dark, light, …"),
     Action("app.interrupt", "ctrl+c", "app.interrupt", "quit", "Copy what is selected; twice: leave", palette=False,
            priority=True),
-    Action("app.suspend", "ctrl+z", "app.suspend_process", "suspend", "Put the console into the background", palette=False),
+    Action("app.suspend", "ctrl+z", "app.suspend_process", "suspend", "Put the console into the background",
+           palette=False),
 )  # fmt: skip
 
 
@@ -69,7 +72,7 @@ def in_scope(*scopes: str) -> list[Action]:
     return [action for action in ACTIONS if action.scope in scopes]
 
 
-def bindings(actions: Iterable[Action]) -> list[Binding]:
+def bindings(actions: Iterable[Action]) -> list[BindingType]:
     """Textual's bindings for these actions, with their ids."""
     return [
         Binding(action.keys, action.call, action.label, id=action.id, tooltip=action.tells, show=action.footer,
@@ -83,6 +86,7 @@ def key_names(keys: str) -> str:
     """Keys as people read them: "j,down" → "j ↓"."""
     names = {
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
-        "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":", "f1": "F1",
+        "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
+        "f1": "F1",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

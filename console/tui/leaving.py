@@ -1,4 +1,4 @@
-"""The way out when a signal asks for it: like `q`, but not at the mercy of a terminal that takes no more output.
+"""The way out: the fleet is told, in time; and a signal leaves like `q`, whatever the terminal does.
 
 Textual waits for its last write. A terminal stopped with Ctrl-S, or a dead link that nobody noticed yet, would keep the
 process for ever; somebody who sends SIGTERM has decided otherwise.
@@ -12,12 +12,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType
 
 #: How long the terminal is given for what is left to write, and the process for everything, in seconds from the signal.
 PATIENCE_S, LIMIT_S = 1.0, 6.0
 _EVERY_S = 0.05
+#: Longest wait for the fleet, and after how much of it a line says what is being waited for.
+STOP_S, SAY_S = 2.5, 0.4
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -61,6 +63,19 @@ class Leaving:
                 os._exit(code)
             if waited > PATIENCE_S:
                 _let_output_go_nowhere()
+
+
+async def stop_in_time(on_stop: Callable[[], Awaitable[None]]) -> None:
+    """Call it; with the terminal restored, say what takes so long; leave it alone after `STOP_S`."""
+    stopping = asyncio.ensure_future(on_stop())
+    done, _ = await asyncio.wait({stopping}, timeout=SAY_S)
+    if not done:
+        print("closing connections …", file=sys.stderr, flush=True)
+        done, _ = await asyncio.wait({stopping}, timeout=STOP_S - SAY_S)
+    if done:
+        stopping.result()
+    else:
+        stopping.cancel()
 
 
 def _let_output_go_nowhere() -> None:

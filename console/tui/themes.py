@@ -1,13 +1,14 @@
 """Themes: one TOML each in `gconsole.themes`, read into Textual's own.
 
-A file names colours by what they mean. Every widget takes them from the variables made here (`$status-ok`, `$muted`, …),
-so that a new theme is one file and no code. `pairs` lists what is written on what, for the check of contrast.
+A file names colours by what they mean. Every widget takes them from the variables made here (`$status-ok`, `$muted`,
+…), so that a new theme is one file and no code. `pairs` lists what is written on what, for the check of contrast.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 
 import msgspec
@@ -71,11 +72,12 @@ def read_theme(text: str, source: str) -> ThemeFile:
         raise BadTheme(f"{source}: {error}") from error
 
 
-def theme_files() -> list[ThemeFile]:
+@cache
+def theme_files() -> tuple[ThemeFile, ...]:
     """The themes that come with gconsole, the default first. Raises BadTheme."""
     files = [entry for entry in resources.files("gconsole.themes").iterdir() if entry.name.endswith(".toml")]
     found = [read_theme(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
-    return sorted(found, key=lambda theme: (theme.name != DEFAULT, theme.name))
+    return tuple(sorted(found, key=lambda theme: (theme.name != DEFAULT, theme.name)))
 
 
 def textual_name(name: str) -> str:

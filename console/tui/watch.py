@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..nodesets import natural
 from ..records import Finding, Process
-from ..store import NodeNow, ProcessKey, Store, Table
+from ..store import NodeNow, ProcessKey, Store
+from ..table import Table
 from .models.header import Header
 from .models.heat import GpuIndex
 from .models.jobs import Jobs
@@ -25,7 +26,7 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame. `nodes`, `gpus` and `processes` are live and change under the reader; the rest does not."""
+    """What is true at one frame. `nodes`, `gpus` and `processes` are live: they change under the reader."""
 
     now: int  # console time, ns
     fleet: FleetSummary
@@ -36,6 +37,11 @@ class Frame:
     settled: bool  # every node that can be reached has been looked at once
     findings: tuple[Finding, ...]
     header: Header
+
+    def standing_still(self) -> Frame:
+        """The same, with copies of what is live: nothing in it changes any more."""
+        nodes = {name: replace(node) for name, node in self.nodes.items()}
+        return replace(self, nodes=nodes, gpus=self.gpus.copied())
 
     @property
     def worst_finding(self) -> Status:
@@ -63,14 +69,15 @@ class Watch:
         """Console time, ns."""
         return self._clock() if self._live else self._store.newest_rx
 
-    def look(self, frozen_at: int | None = None) -> Frame:
-        """What is true now. `frozen_at`: the picture stands still since then; only the header is new."""
-        if frozen_at is None:
-            self._take_in()
+    def look(self, frozen: Frame | None = None) -> Frame:
+        """What is true now; of a frozen frame the header alone goes on, to say so."""
+        if frozen is not None:
+            return replace(frozen, header=replace(frozen.header, frozen_at=frozen.now, staging=self._staging_now()))
+        self._take_in()
         now = self.now()
         return Frame(
-            now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(), self._findings,
-            self._header(now, frozen_at),
+            now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(),
+            self._findings, self._header(now),
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -83,7 +90,7 @@ class Watch:
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
-            blamed = {name: finding.id for finding in self._findings if finding.severity != "info" for name in finding.culprits}
+            blamed = {name: found.id for found in self._findings if found.severity != "info" for name in found.culprits}
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
 
     def _take_nodes(self, since: int) -> bool:
@@ -110,7 +117,7 @@ class Watch:
             name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names
         )
 
-    def _header(self, now: int, frozen_at: int | None) -> Header:
+    def _header(self, now: int) -> Header:
         fleet, gpus, jobs = self._fleet, self._gpus, self.jobs
         seen = sum(len(gpus.of(node.name)) for node in fleet.nodes if node.fresh) if gpus else None
         unknown = any(not gpus.of(name) and not _has_spoken(self._nodes.get(name)) for name in self._names)
@@ -121,7 +128,6 @@ class Watch:
             len(jobs.jobs) if known else None, jobs.found, jobs.world_size,
             simulated=fleet.simulated or bool(gpus.simulated),
             replay_at=None if self._live else now,
-            frozen_at=frozen_at,
             staging=self._staging_now(),
             age_ns=_silence(fleet),
         )  # fmt: skip

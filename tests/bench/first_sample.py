@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from rig import Rig
+from rig.detect import tool
 
 from .result import Outcome, Row, middle
 from .spent import Spent, run
@@ -19,6 +20,7 @@ CPU_GOAL, WALL_GOAL = 1 / 3, 1.25
 
 
 def measure(quick: bool) -> Outcome:
+    tool("ssh")  # what clush runs
     nodes, pairs, warm_up_s = (8, 2, 4) if quick else (NODES, PAIRS, WARM_UP_S)
     with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))

@@ -23,7 +23,8 @@ class Tmux:
         self._tmux("new-session", "-d", "-s", "it", "-x", "120", "-y", "40", command)
 
     def _tmux(self, *args: str) -> str:
-        done = subprocess.run(["tmux", "-L", self._name, "-f", "/dev/null", *args], capture_output=True, text=True, check=False)
+        argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
         return done.stdout
 
     def screen(self) -> str:

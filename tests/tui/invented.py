@@ -40,7 +40,7 @@ class Cluster:
         for name in names:
             self.say(NodeState(node=name, state="expected"))
 
-    # -- Control ---------------------------------------------------------------------------------------------------------
+    # -- Control -----------------------------------------------------------------------------------------------------
 
     async def reconnect(self, node: str) -> None:
         if node not in self.names:
@@ -55,7 +55,7 @@ class Cluster:
     async def stop(self) -> None:
         self.asked.append(("stop", ""))
 
-    # -- records ---------------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
         return self.at
@@ -79,7 +79,10 @@ class Cluster:
                     os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 * GIB, uid=1000, user="ops", pid=4711,
                     sample_interval_ms=1000, simulated=simulated, missing=tuple(missing),
                 ),
-                Host(node=name, cpu_pct=61.4, load_1m=118.2, mem_used_bytes=811 * GIB, cpu_stall_pct=0.2, io_stall_pct=0.0),
+                Host(
+                    node=name, cpu_pct=61.4, load_1m=118.2, mem_used_bytes=811 * GIB, cpu_stall_pct=0.2,
+                    io_stall_pct=0.0,
+                ),
                 AgentCost(node=name, cpu_pct=0.4, rss_bytes=19 << 20, tx_bytes_s=2100.0, sample_interval_ms=1000),
             )  # fmt: skip
 
@@ -87,7 +90,8 @@ class Cluster:
         self.say(NodeState(node=name, state="failed", attempt=1, error=Failure(error, text, try_)))
 
     def loses(self, name: str, text: str = "no word for 3 s", try_: str = "it is tried again by itself") -> None:
-        self.say(NodeState(node=name, state="lost", attempt=1, retry_at=self.at + 4 * SECOND, error=Failure("lost", text, try_)))
+        failure = Failure("lost", text, try_)
+        self.say(NodeState(node=name, state="lost", attempt=1, retry_at=self.at + 4 * SECOND, error=failure))
 
     def gpus(self, *names: str, count: int = 8, simulated: bool = False, util: Sequence[float] | None = None) -> None:
         """GPUs of these nodes (all, without any), each a little different."""
@@ -101,14 +105,15 @@ class Cluster:
                         power_limit_w=700.0, pci_bus_id=f"00000000:{0x18 + index:02X}:00.0", simulated=simulated,
                     ),
                     Gpu(
-                        node=name, index=index, uuid=uuid, util_pct=busy, mem_used_bytes=int((40 + 5 * (index % 8)) * GIB),
-                        power_w=120.0 + 5.6 * busy, temp_c=34.0 + 0.4 * busy, sm_clock_mhz=1980.0, simulated=simulated,
+                        node=name, index=index, uuid=uuid, util_pct=busy, power_w=120.0 + 5.6 * busy,
+                        mem_used_bytes=int((40 + 5 * (index % 8)) * GIB), temp_c=34.0 + 0.4 * busy,
+                        sm_clock_mhz=1980.0, simulated=simulated,
                     ),
                 )  # fmt: skip
 
     def job(
-        self, name: str, ranks: int, *, world_size: int | None = None, per_node: int = 8, states: dict[int, str] | None = None,
-        absent: Sequence[int] = (), step: int | None = None, **fields: Any,
+        self, name: str, ranks: int, *, world_size: int | None = None, per_node: int = 8,
+        states: dict[int, str] | None = None, absent: Sequence[int] = (), step: int | None = None, **fields: Any,
     ) -> None:  # fmt: skip
         """A job over the nodes in their order; `states` are the ranks that do not move."""
         states = states or {}
@@ -135,7 +140,9 @@ class Cluster:
         if known.get("status", "present") == "present":
             self.moves(job, number, node, state, step, pid=known["pid"], start_ticks=known["start_ticks"])
 
-    def moves(self, job: str, number: int, node: str, state: str = "moving", step: int | None = None, **fields: Any) -> None:
+    def moves(
+        self, job: str, number: int, node: str, state: str = "moving", step: int | None = None, **fields: Any
+    ) -> None:
         """What a rank did in the last tick."""
         busy = state == "moving"
         known = {
@@ -150,20 +157,23 @@ class Cluster:
     def process(self, node: str, number: int, cmdline: str) -> None:
         self.say(
             Process(
-                node=node, pid=40000 + number, start_ticks=1000 + number, ppid=1, uid=1000, comm="python", cmdline=cmdline,
-                role="rank",
+                node=node, pid=40000 + number, start_ticks=1000 + number, ppid=1, uid=1000, comm="python",
+                cmdline=cmdline, role="rank",
             )
         )  # fmt: skip
 
     def finding(self, id: str, severity: str, text: str, culprits: Sequence[str] = (), **fields: Any) -> None:
         self.say(
-            Finding(id=id, severity=severity, confidence="certain", text=text, culprits=tuple(culprits), first_seen=self.at, **fields)
-        )  # type: ignore[arg-type]
+            Finding(
+                id=id, severity=severity, confidence="certain", text=text, culprits=tuple(culprits),  # type: ignore[arg-type]
+                first_seen=self.at, **fields,
+            )
+        )  # fmt: skip
 
     def later(self, seconds: float) -> None:
         self.at += int(seconds * SECOND)
 
-    # -- the screen ------------------------------------------------------------------------------------------------------
+    # -- the screen --------------------------------------------------------------------------------------------------
 
     def app(self, **changes: Any) -> ConsoleApp:
         """The console on this cluster, its clock standing at `self.at`."""
@@ -175,7 +185,8 @@ def demo() -> Cluster:
     """What `gconsole demo` looks like: 4 nodes, 8 simulated GPUs each, a ring of 8 ranks that moves."""
     cluster = Cluster("node1", "node2", "node3", "node4", cluster="demo")
     cluster.up(simulated=True)
-    for name, util in zip(cluster.names, ([97.0, 3.0, 88.0, 100.0], [12.0, 55.0, 74.0], [91.0], [64.0, 0.0, 98.0]), strict=True):
+    figures = ([97.0, 3.0, 88.0, 100.0], [12.0, 55.0, 74.0], [91.0], [64.0, 0.0, 98.0])
+    for name, util in zip(cluster.names, figures, strict=True):
         cluster.gpus(name, simulated=True, util=util)
     cluster.job("demo-ring", 8, per_node=2, launcher="plain")
     return cluster
@@ -185,7 +196,8 @@ def pod() -> Cluster:
     """A bad night: 64 nodes of which two are gone, 512 ranks of which one is stuck in I/O and eight cannot be seen."""
     cluster = Cluster(*(f"node{i:03}" for i in range(1, 65)))
     cluster.up(*(name for name in cluster.names if name != "node033"))
-    cluster.fails("node033", "auth", "the key was refused", "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml")
+    remedy = "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml"
+    cluster.fails("node033", "auth", "the key was refused", remedy)
     for i, name in enumerate(cluster.names):
         if name != "node033":
             util = [96.0, 98.0, 99.0, 97.0] if i != 18 else [99.0, 98.0, 99.0, 97.0, 12.0]

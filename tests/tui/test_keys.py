@@ -78,10 +78,15 @@ class TestViews:
             assert title_of(pilot) == "overview"
 
     async def test_a_view_may_be_opened_before_the_others_are_there(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await pilot.press("2")
+        async def start() -> None:
+            await app.action_show("ranks")
+
+        app = demo().app(on_start=start)
+        async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
-            await shows(pilot, "demo-ring")
+            await shows(pilot, "▾ demo-ring")
+            await pilot.press("3", "1", "2")
+            await shows(pilot, "▾ demo-ring")
 
 
 class TestOverview:
@@ -234,7 +239,9 @@ class TestEverywhere:
             await pilot.press("2")
             await shows(pilot, "demo-ring")
             assert "stopped" not in screen(pilot.app), "a view opened later shows the same instant"
-            await pilot.press("1", "space")
+            await pilot.press("1", "enter")
+            await shows(pilot, "97 %")
+            await pilot.press("escape", "m", "m", "m", "m", "space")
             await shows(pilot, "✖ node3")
             assert "FROZEN" not in screen(pilot.app)
 

@@ -15,14 +15,15 @@ from gconsole.tui.models.stories import gpu_story, node_story
 from gconsole.tui.watch import Frame, Watch
 
 
-def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen_at: int | None = None) -> Frame:
+def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> Frame:
     """What the screen would be told now."""
     watch = Watch(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
     fold = JobFold(watch, cluster.store)
     frame = watch.look()
     assert fold.is_wanted(frame)
     fold.accept(fold.prepare(frame)())
-    return watch.look(frozen_at)
+    frame = watch.look()
+    return watch.look(frame.standing_still()) if frozen else frame
 
 
 def header(cluster: Cluster, width: int = 200, **how) -> str:
@@ -110,7 +111,7 @@ class TestHeader:
 
     def test_a_frozen_picture_says_since_when(self):
         cluster = demo()
-        assert "FROZEN 12:00:00" in header(cluster, frozen_at=cluster.at)
+        assert "FROZEN 12:00:00" in header(cluster, frozen=True)
 
     def test_a_replay_says_its_own_time(self):
         cluster = demo()
@@ -368,6 +369,20 @@ class TestHeat:
         assert gpus.of("node2") == ()
 
 
+class TestFreezing:
+    def test_nothing_in_a_frozen_frame_follows_the_store(self):
+        cluster = demo()
+        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        frame = watch.look().standing_still()
+        cluster.gpus("node1", util=[1.0])
+        cluster.loses("node1")
+        cluster.later(60)
+        still = watch.look(frame)
+        assert still.gpus.of("node1")[0].gpu.util_pct == 97.0
+        assert still.nodes["node1"].state.state == "ok"
+        assert still.fleet == frame.fleet
+
+
 class TestStories:
     def test_a_failed_node_tells_all_of_it(self):
         frame = frame_of(pod())
@@ -380,13 +395,14 @@ class TestStories:
 
     def test_a_node_that_is_tried_again_says_when(self):
         frame = frame_of(pod())
-        told = {fact.label: fact.text for fact in node_story(frame.fleet.by_name["node044"], frame.nodes["node044"]).facts}
+        story = node_story(frame.fleet.by_name["node044"], frame.nodes["node044"])
+        told = {fact.label: fact.text for fact in story.facts}
         assert told["next attempt"] == "12:00:16"
         assert told["newest data"] == "12 s ago"
 
     def test_a_simulated_gpu_says_so(self):
         frame = frame_of(demo())
-        story = gpu_story(frame.fleet.nodes[0], 0, frame.gpus.of("node1")[0])
+        story = gpu_story(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
         assert story.facts[0].label == "simulated"
 
 

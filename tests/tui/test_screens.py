@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from invented import Cluster, demo, pod
 from rich.color import ColorType
@@ -75,9 +77,18 @@ class TestHostileText:
             await shows(pilot, "[@click=app.quit]y[/]")
 
 
+SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]
+
+
 class TestSizes:
-    @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)])
-    @pytest.mark.parametrize("cluster", [demo, pod, lambda: Cluster("node1"), Cluster], ids=["demo", "pod", "one", "none"])
+    @pytest.mark.parametrize(
+        ("cluster", "size"),
+        [
+            *(pytest.param(make, size, id=f"{make.__name__} {size}") for make in (demo, pod) for size in SIZES),
+            pytest.param(lambda: Cluster("node1"), (80, 24), id="one node of which nothing is known"),
+            pytest.param(Cluster, (80, 24), id="no node at all"),
+        ],
+    )
     async def test_every_size_shows_every_view_whole(self, cluster, size):
         app = cluster().app()
         async with app.run_test(size=size) as pilot:
@@ -110,6 +121,15 @@ class TestSizes:
                 await pilot.pause()
                 await until(pilot, lambda: "FINDINGS" in screen(app))
                 assert_rectangular(app)
+
+    async def test_a_frozen_picture_takes_the_new_width_too(self):
+        app = demo().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("space")
+            await pilot.resize_terminal(60, 20)
+            await until(pilot, lambda: screen(app).splitlines()[3].endswith("4 ●") and app.size.width == 60)
+            await until(pilot, lambda: len(screen(app).splitlines()[3]) >= 57)
 
     async def test_the_rule_below_the_tabs_goes_first_where_lines_are_few(self):
         for height, rule in ((24, True), (20, False)):
@@ -193,7 +213,7 @@ class TestColours:
 
     @pytest.mark.parametrize("theme", ["textual-dark", "nord", "ansi-dark"])
     async def test_a_theme_of_textuals_own_works_too(self, theme: str):
-        app = pod().app()
+        app = demo().app()
         async with app.run_test(size=(80, 24)) as pilot:
             await settle(pilot)
             app.theme = theme
@@ -224,6 +244,15 @@ class TestPace:
 
 
 class TestLifeCycle:
+    async def test_signal_handlers_are_given_back(self):
+        async def press_q(pilot) -> None:
+            await settle(pilot)
+            await pilot.press("q")
+
+        before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+        await demo().app().run_async(headless=True, size=(80, 24), auto_pilot=press_q)
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
     async def test_on_start_runs_in_the_apps_loop_and_on_stop_after_the_screen(self):
         order: list[str] = []
         cluster = demo()

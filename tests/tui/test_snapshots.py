@@ -1,4 +1,7 @@
-"""How it looks, as SVG: after a change on purpose `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at them."""
+"""How it looks, as SVG.
+
+After a change on purpose: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what changed.
+"""
 
 from __future__ import annotations
 

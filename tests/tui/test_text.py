@@ -75,6 +75,8 @@ def test_figures_are_short_and_exact(said: str, meant: str):
     assert said == meant
 
 
-@pytest.mark.parametrize("write", [figures.count, figures.percent, figures.whole, figures.size, figures.rate, figures.age])
+@pytest.mark.parametrize(
+    "write", [figures.count, figures.percent, figures.whole, figures.size, figures.rate, figures.age]
+)
 def test_unknown_is_a_dash_and_never_zero(write):
     assert write(None) == "–"

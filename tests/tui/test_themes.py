@@ -11,7 +11,7 @@ READABLE = 4.5
 
 
 def test_dark_comes_first_and_light_is_there():
-    assert [theme.name for theme in FILES][0] == "dark"
+    assert FILES[0].name == "dark"
     assert "light" in [theme.name for theme in FILES]
 
 

@@ -33,7 +33,8 @@ async def settle(pilot: Pilot[None]) -> None:
 def screen(app: object) -> str:
     """What stands on the screen, line by line."""
     assert isinstance(app, ConsoleApp)
-    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips())
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
 async def shows(pilot: Pilot[None], text: str) -> None:

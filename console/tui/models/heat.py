@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ...store import GpuKey, GpuNow, NodeNow, Table
+from ...store import GpuKey, GpuNow, NodeNow
+from ...table import Table
 from .. import figures
 from ..status import Status
 from .nodes import NodeSummary
@@ -31,6 +32,10 @@ class Metric:
     level: Callable[[float, GpuNow], float]
 
 
+def _figure(name: str) -> Callable[[GpuNow], float | None]:
+    return lambda gpu: getattr(gpu.gpu, name) if gpu.gpu else None
+
+
 def _memory_pct(gpu: GpuNow) -> float | None:
     total = gpu.info.mem_total_bytes if gpu.info else None
     used = gpu.gpu.mem_used_bytes if gpu.gpu else None
@@ -42,12 +47,12 @@ def _power_limit(gpu: GpuNow) -> float:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("util", "utilisation", "%", "load", lambda g: g.gpu and g.gpu.util_pct, lambda v, _: v / 100),
+    Metric("util", "utilisation", "%", "load", _figure("util_pct"), lambda v, _: v / 100),
     Metric("memory", "memory", "%", "load", _memory_pct, lambda v, _: v / 100),
-    Metric("power", "power", "W", "load", lambda g: g.gpu and g.gpu.power_w, lambda v, g: v / _power_limit(g)),
+    Metric("power", "power", "W", "load", _figure("power_w"), lambda v, g: v / _power_limit(g)),
     Metric(
         "temperature", "temperature", "°C", "temperature",
-        lambda g: g.gpu and g.gpu.temp_c, lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C),
+        _figure("temp_c"), lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C),
     ),
 )  # fmt: skip
 
@@ -124,6 +129,13 @@ class GpuIndex:
         """The store's version when a figure of that node's GPUs changed last, as far as this index was told."""
         return self._version.get(node, 0)
 
+    def copied(self) -> GpuIndex:
+        """The GPUs as they are now; the copy is not to be updated."""
+        copy = GpuIndex()
+        copy._of = {node: tuple(replace(gpu) for gpu in gpus) for node, gpus in self._of.items()}
+        copy._version, copy.total, copy.simulated = dict(self._version), self.total, set(self.simulated)
+        return copy
+
     def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey], version: int) -> None:
         """Take in what changed up to that version of the store."""
         nodes: set[str] = set()
@@ -136,7 +148,7 @@ class GpuIndex:
             self._version[node] = version
 
     def _arrange(self, node: str, gpus: Table[GpuKey, GpuNow]) -> None:
-        found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (_index(item[1]), item[0]))
+        found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (index_of(item[1]), item[0]))
         self.total += len(found) - len(self._of.get(node, ()))
         self._of[node] = tuple(gpu for _, gpu in found)
         if any(_is_simulated(gpu) for gpu in self._of[node]):
@@ -145,7 +157,8 @@ class GpuIndex:
             self.simulated.discard(node)
 
 
-def _index(gpu: GpuNow) -> int:
+def index_of(gpu: GpuNow) -> int:
+    """The driver's number of a GPU on its node."""
     record = gpu.gpu or gpu.info
     return record.index if record else 0
 

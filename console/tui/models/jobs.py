@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ...analysis import jobs as analysis
 from ...records import NodeState, Rank, RankStat
 from ...store import ProcessKey
-from ..status import GLYPHS, Status, rank_status
+from ..status import BY_WEIGHT, GLYPHS, Status, rank_status
 from ..text import clean
 from .spans import Span
 
@@ -158,7 +158,7 @@ def _median(steps: Mapping[int, int]) -> int | None:
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:
     """`● 511 moving  ✖ 1 stuck`: states that occur, the good one first, then the worst."""
-    order = sorted(counts, key=lambda state: (rank_status(state) != "ok", _WEIGHT[rank_status(state)], state))
+    order = sorted(counts, key=lambda state: (rank_status(state) != "ok", BY_WEIGHT.index(rank_status(state)), state))
     spans: list[Span] = []
     for state in order:
         if counts[state]:
@@ -168,5 +168,3 @@ def state_spans(counts: Mapping[str, int]) -> list[Span]:
             spans += [Span(f"{GLYPHS[status]} {counts[state]} ", status), Span(state.replace("_", " "), "muted")]
     return spans
 
-
-_WEIGHT: dict[Status, int] = {"failed": 0, "warning": 1, "stale": 2, "unknown": 3, "ok": 4}

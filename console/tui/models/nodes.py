@@ -57,9 +57,10 @@ class FleetSummary:
 def fleet_summary(
     names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Mapping[str, str], now: int
 ) -> FleetSummary:
-    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of the open finding of that id."""
+    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of an open finding, by its id."""
     found = tuple(
-        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=blamed.get(name, "")) for name in names
+        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=blamed.get(name, ""))
+        for name in names
     )
     return FleetSummary(found, {node.name: node for node in found}, dict(Counter(node.status for node in found)))
 

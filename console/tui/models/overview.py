@@ -156,7 +156,9 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
     return [Span(_TEXTURES[status] * shares[status], status) for status in reversed(BY_WEIGHT) if status in shares]
 
 
-def finding_lines(findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
+def finding_lines(
+    findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, settled: bool, width: int
+) -> tuple[Line, ...]:
     """A line a finding, the worst first; without any, what that silence is worth."""
     if findings:
         return tuple(_finding_line(finding, width) for finding in findings)

@@ -8,10 +8,11 @@ from typing import Any
 
 from ...nodesets import natural
 from .. import figures
-from ..status import GLYPHS, rank_status
+from ..status import BY_WEIGHT, GLYPHS, rank_status
 from ..text import clean
 from .jobs import Jobs, JobSummary, RankRow, state_spans
 from .spans import Span
+
 
 @dataclass(frozen=True)
 class JobRow:
@@ -74,7 +75,9 @@ def _of_stat(name: str) -> Callable[[RankRow], Any]:
     return lambda row: getattr(row.stat, name) if row.stat else None
 
 
-def _field(key: str, title: str, read: Callable[[RankRow], Any], write: Callable[[Any], str], order: Callable[[Any], Any]) -> Field:
+def _field(
+    key: str, title: str, read: Callable[[RankRow], Any], write: Callable[[Any], str], order: Callable[[Any], Any]
+) -> Field:
     return Field(key, title, lambda row: write(read(row)), lambda row: _ordered(read(row), order))
 
 
@@ -110,7 +113,7 @@ FIELDS: dict[str, Field] = {
     field.key: field
     for field in (
         _field("rank", "rank", lambda row: row.number, _integer, _same),
-        Field("state", "state", _state_text, lambda row: (_WEIGHT[rank_status(row.state)], row.state)),
+        Field("state", "state", _state_text, lambda row: (BY_WEIGHT.index(rank_status(row.state)), row.state)),
         _field("node", "node", _of_rank("node"), _word, natural),
         _field("local", "local", _of_rank("local_rank"), _integer, _same),
         _field("gpu", "gpu", _of_rank("gpu"), _gpu_text, natural),
@@ -126,7 +129,6 @@ FIELDS: dict[str, Field] = {
         _field("job", "job", lambda row: row.job, _word, _same),
     )
 }
-_WEIGHT = {"failed": 0, "warning": 1, "stale": 2, "unknown": 3, "ok": 4}
 
 
 def rank_rows(jobs: Jobs, sort: str = "rank", reverse: bool = False) -> Sequence[Row]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..status import GLYPHS, Status
 
-#: Every style name a widget knows: plain, quiet, loud, the accent, the five states, `badge`s drawn reversed, what is picked.
+#: Every style name a widget knows: plain, quiet, loud, the five states, `badge`s (drawn reversed), what is picked, …
 STYLES = (
     "text", "muted", "strong", "accent", "rule", "key",
     "ok", "warning", "failed", "unknown", "stale",

@@ -11,6 +11,7 @@ from ...store import GpuNow, NodeNow
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status
 from ..text import clean
+from .heat import index_of
 from .jobs import JobSummary, RankRow, state_spans
 from .nodes import NodeSummary
 
@@ -98,10 +99,9 @@ def _lack(missing: Missing) -> Iterator[Fact]:
         yield Fact("try", clean(missing.try_), "accent")
 
 
-def gpu_story(node: NodeSummary, place: int, gpu: GpuNow) -> Story:
+def gpu_story(node: NodeSummary, gpu: GpuNow) -> Story:
     """A GPU: its figures now."""
-    index = gpu.gpu.index if gpu.gpu else place
-    return Story(f"{node.name} gpu{index}", node.status, tuple(_gpu_facts(node, gpu)))
+    return Story(f"{node.name} gpu{index_of(gpu)}", node.status, tuple(_gpu_facts(node, gpu)))
 
 
 def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
@@ -152,7 +152,8 @@ def _rank_facts(row: RankRow, cmdline: str | None) -> Iterator[Fact]:
     yield Fact("found by", clean(", ".join(filter(None, (rank.launcher, rank.source)))))
     if stat:
         yield Fact("", "")
-        yield Fact("kernel state", clean(f"{stat.proc_state or figures.UNKNOWN}   wchan {stat.wchan or figures.UNKNOWN}"))
+        letter, wchan = stat.proc_state or figures.UNKNOWN, stat.wchan or figures.UNKNOWN
+        yield Fact("kernel state", clean(f"{letter}   wchan {wchan}"))
         yield Fact("CPU", f"{figures.percent(stat.cpu_pct)} % of a core, {_plain(stat.threads)} threads")
         yield Fact("memory", figures.size(stat.rss_bytes))
         yield Fact("switches", f"{figures.rate(stat.ctx_switches_s)}/s (context switches)")
@@ -171,7 +172,8 @@ def job_story(job: JobSummary) -> Story:
         Fact("launcher", job.launcher or figures.UNKNOWN),
         Fact("step", f"{figures.count(job.step)} (median)"),
     ]
-    facts += [Fact(f"{GLYPHS['unknown']} rank {fold_ranks(ranks)}", clean(why), "unknown") for why, ranks in job.missing]
+    absent = GLYPHS["unknown"]
+    facts += [Fact(f"{absent} rank {fold_ranks(ranks)}", clean(why), "unknown") for why, ranks in job.missing]
     facts += [Fact(f"{GLYPHS['warning']} conflict", text, "warning") for text in job.conflicts]
     return Story(job.title, "unknown" if job.missing else "ok", tuple(facts))
 

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 
 from ..keys import bindings, in_scope
 from ..models import stories
-from ..models.heat import METRICS, HeatRow, heat_row, host_row
+from ..models.heat import METRICS, HeatRow, heat_row, host_row, index_of
 from ..models.nodes import NodeSummary
 from ..models.overview import finding_lines, job_lines, node_lines
 from ..models.spans import Span
@@ -30,7 +30,9 @@ class Overview(View):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._node_list, self._job_list, self._finding_list = Report(id="node-list"), Report(id="job-list"), Report(id="finding-list")
+        self._node_list = Report(id="node-list")
+        self._job_list = Report(id="job-list")
+        self._finding_list = Report(id="finding-list")
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
         self._metric = METRICS[0]
@@ -48,6 +50,8 @@ class Overview(View):
 
     def look(self, frame: Frame) -> None:
         self._frame = frame
+        for name in self._rows.keys() - frame.fleet.by_name.keys():
+            del self._rows[name]
         self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
         self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
         self._finding_list.show(
@@ -78,10 +82,9 @@ class Overview(View):
             left = (Span("busy, all CPUs of a node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
             self._heat_panel.head("CPU", left, self._under_cursor(frame))
             return
-        left = [Span(self._metric.title, "text"), Span(f" {self._metric.unit}", "muted")]
-        if frame.gpus.simulated:
-            left += [Span(" "), Span(" SIM ", "badge-warning")]
-        self._heat_panel.head("GPU", left, self._under_cursor(frame))
+        sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()
+        metric = (Span(self._metric.title, "text"), Span(f" {self._metric.unit}", "muted"))
+        self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
 
     def _under_cursor(self, frame: Frame) -> tuple[Span, ...]:
         """The figure under the cursor, with its name."""
@@ -93,36 +96,37 @@ class Overview(View):
         row = self._rows[node][1] if node in self._rows else None
         if row is None or place >= len(row.cells):
             return (Span(node, "muted"),)
-        name = f"{node} gpu{gpus[place].gpu.index}" if place < len(gpus) and gpus[place].gpu else node
+        name = f"{node} gpu{index_of(gpus[place])}" if place < len(gpus) else node
         unit = self._metric.unit if gpus else "%"
         return (Span(f"{name} ", "muted"), Span(f"{row.cells[place].text} {unit}", "text"))
 
-    # -- room ------------------------------------------------------------------------------------------------------------
+    # -- room --------------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
         self.set_class(event.size.width < NARROW, "narrow")
         self._share_room()
+        if self._frame is not None:  # lines are made for a width; a frozen picture gets no other frame
+            self.call_after_refresh(self.look, self._frame)
 
     def _share_room(self) -> None:
         """Rows of the grid: each part as many lines as it has to say, the map the rest."""
         height = self.size.height
-        nodes, jobs, findings = (1 + report.line_count() for report in (self._node_list, self._job_list, self._finding_list))
-        if self.has_class("wide"):
-            rows = f"{_between(3, max(nodes, jobs), height * 2 // 5)} 1fr"
-        elif self.has_class("narrow"):
-            rows = (
-                f"{_between(2, nodes, height // 4)} {_between(2, jobs, height // 4)} 1fr {_between(2, findings, height // 4)}"
-            )
+        nodes, jobs = 1 + self._node_list.line_count(), 1 + self._job_list.line_count()
+        quarter = height // 4
+        last = _between(2, 1 + self._finding_list.line_count(), quarter)
+        if self.has_class("narrow"):
+            rows = f"{_between(2, nodes, quarter)} {_between(2, jobs, quarter)} 1fr {last}"
         else:
-            rows = f"{_between(3, max(nodes, jobs), height * 2 // 5)} 1fr {_between(2, findings, height // 4)}"
+            first = _between(3, max(nodes, jobs), height * 2 // 5)
+            rows = f"{first} 1fr" if self.has_class("wide") else f"{first} 1fr {last}"
         if rows != self._given_rows:
             self._given_rows = rows
             self.styles.grid_rows = rows
 
     _given_rows = ""
 
-    # -- acting ----------------------------------------------------------------------------------------------------------
+    # -- acting ------------------------------------------------------------------------------------------------------
 
     def action_metric(self) -> None:
         """Show the next figure in the map."""
@@ -141,7 +145,8 @@ class Overview(View):
         return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
 
     def teller(self) -> Teller | None:
-        for report, tell in ((self._node_list, _tell_node), (self._job_list, _tell_job), (self._finding_list, _tell_finding)):
+        lists = ((self._node_list, _tell_node), (self._job_list, _tell_job), (self._finding_list, _tell_finding))
+        for report, tell in lists:
             key = report.selected
             if report.has_focus and key is not None:
                 return lambda frame, key=key, tell=tell: tell(frame, key)  # type: ignore[misc]
@@ -173,4 +178,4 @@ def _tell_gpu(frame: Frame, name: str, place: int) -> stories.Story | None:
     node, gpus = frame.fleet.by_name.get(name), frame.gpus.of(name)
     if node is None:
         return None
-    return stories.gpu_story(node, place, gpus[place]) if place < len(gpus) else _tell_node(frame, name)
+    return stories.gpu_story(node, gpus[place]) if place < len(gpus) else _tell_node(frame, name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from textual.app import ComposeResult
 
 from ...records import Process
 from ...store import ProcessKey
+from ...table import Table
 from ..keys import bindings, in_scope
 from ..models import stories
 from ..models.jobs import Jobs, RankKey, RankRow
@@ -132,7 +132,7 @@ def _tell_rank(frame: Frame, key: RankKey) -> stories.Story | None:
     return None
 
 
-def _command(row: RankRow, processes: Mapping[ProcessKey, Process]) -> str | None:
+def _command(row: RankRow, processes: Table[ProcessKey, Process]) -> str | None:
     if row.rank is None:
         return None
     process = processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))

@@ -122,7 +122,7 @@ class HeatMap(LineView):
             self._plan = plan(self.rows, self.size.width - 1, self.size.height)  # one column is the scroll bar's
             self.forget()
 
-    # -- painting --------------------------------------------------------------------------------------------------------
+    # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
         return self._plan.lines
@@ -184,7 +184,7 @@ class HeatMap(LineView):
             return self.rich_style + Style(color=color)
         return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
 
-    # -- moving ----------------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------------------------------------
 
     def _stand(self, row: int, gpu: int) -> None:
         if not self.rows:

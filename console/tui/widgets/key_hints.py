@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from textual.screen import ActiveBinding
+from textual.binding import ActiveBinding
 
 from ..keys import Action, key_names
 from ..models.spans import Span
@@ -19,7 +19,7 @@ def hints(active: Mapping[str, ActiveBinding], actions: Sequence[Action], room: 
 
     Of what does not fit the last ones before `?` and quit are left out: those two are never lost.
     """
-    bound = {item.binding.id: item for item in reversed(list(active.values())) if item.binding.id}
+    bound = {item.binding.id or "": item for item in reversed(list(active.values()))}
     shown = [action for action in actions if action.footer and action.id in bound]
     while len(shown) > 2 and _width(shown, bound) > room:
         del shown[-3 if len(shown) > 2 else -1]
@@ -36,5 +36,5 @@ def _key(action: Action, item: ActiveBinding) -> str:
     return action.shown_key or key_names(item.binding.key)
 
 
-def _width(shown: Sequence[Action], bound: Mapping[str | None, ActiveBinding]) -> int:
+def _width(shown: Sequence[Action], bound: Mapping[str, ActiveBinding]) -> int:
     return 1 + sum(width_of(_key(action, bound[action.id])) + width_of(action.label) + 3 for action in shown)

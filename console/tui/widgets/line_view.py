@@ -1,8 +1,9 @@
 """`LineView`: many lines of which only those on the screen are drawn, and of those only the ones that changed.
 
 The base of every scrolling widget here (Textual's Line API). A subclass says how many lines there are, what line `y`
-shows, and a version of line `y` that differs whenever it may look different; `changed()` then repaints exactly the lines
-whose version is not the painted one. One changed DataTable cell costs a redraw of the whole table; here it costs a line.
+shows, and a version of line `y` that differs whenever it may look different; `changed()` then repaints exactly the
+lines whose version is not the painted one. One changed cell of a DataTable costs a redraw of the whole table; here it
+costs a line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .painting import Painting
 
 
 class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
-    """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading); they count as lines 0…fixed-1."""
+    """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading)."""
 
     # Textual takes the style sheet and the component classes of the first base only.
     COMPONENT_CLASSES = Painting.COMPONENT_CLASSES
@@ -57,7 +58,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         super().__init__(id=id, classes=classes)
         self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
 
-    # -- what a subclass says --------------------------------------------------------------------------------------------
+    # -- what a subclass says ----------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
         """Lines that scroll, the fixed ones not counted."""
@@ -79,7 +80,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         """Whether line `y` is drawn as the one with the cursor."""
         return False
 
-    # -- painting --------------------------------------------------------------------------------------------------------
+    # -- painting ----------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
         """The content may have changed: take the new size and repaint the visible lines that look different."""
@@ -145,7 +146,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def on_blur(self) -> None:
         self.changed()
 
-    # -- selecting with the mouse ----------------------------------------------------------------------------------------
+    # -- selecting with the mouse ------------------------------------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         lines = ["".join(span.text for span in self.heading(y)) for y in range(self.fixed)]
@@ -155,7 +156,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def selection_updated(self, selection: Selection | None) -> None:
         self.forget()
 
-    # -- moving ----------------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------------------------------------
 
     def show_line(self, y: int) -> None:
         """Scroll as little as needed to have line `y` on the screen."""

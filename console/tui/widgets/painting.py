@@ -6,6 +6,7 @@ Rich styles are made once a theme and kept; a strip carries the offsets by which
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -19,9 +20,9 @@ _PREFIX = "paint--"
 
 
 class Painting(Widget):
-    """A widget that draws spans. Style names become component classes, so the style sheet decides what they look like."""
+    """A widget that draws spans. Style names become component classes: the style sheet decides what they look like."""
 
-    COMPONENT_CLASSES = {f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred")}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred")}
 
     _pens: dict[tuple[str, str], Style] | None = None
 
@@ -44,7 +45,9 @@ class Painting(Widget):
         self._pens = None
         super().notify_style_update()
 
-    def strip(self, spans: Sequence[Span], width: int, ground: str = "", selection: Selection | None = None, y: int = 0) -> Strip:
+    def strip(
+        self, spans: Sequence[Span], width: int, ground: str = "", selection: Selection | None = None, y: int = 0
+    ) -> Strip:
         """The spans as one strip of exactly `width` cells; `y` is the line they are, for selecting."""
         pen = self.pen
         segments = [Segment(span.text, pen(span.style, ground)) for span in spans]
@@ -64,8 +67,8 @@ class Painting(Widget):
         for text, own, _ in segments:
             first = min(max(start - at, 0), len(text))
             last = len(text) if end == -1 else min(max(end - at, first), len(text))
-            for part, chosen in ((text[:first], own), (text[first:last], (own or Style.null()) + style), (text[last:], own)):
-                if part:
-                    painted.append(Segment(part, chosen))
+            marked = (own or Style.null()) + style
+            parts = ((text[:first], own), (text[first:last], marked), (text[last:], own))
+            painted += [Segment(part, look) for part, look in parts if part]
             at += len(text)
         return painted

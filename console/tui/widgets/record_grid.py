@@ -82,14 +82,26 @@ def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
     spare = width - _least(kept)
     air = 1 if spare >= len(kept) else 0
     spare -= len(kept) * air
+    grown = _grown(kept, spare)
     placed, x = [], 0
-    for column in kept:
-        more = min(column.grow, max(0, spare))
-        spare -= more
+    for column, width in zip(kept, grown, strict=True):
         x += _gap(column) + air
-        placed.append(Placed(column, x, column.width + more))
-        x += column.width + more
+        placed.append(Placed(column, x, width))
+        x += width
     return placed
+
+
+def _grown(columns: Sequence[Column[Any]], spare: int) -> list[int]:
+    """The widths with the spare cells dealt out, one to each column in turn that still grows."""
+    more = [0] * len(columns)
+    while spare > 0:
+        growing = [at for at, column in enumerate(columns) if more[at] < column.grow][:spare]
+        if not growing:
+            break
+        for at in growing:
+            more[at] += 1
+        spare -= len(growing)
+    return [column.width + extra for column, extra in zip(columns, more, strict=True)]
 
 
 def _gap(column: Column[Any]) -> int:
@@ -159,7 +171,7 @@ class RecordGrid(LineView, Generic[R]):
         """Keys of the columns that have room."""
         return [placed.column.key for placed in self._placed]
 
-    # -- painting --------------------------------------------------------------------------------------------------------
+    # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
         return len(self.rows)
@@ -199,7 +211,7 @@ class RecordGrid(LineView, Generic[R]):
             at = placed.x + placed.width
         return spans
 
-    # -- moving ----------------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------------------------------------
 
     def _is_visible(self, y: int) -> bool:
         first, last = self._visible()

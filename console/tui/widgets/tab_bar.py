@@ -45,7 +45,7 @@ class TabBar(Painting):
             self.refresh()
 
     def laid_out(self) -> list[tuple[Tab, str]]:
-        """Each tab and its text: titles in full, or short ones, or the present one's only; that one is always in full."""
+        """Each tab and its text: titles in full, or short, or the present one's only, which is always in full."""
         room = self.size.width - 1
         for gap, is_short in ((2, False), (2, True), (1, True)):
             texts = [f"{tab.key} {self._title_of(tab, is_short)}{' ' * gap}" for tab in self._tabs]
@@ -67,7 +67,7 @@ class TabBar(Painting):
                 spans += [Span(tab.key, key_style), Span(label[len(tab.key) :], "tab" if here else "muted")]
                 spans.append(Span(" " * (len(text) - len(label))))
             else:
-                spans.append(Span("━" * width_of(label) if here else "─" * width_of(label), "accent" if here else "rule"))
+                spans.append(Span(("━" if here else "─") * width_of(label), "accent" if here else "rule"))
                 spans.append(Span("─" * (len(text) - len(label)), "rule"))
         if y:
             spans.append(Span("─" * self.size.width, "rule"))

@@ -1,0 +1,64 @@
+"""Runs the benches, prints their table and, after a full run of all of them, writes RESULTS.md.
+
+    make bench                      all of them, about ten minutes, and RESULTS.md
+    make bench ARGS=agent_cost      one, printed only
+    make bench ARGS=--quick         all of them, small and short: do they work? Printed only
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+# So that `from rig import Rig` and `from jobs import start_ring` work, as in the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+
+from rig import RigUnavailable, pick_mode
+
+from .conditions import conditions
+from .result import Outcome, Row, as_markdown, as_text
+
+#: Modules, in the order of the table.
+BENCHES = ("first_sample", "agent_cost", "start_up", "throughput", "store_memory")
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="BENCH", help=f"only these of {', '.join(BENCHES)}")
+    parser.add_argument("--quick", action="store_true", help="small and short; what the goals are set for is larger")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHES)
+    if unknown:
+        parser.error(f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    wanted = [name for name in BENCHES if not options.names or name in options.names]
+    outcomes = {}
+    for name in wanted:
+        began = time.monotonic()
+        print(f"{name} …", file=sys.stderr, end=" ", flush=True)
+        outcomes[name] = measure(name, options.quick)
+        print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(as_text(outcomes))
+    if options.quick:
+        print("\nquick: the goals are set for more nodes and longer runs than these")
+    if options.quick or options.names:
+        return 0
+    RESULTS.write_text(as_markdown(outcomes, conditions(pick_mode().name)))
+    print(f"\nwritten to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}")
+    return 0
+
+
+def measure(name: str, quick: bool) -> Outcome:
+    """What one bench finds; on a machine that cannot run it, a row that says why."""
+    try:
+        outcome: Outcome = importlib.import_module(f".{name}", __package__).measure(quick)
+    except RigUnavailable as error:
+        return Outcome([Row(name, f"not measured: {error}")])
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())

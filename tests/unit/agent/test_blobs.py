@@ -1,0 +1,230 @@
+"""A binary arrives in pieces, whole or not at all, and whatever goes wrong is told instead of ending the agent."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import lzma
+import os
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from gconsole_remote.blobs import PSUTIL, PY_SPY, Blobs
+from gconsole_remote.cache import BlobWriter, Cache
+from gconsole_remote.samplers.base import Unavailable
+
+ARCH = os.uname().machine
+CONTENT = os.urandom(3000) + b"\0" * 50_000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Agent:
+    """Hears what is missing."""
+
+    def __init__(self) -> None:
+        self.missing: list[tuple[str, str]] = []
+
+    def miss(self, name: str, text: str, try_: str) -> None:
+        self.missing.append((name, text))
+
+
+class Importer:
+    """Where the path of psutil's extension goes."""
+
+    def __init__(self) -> None:
+        self.extensions: dict[str, str] = {}
+
+
+def blobs(tmp_path: Path, **offered: str) -> Blobs:
+    """An agent's binaries; those offered are for this machine."""
+    offers = {name.replace("_", "-"): {ARCH: digest} for name, digest in offered.items()}
+    return Blobs(Cache(str(tmp_path / "cache")), Importer(), offers)
+
+
+def frames(content: bytes = CONTENT, encoding: str = "zlib", piece: int = 1000, name: str = PY_SPY) -> list[dict]:
+    """A binary as the console sends it."""
+    packed = zlib.compress(content) if encoding == "zlib" else lzma.compress(content)
+    return [
+        {
+            "blob": name, "at": at, "encoding": encoding, "end": at + piece >= len(packed),
+            "data": base64.b64encode(packed[at : at + piece]).decode(),
+        }
+        for at in range(0, len(packed), piece)
+    ]  # fmt: skip
+
+
+def send(held: Blobs, pieces: list[dict]) -> Agent:
+    agent = Agent()
+    for piece in pieces:
+        held.receive(agent, piece)
+    return agent
+
+
+def kept(tmp_path: Path) -> list[str]:
+    return [path.name for path in (tmp_path / "cache" / "blob").iterdir()]
+
+
+@pytest.mark.parametrize("encoding", ["zlib", "xz"])
+def test_a_binary_that_arrives_whole_is_there(tmp_path, encoding):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    assert held.wanted() == [PY_SPY]
+
+    agent = send(held, frames(encoding=encoding))
+
+    assert Path(held.path(PY_SPY)).read_bytes() == CONTENT
+    assert held.wanted() == [] and agent.missing == []
+
+
+def test_a_binary_of_an_earlier_run_is_not_wanted_again(tmp_path):
+    send(blobs(tmp_path, py_spy=DIGEST), frames())
+
+    assert blobs(tmp_path, py_spy=DIGEST).wanted() == []
+
+
+def damage(pieces: list[dict], at: int) -> list[dict]:
+    raw = bytearray(base64.b64decode(pieces[at]["data"]))
+    raw[len(raw) // 2] ^= 0xFF
+    return [*pieces[:at], {**pieces[at], "data": base64.b64encode(bytes(raw)).decode()}, *pieces[at + 1 :]]
+
+
+@pytest.mark.parametrize("encoding", ["zlib", "xz"])
+@pytest.mark.parametrize("at", [0, 1, -1], ids=["in the first piece", "in the second", "in the last"])
+def test_a_binary_damaged_on_the_way_is_told_once_and_leaves_nothing(tmp_path, encoding, at):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    pieces = frames(encoding=encoding)
+
+    agent = send(held, damage(pieces, at % len(pieces)))
+
+    assert [name for name, _ in agent.missing] == [PY_SPY]
+    assert held.path(PY_SPY) is None and "could not be kept" in held.problem(PY_SPY)
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"data": "%%%"}, {"data": 5}, {"encoding": "brotli", "data": "AAAA"}, {"data": None}, {"at": None}],
+    ids=lambda broken: str(broken),
+)
+def test_a_piece_that_makes_no_sense_is_told(tmp_path, broken):
+    held = blobs(tmp_path, py_spy=DIGEST)
+
+    agent = send(held, [{**frames()[0], **broken}, {"blob": PY_SPY}])
+
+    assert agent.missing and held.path(PY_SPY) is None
+
+
+def test_pieces_behind_the_end_are_nobodys(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+
+    agent = send(held, [*frames(encoding="xz"), *frames(encoding="xz")[-1:]])
+
+    assert held.path(PY_SPY) and agent.missing == []
+
+
+def test_a_binary_cut_off_by_a_lost_connection_begins_anew_on_the_next(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    pieces = frames()
+    send(held, pieces[:2])
+
+    agent = send(held, pieces)
+
+    assert Path(held.path(PY_SPY)).read_bytes() == CONTENT
+    assert agent.missing == [] and kept(tmp_path) == [DIGEST]
+
+
+def test_the_rest_of_a_binary_whose_beginning_never_came_is_passed_over(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+
+    agent = send(held, frames()[1:])
+
+    assert held.wanted() == [PY_SPY] and agent.missing == []
+
+
+def test_what_failed_may_be_offered_and_sent_again(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    send(held, damage(frames(), 0))
+    assert held.wanted() == []
+
+    held.offer(PY_SPY, {ARCH: DIGEST})
+    send(held, frames())
+
+    assert held.path(PY_SPY) and held.problem(PY_SPY) is None
+
+
+def test_another_binary_under_a_good_name_is_refused(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+
+    agent = send(held, frames(content=b"evil" * 1000))
+
+    assert "damaged" in agent.missing[0][1]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    held = blobs(tmp_path, py_spy=DIGEST)
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(BlobWriter, "write", full)
+    agent = send(held, frames())
+
+    assert len(agent.missing) == 1 and "No space left" in agent.missing[0][1]
+    assert kept(tmp_path) == []
+
+
+def test_a_binary_nobody_offered_is_not_taken(tmp_path):
+    held = blobs(tmp_path)
+
+    agent = send(held, frames())
+
+    assert agent.missing == [] and kept(tmp_path) == []
+
+
+def test_a_console_without_a_binary_for_this_machine_says_how_to_get_it(tmp_path):
+    held = Blobs(Cache(str(tmp_path / "cache")), Importer(), {PY_SPY: {"riscv64": DIGEST}})
+
+    assert held.wanted() == []
+    assert f"no py-spy for {ARCH}" in held.problem(PY_SPY) and "gconsole bundle" in held.problem(PY_SPY)
+
+
+def test_the_console_may_say_that_a_binary_will_not_come(tmp_path):
+    held = blobs(tmp_path, psutil=DIGEST)
+
+    send(held, [{"blob": PSUTIL, "problem": "its wheel is broken"}])
+
+    with pytest.raises(Unavailable, match="its wheel is broken"):
+        held.import_psutil(30.0)
+
+
+def test_psutil_that_does_not_come_in_time_is_unavailable(tmp_path):
+    held = blobs(tmp_path, psutil=DIGEST)
+
+    with pytest.raises(Unavailable, match="did not arrive"):
+        held.import_psutil(0.01)
+
+
+def test_who_waits_wakes_when_the_binary_is_there(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    waiting = threading.Thread(target=held.wait, args=(PY_SPY, 30.0), daemon=True)
+    waiting.start()
+    began = time.monotonic()
+
+    send(held, frames())
+    waiting.join(10)
+
+    assert not waiting.is_alive() and time.monotonic() - began < 10
+
+
+def test_an_agent_that_ends_leaves_no_half_binary(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
+    send(held, frames()[:1])
+    assert kept(tmp_path) != []
+
+    held.close()
+
+    assert kept(tmp_path) == []

@@ -1,0 +1,242 @@
+"""The agent's code arrives in one checked piece and runs from memory; what it compiles is kept, and may be broken."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import json
+import shlex
+import stat
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gconsole.fleet import bundle
+from gconsole_remote.bootstrap import BundleImporter
+
+PYTHON_2 = next(iter(sorted(Path("~/.pyenv/versions").expanduser().glob("2.7*/bin/python"))), None)
+
+
+def packed(**sources: str) -> dict:
+    """Modules as the bundle carries them; `pkg__mod` is pkg.mod, and `pkg` a package where it has such a module."""
+    modules = {}
+    for name, source in sources.items():
+        data = source.encode()
+        package = any(other.startswith(name + "__") for other in sources)
+        content = base64.b64encode(zlib.compress(data)).decode()
+        modules[name.replace("__", ".")] = [hashlib.sha256(data).hexdigest(), content, package]
+    return modules
+
+
+@contextmanager
+def importing(modules: dict, code_dir: Path | None = None) -> Iterator[BundleImporter]:
+    """An importer at work; its modules are forgotten afterwards."""
+    importer = BundleImporter(modules)
+    importer.code_dir = str(code_dir) if code_dir else None
+    sys.meta_path.insert(0, importer)
+    try:
+        yield importer
+    finally:
+        sys.meta_path.remove(importer)
+        for name in modules:
+            sys.modules.pop(name, None)
+
+
+def imported(modules: dict, code_dir: Path | None = None, name: str = "uh_one") -> object:
+    with importing(modules, code_dir):
+        return importlib.import_module(name)
+
+
+ONE = packed(uh_one="answer = 42\n")
+
+
+def test_modules_and_packages_are_imported_from_memory():
+    modules = packed(uh_pkg="from . import part\n", uh_pkg__part="answer = 42\n")
+
+    module = imported(modules, name="uh_pkg")
+
+    assert module.part.answer == 42
+    assert module.__spec__.origin == "gconsole bundle"
+
+
+def test_a_module_the_bundle_has_not_is_left_to_python():
+    with importing(ONE), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("uh_absent")
+
+
+def test_compiled_code_is_kept_for_the_next_start_and_nobody_else_may_read_it(tmp_path):
+    imported(ONE, tmp_path)
+
+    [file] = tmp_path.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sys.implementation.cache_tag in file.name
+
+
+def test_kept_code_is_what_runs(tmp_path):
+    imported(ONE, tmp_path)
+    unreadable = {"uh_one": [ONE["uh_one"][0], "not even base64", False]}
+
+    assert imported(unreadable, tmp_path).answer == 42
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 20, -1])
+def test_kept_code_that_was_torn_is_compiled_again(tmp_path, keep):
+    imported(ONE, tmp_path)
+    [file] = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:keep])
+
+    assert imported(ONE, tmp_path).answer == 42
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("garbage", ["00", "4e", "e3", "ff"])
+def test_kept_code_that_is_garbage_is_compiled_again(tmp_path, garbage):
+    imported(ONE, tmp_path)
+    [file] = tmp_path.iterdir()
+    file.write_bytes(bytes.fromhex(garbage) * 100)
+
+    assert imported(ONE, tmp_path).answer == 42
+
+
+def test_a_folder_that_cannot_be_written_costs_compile_time_only(tmp_path):
+    with importing(ONE, tmp_path / "absent") as importer:
+        assert importlib.import_module("uh_one").answer == 42
+        assert importer.code_dir is None
+
+
+def test_a_disk_that_is_full_leaves_no_draft(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gconsole_remote.bootstrap.os.rename", full)
+
+    assert imported(ONE, tmp_path).answer == 42
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_is_compiled_ahead_in_a_child_that_leaves_its_memory_there(tmp_path):
+    with importing(packed(uh_one="a = 1\n", uh_two="b = 2\n")) as importer:
+        importer.use_code_dir(str(tmp_path))
+
+        assert len(list(tmp_path.iterdir())) == 2
+        assert "uh_two" not in sys.modules
+
+
+def test_where_no_process_may_be_started_modules_are_compiled_one_by_one(tmp_path, monkeypatch):
+    def refuse():
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("gconsole_remote.bootstrap.os.fork", refuse)
+    with importing(ONE) as importer:
+        importer.use_code_dir(str(tmp_path))
+
+        assert importlib.import_module("uh_one").answer == 42
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def run(data: bytes, python: str = sys.executable) -> subprocess.CompletedProcess:
+    """The command as sshd runs it: through a shell, with the bundle on its standard input."""
+    argv = ["/bin/sh", "-c", bundle.command(python)]
+    return subprocess.run(argv, input=data, capture_output=True, timeout=30, check=False)
+
+
+def a_start(**config: object) -> bytes:
+    start = {"console": "c0ffee", "bundle": "b", "label": "", "blobs": {}, "config": {"ephemeral": True, **config}}
+    return json.dumps({"start": start}).encode() + b"\n"
+
+
+def test_the_bundle_runs_and_says_hello():
+    done = run(bundle.build().preamble + a_start())
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["gconsole"]["protocol"] == [1, 1]
+
+
+def test_a_bundle_that_is_not_what_its_header_says_does_not_run():
+    preamble = bytearray(bundle.build().preamble)
+    preamble[-1] ^= 1
+
+    done = run(bytes(preamble) + a_start())
+
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.strip() == b"gconsole: bundle_rejected"
+
+
+def test_a_bundle_cut_short_does_not_run():
+    done = run(bundle.build().preamble[:-1])
+
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, b"", b"gconsole: bundle_rejected")
+
+
+def test_a_wrong_hash_in_the_header_does_not_run():
+    _, digest, rest = bundle.build().preamble.split(b" ", 2)
+
+    done = run(b" ".join([b"gconsole", digest[::-1], rest]) + a_start())
+
+    assert done.stderr.strip() == b"gconsole: bundle_rejected"
+
+
+def test_something_that_writes_into_the_channel_first_is_noticed():
+    done = run(b"Welcome to node17!\n" + bundle.build().preamble)
+
+    assert done.returncode != 0 and done.stdout == b""
+
+
+def test_a_channel_that_ends_at_once_ends_the_command():
+    assert run(b"").returncode != 0
+
+
+def test_a_connection_that_ends_before_the_start_frame_ends_the_command():
+    done = run(bundle.build().preamble)
+
+    assert done.returncode != 0 and done.stdout == b""
+
+
+@pytest.mark.skipif(PYTHON_2 is None, reason="no Python 2.7 here")
+def test_python_2_gets_as_far_as_saying_that_it_is_too_old():
+    code = shlex.split(bundle.command())[-2]
+    done = subprocess.run([str(PYTHON_2), "-c", code], input=b"", capture_output=True, timeout=30, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.strip() == b"gconsole: python_too_old 2.7"
+
+
+def test_the_same_sources_make_the_same_bundle_and_the_header_describes_it():
+    first = bundle.build()
+    bundle.build.cache_clear()
+    again = bundle.build()
+
+    header, _, payload = again.preamble.partition(b"\n")
+    assert first == again
+    assert header.split()[1].decode() == hashlib.sha256(payload).hexdigest() == again.digest
+    assert int(header.split()[2]) == len(payload)
+
+
+def test_every_module_of_the_agent_travels():
+    header, _, payload = bundle.build().preamble.partition(b"\n")
+    modules = json.loads(zlib.decompress(payload[int(header.split()[3]) :]))
+    root = Path(__file__).parents[3] / "remote"
+
+    for path in root.rglob("*.py"):
+        name = ".".join(["gconsole_remote", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
+        source = zlib.decompress(base64.b64decode(modules[name][1]))
+        assert source == path.read_bytes()
+
+
+@pytest.mark.parametrize("python", ["python3", "/opt/my py/bin/python3", "/opt/it's/python3", "$(reboot)"])
+def test_the_name_of_a_python_is_one_word_whatever_is_in_it(python):
+    words = shlex.split(bundle.command(python))
+
+    assert words[:5] == ["exec", python, "-I", "-B", "-c"]
+    assert words[-1] == "gconsole-agent"
+
+
+def test_sudo_never_asks():
+    assert bundle.command(run_as="sudo").startswith("exec sudo -n -- python3 ")

@@ -1,0 +1,231 @@
+"""The one folder the agent may write is its own, or it is not used; nothing is run from it that was not checked."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gconsole_remote import cache
+from gconsole_remote.cache import Cache, Unusable
+
+UID = os.geteuid()
+CONTENT = b"#!/bin/sh\necho it runs\n"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def a_folder(path: Path, mode: int = 0o700) -> Path:
+    path.mkdir(parents=True)
+    path.chmod(mode)
+    return path
+
+
+def keep(place: Cache, content: bytes = CONTENT) -> str:
+    writer = place.writer(hashlib.sha256(content).hexdigest())
+    writer.write(content)
+    return writer.finish()
+
+
+def mounted(monkeypatch, *noexec: Path) -> None:
+    """From now on these folders are on file systems mounted noexec."""
+    flag = {True: os.ST_NOEXEC, False: 0}
+    monkeypatch.setattr(
+        cache.os, "statvfs", lambda path: SimpleNamespace(f_flag=flag[any(str(path) == str(one) for one in noexec)])
+    )
+
+
+def test_a_folder_of_ours_that_nobody_else_may_enter_is_good(tmp_path):
+    cache.check(str(a_folder(tmp_path / "mine")), UID)
+
+
+def test_a_link_is_refused_even_to_a_good_folder(tmp_path):
+    (tmp_path / "link").symlink_to(a_folder(tmp_path / "mine"))
+
+    with pytest.raises(Unusable, match="is a link"):
+        cache.check(str(tmp_path / "link"), UID)
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(Unusable, match="not a folder"):
+        cache.check(str(tmp_path / "file"), UID)
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    with pytest.raises(Unusable, match=f"belongs to uid {UID}"):
+        cache.check(str(a_folder(tmp_path / "theirs")), UID + 1)
+
+
+@pytest.mark.parametrize("mode", [0o701, 0o710, 0o720, 0o704, 0o777, 0o1777])
+def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
+    with pytest.raises(Unusable, match="may be entered by others"):
+        cache.check(str(a_folder(tmp_path / "open", mode)), UID)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache.os, "access", lambda path, mode: False)
+
+    with pytest.raises(Unusable, match="cannot be written"):
+        cache.check(str(a_folder(tmp_path / "mine")), UID)
+
+
+def test_the_cache_makes_its_folders_and_nobody_else_may_enter_them(tmp_path):
+    place = Cache(str(tmp_path / "deep" / "cache"))
+
+    assert place.root == str(tmp_path / "deep" / "cache") and place.refused == []
+    for folder in (place.root, *(place.folder(name) for name in ("blob", "code", "run"))):
+        assert Path(folder).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_subfolder_that_somebody_planted_spoils_the_place(tmp_path):
+    a_folder(tmp_path / "cache")
+    (tmp_path / "cache" / "blob").symlink_to(tmp_path)
+
+    place = Cache(str(tmp_path / "cache"))
+
+    assert place.root is None
+    assert "is a link" in place.refused[0]
+
+
+def test_the_next_place_is_taken_where_the_first_will_not_do(tmp_path, monkeypatch):
+    bad, good = a_folder(tmp_path / "bad", 0o755), tmp_path / "good"
+    monkeypatch.setattr(cache, "places", lambda configured, uid: [str(bad), str(good)])
+
+    place = Cache()
+
+    assert place.root == str(good)
+    assert len(place.refused) == 1
+
+
+def test_an_executable_place_is_better_than_an_earlier_one_that_is_noexec(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
+    mounted(monkeypatch, first)
+
+    place = Cache()
+
+    assert (place.root, place.noexec) == (str(second), False)
+    assert "noexec" in place.refused[0]
+
+
+def test_where_every_place_is_noexec_the_first_keeps_code_and_binaries_live_in_memory(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
+    mounted(monkeypatch, first, second)
+
+    place = Cache()
+    path = keep(place)
+
+    assert (place.root, place.noexec) == (str(first), True)
+    assert path.startswith("/proc/") and list((first / "blob").iterdir()) == []
+
+
+def test_a_place_whose_file_system_has_gone_stale_is_passed_over(tmp_path, monkeypatch):
+    def stale(path):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(cache.os, "statvfs", stale)
+
+    place = Cache(str(tmp_path / "cache"))
+
+    assert place.root is None and "Stale" in place.refused[0]
+
+
+def test_an_ephemeral_agent_has_no_folder(tmp_path):
+    place = Cache(str(tmp_path / "cache"), ephemeral=True)
+
+    assert place.root is None and place.folder("run") is None
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_home_comes_last_because_a_shared_home_may_be_what_hangs():
+    home = str(Path("~/.cache/gconsole-agent").expanduser())
+    assert cache.places("", 7) == ["/var/tmp/gconsole-7", "/tmp/gconsole-7", home]
+    assert cache.places("/scratch/x", 7) == ["/scratch/x"]
+
+
+def test_a_finished_binary_is_found_and_runs(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+
+    path = keep(place)
+
+    assert place.find(DIGEST) == path
+    assert subprocess.run([path], capture_output=True, check=True).stdout == b"it runs\n"
+
+
+@pytest.mark.parametrize("has_call", [True, False], ids=["memfd_create", "its number, as before Python 3.8"])
+def test_a_binary_in_memory_runs_and_leaves_no_file(tmp_path, monkeypatch, has_call):
+    if not has_call:
+        monkeypatch.delattr(cache.os, "memfd_create")
+    place = Cache(str(tmp_path / "cache"), ephemeral=True)
+    content = Path("/bin/echo").read_bytes()
+
+    path = keep(place, content)
+
+    assert place.find(hashlib.sha256(content).hexdigest()) == path
+    assert subprocess.run([path, "from memory"], capture_output=True, check=True).stdout == b"from memory\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_binary_whose_content_changed_is_not_found_and_can_be_replaced(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+    path = keep(place)
+    Path(path).write_bytes(b"something else")
+
+    assert place.find(DIGEST) is None
+    assert keep(place) == path == place.find(DIGEST)
+
+
+@pytest.mark.parametrize("plant", ["link", "folder", "nothing"])
+def test_what_is_no_file_of_ours_is_not_found(tmp_path, plant):
+    place = Cache(str(tmp_path / "cache"))
+    target = Path(place.folder("blob")) / DIGEST
+    if plant == "link":
+        (tmp_path / "elsewhere").write_bytes(CONTENT)
+        target.symlink_to(tmp_path / "elsewhere")
+    elif plant == "folder":
+        target.mkdir()
+
+    assert place.find(DIGEST) is None
+
+
+def test_a_binary_that_cannot_be_read_is_not_found(tmp_path, monkeypatch):
+    place = Cache(str(tmp_path / "cache"))
+    keep(place)
+
+    def broken(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(cache, "sha256_of", broken)
+
+    assert place.find(DIGEST) is None
+
+
+def test_a_damaged_binary_is_refused_and_nothing_of_it_stays(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+    writer = place.writer(DIGEST)
+    writer.write(CONTENT[:-1])
+
+    with pytest.raises(Unusable, match="damaged"):
+        writer.finish()
+    writer.abandon()
+
+    assert list(Path(place.folder("blob")).iterdir()) == []
+
+
+def test_abandoning_twice_or_after_the_end_takes_nothing_away(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+    writer = place.writer(DIGEST)
+    writer.write(CONTENT)
+    path = writer.finish()
+
+    writer.abandon()
+    writer.abandon()
+
+    assert place.find(DIGEST) == path

@@ -1,0 +1,39 @@
+"""Every stamp is whole nanoseconds, on every Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import pytest
+
+
+def the_clock(monkeypatch, old: bool):
+    """The module as an old Python (without clock_gettime_ns) or a new one loads it."""
+    if old:
+        monkeypatch.delattr(time, "clock_gettime_ns")
+    found = importlib.util.find_spec("gconsole_remote.clock")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["3.7 and newer", "3.6"])
+def test_both_clocks_are_integers_that_agree_with_the_systems_own(monkeypatch, old):
+    clock = the_clock(monkeypatch, old)
+
+    before = time.time_ns()
+    realtime, mono = clock.realtime_ns(), clock.mono_ns()
+
+    assert type(realtime) is int and type(mono) is int
+    assert -1000 < realtime - before < 5_000_000_000
+    assert abs(mono - int(time.clock_gettime(time.CLOCK_MONOTONIC_RAW) * 1e9)) < 5_000_000_000
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["3.7 and newer", "3.6"])
+def test_the_monotonic_clock_never_goes_back(monkeypatch, old):
+    clock = the_clock(monkeypatch, old)
+
+    stamps = [clock.mono_ns() for _ in range(1000)]
+
+    assert stamps == sorted(stamps)

@@ -1,0 +1,316 @@
+"""Every record reaches the console once, or is counted as lost once, whatever connections do in between."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gconsole_remote import wire
+from gconsole_remote.outbox import Outbox
+
+ROOMY = 1 << 20
+TIGHT = 4000
+
+
+def a_fact(size: int = 10) -> tuple[str, dict]:
+    return ("log", {"source": "agent", "text": "x" * size})
+
+
+def post(outbox: Outbox, *sizes: int) -> None:
+    outbox.post([a_fact(size) for size in sizes])
+
+
+def taken(outbox: Outbox, turn: int) -> list[dict]:
+    """The frames of one take."""
+    return [wire.decode(line) for line in outbox.take(turn, 0.0, 0.0).splitlines()]
+
+
+def seqs(frames: list[dict]) -> list[int]:
+    return [frame["seq"] for frame in frames if "kind" in frame]
+
+
+@dataclass
+class Console:
+    """What the other side makes of it: the numbers it received and those it was told are lost."""
+
+    outbox: Outbox
+    turn: int = 0
+    received: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return max(self.received[-1:] + self.lost[-1:], default=0)
+
+    def connect(self) -> None:
+        self.turn = self.outbox.rewind(self.last)
+
+    def take(self, share: float = 1.0) -> None:
+        """Take once; only a share of the lines arrives, the rest dies with the connection."""
+        frames = taken(self.outbox, self.turn)
+        for frame in frames[: round(len(frames) * share)]:
+            if "gap" in frame:
+                first, last = frame["gap"]
+                assert first == self.last + 1, "a gap stands exactly where its records would"
+                self.lost.extend(range(first, last + 1))
+            else:
+                assert frame["seq"] == self.last + 1, "records come in order and without holes"
+                self.received.append(frame["seq"])
+
+    def acknowledge(self, back: int) -> None:
+        self.outbox.acknowledge(max(0, self.last - back))
+
+    def drain(self) -> None:
+        self.connect()
+        while not self.accounts_for(self.outbox.last_seq):
+            before = self.last
+            self.take()
+            assert self.last > before, "something that is held does not come"
+
+    def accounts_for(self, posted: int) -> bool:
+        return sorted(self.received + self.lost) == list(range(1, posted + 1))
+
+
+POST = st.tuples(st.just("post"), st.lists(st.integers(0, 400), max_size=6))
+TAKE = st.tuples(st.just("take"), st.none())
+ACKNOWLEDGE = st.tuples(st.just("acknowledge"), st.integers(0, 20))
+CUT = st.tuples(st.just("cut"), st.floats(0, 1))
+DAYS = st.lists(st.one_of(POST, POST, TAKE, ACKNOWLEDGE, CUT), max_size=60)
+
+
+def live_through(day: list, console: Console) -> None:
+    console.connect()
+    for act, argument in day:
+        if act == "post":
+            post(console.outbox, *argument)
+        elif act == "take":
+            console.take()
+        elif act == "acknowledge":
+            console.acknowledge(argument)
+        else:
+            console.take(argument)
+            console.connect()
+    console.drain()
+
+
+@settings(max_examples=150, deadline=None)
+@given(DAYS)
+def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
+    console = Console(Outbox(ROOMY, keep=True))
+
+    live_through(day, console)
+
+    assert console.received == list(range(1, console.outbox.last_seq + 1))
+    assert not console.lost
+
+
+@settings(max_examples=150, deadline=None)
+@given(DAYS)
+def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received(day):
+    console = Console(Outbox(TIGHT, keep=True))
+
+    live_through(day, console)
+
+    assert console.accounts_for(console.outbox.last_seq)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(POST, TAKE), max_size=60))
+def test_without_keeping_every_record_is_still_written_or_counted(day):
+    console = Console(Outbox(TIGHT, keep=False))
+
+    live_through(day, console)
+
+    assert console.accounts_for(console.outbox.last_seq)
+
+
+def test_a_buffer_that_runs_over_holds_about_its_limit():
+    outbox = Outbox(TIGHT, keep=True)
+
+    for _ in range(200):
+        post(outbox, 300)
+
+    assert outbox._held <= TIGHT + TIGHT // 8 + 500
+    [gap, *records] = taken(outbox, outbox.rewind(0))
+    assert gap["gap"] == [1, records[0]["seq"] - 1]
+    assert "4000 bytes" in gap["reason"]
+
+
+def test_a_gap_is_told_anew_to_a_connection_that_did_not_hear_of_it():
+    outbox = Outbox(TIGHT, keep=True)
+    for _ in range(100):
+        post(outbox, 300)
+    first = taken(outbox, outbox.rewind(0))
+
+    again = taken(outbox, outbox.rewind(0))
+
+    assert again == first
+
+
+def test_a_connection_that_had_half_of_what_was_dropped_is_told_of_the_other_half():
+    outbox = Outbox(TIGHT, keep=True)
+    turn = outbox.rewind(0)
+    post(outbox, *[10] * 6)
+    assert seqs(taken(outbox, turn)) == [1, 2, 3, 4, 5, 6]
+    for _ in range(100):
+        post(outbox, 300)
+
+    [gap, *_] = taken(outbox, outbox.rewind(4))
+
+    assert gap["gap"][0] == 5
+
+
+def test_acknowledged_records_are_no_loss_for_whoever_asks_for_them_again():
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    post(outbox, 1, 2, 3)
+    taken(outbox, turn)
+    outbox.acknowledge(3)
+    post(outbox, 4)
+
+    assert seqs(taken(outbox, outbox.rewind(0))) == [4]
+
+
+@pytest.mark.parametrize("seq", [-1, 0, 99, 2**70])
+def test_acknowledging_nonsense_forgets_nothing_that_was_not_taken(seq):
+    outbox = Outbox(ROOMY, keep=True)
+    post(outbox, 1, 2)
+
+    outbox.acknowledge(seq)
+
+    assert seqs(taken(outbox, outbox.rewind(0))) == [1, 2]
+
+
+def test_one_take_is_never_the_whole_of_a_large_buffer():
+    outbox = Outbox(64 << 20, keep=True)
+    for _ in range(100):
+        post(outbox, 60_000)
+    turn = outbox.rewind(0)
+
+    sizes = []
+    while data := outbox.take(turn, 0.0, 0.0):
+        sizes.append(len(data))
+
+    assert max(sizes) < 512 << 10
+    assert sum(sizes) > 5 << 20
+
+
+def test_control_frames_overtake_records_and_die_with_their_connection():
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    post(outbox, 1)
+    outbox.control({"pong": 1})
+    assert [next(iter(frame)) for frame in taken(outbox, turn)] == ["pong", "kind"]
+
+    outbox.control({"pong": 2})
+    turn = outbox.rewind(1)
+
+    assert taken(outbox, turn) == []
+
+
+def test_the_writer_of_an_old_connection_gets_nothing_of_the_new_one():
+    outbox = Outbox(ROOMY, keep=True)
+    old = outbox.rewind(0)
+    new = outbox.rewind(0)
+    outbox.control({"gconsole": "hello"})
+    post(outbox, 1)
+
+    assert outbox.take(old, 0.0, 0.0) is None
+    assert len(taken(outbox, new)) == 2
+
+
+def test_a_writer_that_waits_learns_at_once_that_its_connection_is_over():
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    got = []
+    waiting = threading.Thread(target=lambda: got.append(outbox.take(turn, 30.0, 0.0)), daemon=True)
+    waiting.start()
+
+    deadline = time.monotonic() + 5
+    while waiting.is_alive() and time.monotonic() < deadline:
+        outbox.rewind(0)
+        waiting.join(0.01)
+
+    assert got == [None]
+
+
+def test_a_reply_does_not_wait_for_the_records_of_its_tick():
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    post(outbox, 1)
+    outbox.control({"pong": 1})
+    began = time.monotonic()
+
+    outbox.take(turn, 0.0, 30.0)
+
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"bytes"])
+def test_a_fact_that_json_cannot_hold_becomes_a_log_in_its_place(value):
+    outbox = Outbox(ROOMY, keep=True)
+
+    outbox.post([a_fact(), ("host", {"cpu_pct": value}), a_fact()])
+
+    [_, told, _] = taken(outbox, outbox.rewind(0))
+    assert (told["kind"], told["seq"], told["severity"]) == ("log", 2, "error")
+    assert "host" in told["text"]
+
+
+def test_a_record_that_is_too_long_for_a_line_becomes_a_log_in_its_place(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LINE", 100_000)
+    outbox = Outbox(ROOMY, keep=True)
+
+    post(outbox, 200_000)
+
+    [told] = taken(outbox, outbox.rewind(0))
+    assert "200" in told["text"] and told["severity"] == "error"
+
+
+def test_every_record_has_its_kind_first_because_the_console_sorts_lines_by_it():
+    outbox = Outbox(ROOMY, keep=True)
+    post(outbox, 1)
+
+    assert outbox.take(outbox.rewind(0), 0.0, 0.0).startswith(b'{"kind":"log","seq":1,')
+
+
+def test_records_posted_from_many_threads_have_one_row_of_numbers():
+    outbox = Outbox(ROOMY, keep=True)
+    threads = [threading.Thread(target=lambda: [post(outbox, 1, 2) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    turn, found = outbox.rewind(0), []
+    while frames := taken(outbox, turn):
+        found += seqs(frames)
+
+    assert found == list(range(1, 401))
+
+
+def test_the_bytes_of_records_are_counted_as_written():
+    outbox = Outbox(ROOMY, keep=False)
+    turn = outbox.rewind(0)
+    post(outbox, 10, 20)
+    outbox.control({"pong": 1})
+
+    data = outbox.take(turn, 0.0, 0.0)
+
+    assert outbox.posted_bytes == len(data) - len(json.dumps({"pong": 1}, separators=(",", ":"))) - 1
+
+
+def test_nothing_to_say_is_nothing():
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+
+    outbox.post([])
+
+    assert outbox.take(turn, 0.0, 0.0) == b""
+    assert outbox.last_seq == 0

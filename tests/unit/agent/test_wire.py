@@ -1,0 +1,141 @@
+"""The wire as the agent writes and reads it: one JSON object a line, whatever is in it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gconsole_remote import wire
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+FRAMES = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(lambda key: key != "z"), VALUES, max_size=6
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(FRAMES.filter(lambda frame: "\\ud" not in json.dumps(frame)))
+def test_what_is_encoded_comes_back_as_one_line(frame):
+    line = wire.encode(frame)
+
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert wire.decode(line.rstrip(b"\n")) == frame
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=300))
+def test_garbage_is_a_bad_frame_and_nothing_else(line):
+    try:
+        assert isinstance(wire.decode(line), dict)
+    except wire.BadFrame:
+        pass
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=20))
+def test_any_text_at_all_becomes_text_that_utf8_can_hold(text):
+    back = wire.decode(wire.encode({"text": text}).rstrip())["text"]
+
+    back.encode("utf-8")
+    if text.isascii():
+        assert back == text
+
+
+def test_a_name_of_undecodable_bytes_shows_the_bytes():
+    name = b"caf\xe9".decode("utf-8", "surrogateescape")
+
+    assert wire.decode(wire.encode({"path": name}).rstrip())["path"] == "caf\\xe9"
+
+
+def test_an_emoji_is_no_undecodable_byte():
+    assert wire.decode(wire.encode({"text": "\U0001f525 é"}).rstrip())["text"] == "\U0001f525 é"
+
+
+def test_keys_with_undecodable_bytes_are_spoken_too():
+    line = wire.encode({"a": [{"\udcff": (1, "\ud800")}]})
+
+    assert wire.decode(line.rstrip()) == {"a": [{"\\xff": [1, "\\xed\\xa0\\x80"]}]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ValueError):
+        wire.encode({"a": value})
+
+
+def test_a_large_frame_travels_packed_and_small():
+    line = wire.encode({"text": "x" * 100_000})
+
+    assert line.startswith(b'{"z":"') and len(line) < 1000
+    assert wire.decode(line.rstrip()) == {"text": "x" * 100_000}
+
+
+def test_a_frame_of_exactly_the_bound_stays_as_it_is():
+    frame = {"t": "x" * ((64 << 10) - len('{"t":""}'))}
+
+    assert wire.encode(frame).startswith(b'{"t"')
+    frame["t"] += "x"
+    assert wire.encode(frame).startswith(b'{"z"')
+
+
+def test_what_no_line_can_hold_is_refused_before_it_is_sent(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LINE", 100_000)
+
+    with pytest.raises(ValueError, match="100000"):
+        wire.encode({"text": "x" * 100_001})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"null", b"[]", b"5", b'"text"', b"{", b'{"z":5}', b'{"z":"%%%"}', b'{"z":"AAAA"}', b'{"z":null}',
+        b"\xff\xfe", b'{"z":"' + base64.b64encode(zlib.compress(b"[1]")) + b'"}',
+        b'{"z":"' + base64.b64encode(zlib.compress(b'{"a":1}')[:-6]) + b'"}',
+        b"[" * 100_000,
+    ],
+    ids=lambda line: repr(line[:12]),
+)  # fmt: skip
+def test_what_is_no_object_is_a_bad_frame(line):
+    with pytest.raises(wire.BadFrame):
+        wire.decode(line)
+
+
+def test_a_bomb_is_unpacked_no_further_than_a_line_may_be_long(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LINE", 10_000)
+    bomb = b'{"z":"' + base64.b64encode(zlib.compress(b'{"a":"' + b"x" * 5_000_000 + b'"}')) + b'"}'
+
+    with pytest.raises(wire.BadFrame):
+        wire.decode(bomb)
+
+
+def test_lines_end_where_the_stream_does():
+    assert list(wire.read_lines(io.BytesIO(b"one\r\ntwo\n\nthree"))) == [b"one", b"two", b"", b"three"]
+
+
+def test_a_line_of_just_the_bound_is_read_and_one_byte_more_is_not(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LINE", 10)
+
+    assert list(wire.read_lines(io.BytesIO(b"x" * 10 + b"\nnext\n"))) == [b"x" * 10, b"next"]
+    with pytest.raises(wire.BadFrame, match="10 bytes"):
+        list(wire.read_lines(io.BytesIO(b"x" * 11 + b"\n")))
+
+
+def test_an_endless_line_is_given_up_at_the_bound(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LINE", 1000)
+    stream = io.BytesIO(b"x" * 1_000_000)
+
+    with pytest.raises(wire.BadFrame):
+        list(wire.read_lines(stream))
+
+    assert stream.tell() <= 1001

@@ -1,0 +1,65 @@
+"""The bundle's modules are compiled once a node, by a child, and come from the cache at every later start."""
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from gconsole_remote.bootstrap import BundleImporter
+
+SOURCE = b"answer = 6 * 7\n"
+
+
+def a_bundle(*names: str, travels_as: bytes = SOURCE) -> dict[str, list[object]]:
+    """Modules of one source each; `travels_as` is what arrives in its place under the same digest."""
+    packed = base64.b64encode(zlib.compress(travels_as)).decode()
+    return {name: [hashlib.sha256(SOURCE).hexdigest(), packed, False] for name in names}
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch):
+    """Imports a module through an importer, and forgets both afterwards."""
+
+    def load(importer: BundleImporter, name: str):
+        monkeypatch.setattr(sys, "meta_path", [importer, *sys.meta_path])
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return __import__(name)
+
+    yield load
+    for name in ("kept_one", "kept_two"):
+        sys.modules.pop(name, None)
+
+
+def test_everything_the_folder_lacks_is_compiled_before_the_first_import(tmp_path: Path):
+    BundleImporter(a_bundle("kept_one")).use_code_dir(str(tmp_path))
+    [kept] = tmp_path.iterdir()
+    assert kept.name.startswith(hashlib.sha256(SOURCE).hexdigest()[:32])
+
+
+def test_a_later_start_takes_the_compiled_code_and_not_the_source(tmp_path: Path, imported):
+    BundleImporter(a_bundle("kept_one")).use_code_dir(str(tmp_path))
+    later = BundleImporter(a_bundle("kept_one", travels_as=b"answer = 0\n"))
+    later.use_code_dir(str(tmp_path))
+    assert imported(later, "kept_one").answer == 42
+
+
+def test_a_folder_that_cannot_be_written_costs_compile_time_and_nothing_else(tmp_path: Path, imported):
+    importer = BundleImporter(a_bundle("kept_one"))
+    importer.use_code_dir(str(tmp_path / "absent"))
+    assert imported(importer, "kept_one").answer == 42
+
+
+def test_without_a_folder_the_source_is_compiled_as_it_comes(imported):
+    importer = BundleImporter(a_bundle("kept_two"))
+    importer.use_code_dir(None)
+    assert imported(importer, "kept_two").answer == 42
+
+
+def test_the_agent_imports_only_the_cache_before_it_knows_where_compiled_code_lies():
+    code = "import sys, gconsole_remote.launch; print(*(n for n in sorted(sys.modules) if n.startswith('gconsole_')))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert said.split() == ["gconsole_remote", "gconsole_remote.cache", "gconsole_remote.launch"]

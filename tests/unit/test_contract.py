@@ -1,0 +1,152 @@
+"""What the real agent says is what the records promise: every kind, every field, every number, on every Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Union
+
+import msgspec
+import pytest
+
+from gconsole.config.model import AgentConfig, NodeConfig, SshConfig
+from gconsole.fleet.assets import Assets
+from gconsole.fleet.link import Link
+from gconsole.fleet.staging import Staging
+from gconsole.fleet.subprocesses import LocalTransport
+from gconsole.fleet.wire import Lines, unpacked
+from gconsole.hub import Hub
+from gconsole.records import KINDS, Log, Record
+
+VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
+EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "process", "rank", "rank_stat"}
+MARK = "GCONSOLE_CONTRACT"
+PATIENCE_S = 20.0
+
+STRICT = {
+    kind: msgspec.defstruct(f"Strict{struct.__name__}", [], bases=(struct,), forbid_unknown_fields=True, tag=kind)
+    for kind, struct in KINDS.items()
+}
+strictly = msgspec.json.Decoder(Union[tuple(STRICT.values())])  # noqa: UP007 - made of a tuple
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")
+
+
+def the_python(version: str) -> str:
+    """An interpreter of that version, of pyenv or the system; skips where there is none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    folders = [home / "bin" for home in sorted(pyenv.glob(f"{version}.*"))]
+    folders += [Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if "shims" not in part]
+    for folder in folders:
+        if (folder / f"python{version}").exists():
+            return str(folder / f"python{version}")
+    pytest.skip(f"no Python {version} on this machine")
+
+
+class Tap:
+    """A transport that keeps every byte on its way."""
+
+    def __init__(self) -> None:
+        self.heard, self.errors = b"", b""
+        self._local = LocalTransport()
+
+    async def open(self, node, command, receiver):
+        self.receiver = receiver
+        return await self._local.open(node, command, self)
+
+    def on_bytes(self, data: bytes) -> None:
+        self.heard += data
+        self.receiver.on_bytes(data)
+
+    def on_error_bytes(self, data: bytes) -> None:
+        self.errors += data
+        self.receiver.on_error_bytes(data)
+
+    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        self.exit_status = exit_status
+        self.receiver.on_end(exit_status, error)
+
+    def lines(self) -> list[bytes]:
+        return [unpacked(line) for line in Lines().feed(self.heard)]
+
+
+@contextmanager
+def a_rank(token: str) -> Iterator[subprocess.Popen]:
+    """A Python process that is rank 1 of 2 and works."""
+    env = {**os.environ, MARK: token, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
+    process = subprocess.Popen([sys.executable, "-c", "while True: sum(range(1000))"], env=env)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def listen(python: str) -> tuple[Tap, list[Record], int]:
+    """Run an agent beside a rank for a few ticks: every byte, every record of the hub, the pid of the rank."""
+    token = secrets.token_hex(8)
+    node = NodeConfig(
+        name="here", process_filter=(MARK, token), ssh=SshConfig(transport="local"),
+        agent=AgentConfig(python=python, ephemeral=True, simulate_gpus=2, sample_interval_ms=100, cpu_budget_pct=100.0),
+    )  # fmt: skip
+    hub, tap, assets, records = Hub(), Tap(), Assets(), []
+    hub.subscribe(records.extend)
+    staging = Staging(hub, assets)
+    link = Link(node, tap, hub, assets, staging.send_now)
+    with a_rank(token) as rank:
+        link.start()
+        try:
+            await wait_until(lambda: enough(records))
+        finally:
+            await link.stop()
+            await staging.close()
+    return tap, records, rank.pid
+
+
+def enough(records: list[Record]) -> bool:
+    kinds = [record.__struct_config__.tag for record in records]
+    return set(kinds) >= EXPECTED and kinds.count("agent_cost") > 2 and kinds.count("rank_stat") > 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_everything_an_agent_says_is_what_the_records_promise(version):
+    tap, records, pid = await listen(the_python(version))
+
+    hello, *lines = tap.lines()
+    said = [line for line in lines if line.startswith(b'{"kind":')]
+    others = [json.loads(line) for line in lines if not line.startswith(b'{"kind":')]
+    strict = [strictly.decode(line) for line in said]
+    assert json.loads(hello)["gconsole"]["python"].startswith(version)
+    assert all("pong" in frame for frame in others)
+    assert [record.seq for record in strict] == list(range(1, len(strict) + 1))
+    for line, record in zip(said, strict, strict=True):
+        understood = msgspec.to_builtins(record)
+        assert json.loads(line).items() <= understood.items() or holds(understood, json.loads(line)), line
+    assert [record for record in strict if isinstance(record, Log)] == []
+    assert [record.text for record in records if isinstance(record, Log)] == []
+    assert {record.pid for record in strict if isinstance(record, KINDS["rank"])} == {pid}
+    assert len({record.uuid for record in strict if isinstance(record, KINDS["gpu"])}) == 2
+    assert (tap.exit_status, tap.errors) == (0, b"")
+
+
+def holds(understood: object, said: object) -> bool:
+    """Whether nothing of what was said is missing from what was understood."""
+    if isinstance(said, dict):
+        return isinstance(understood, dict) and all(key in understood and holds(understood[key], said[key]) for key in said)
+    if isinstance(said, list):
+        same = isinstance(understood, list | tuple) and len(understood) == len(said)
+        return same and all(map(holds, understood, said))
+    return understood == said

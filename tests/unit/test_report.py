@@ -1,0 +1,160 @@
+"""What a headless run says at its end: the report, the summary, the exit code."""
+
+import msgspec
+import pytest
+
+from gconsole.batch import summary
+from gconsole.records import (
+    AgentCost,
+    Console,
+    Failure,
+    Finding,
+    Host,
+    Node,
+    NodeState,
+    Rank,
+    RankStat,
+    Record,
+)
+from gconsole.report import coverage_code, exit_code, iso, make_report, to_json
+from gconsole.store import Store
+
+T0 = 1_795_000_000_000_000_000
+
+
+def a_store(*records: Record) -> Store:
+    """A store that was told these facts a millisecond apart."""
+    store = Store()
+    store.apply([Console(cluster="pod", version="0", rx=T0, t=T0)])
+    for i, record in enumerate(records, 1):
+        record.rx = record.t = T0 + i * 1_000_000
+        store.apply([record])
+    return store
+
+
+def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[Record]:
+    said = [NodeState(node=name, state=state, error=error)]
+    if state == "ok":
+        said.append(
+            Node(node=name, agent=f"agent-{name}", hostname=name, boot_id="b", kernel="6.1", arch="x86_64",
+                 python="3.11.7", uid=0, pid=7, sample_interval_ms=1000)
+        )
+        cost = {"cpu_pct": 0.3, "rss_bytes": 1 << 24, "sample_interval_ms": 1000}
+        said.append(AgentCost(node=name, agent=f"agent-{name}", **cost))
+    return said
+
+
+def a_rank(node: str, rank: int, world_size: int = 2, state: str = "moving") -> list[Record]:
+    pid = 100 + rank
+    return [
+        Rank(node=node, job="job", rank=rank, local_rank=rank, world_size=world_size, pid=pid, start_ticks=1,
+             source="environ"),
+        RankStat(node=node, job="job", rank=rank, pid=pid, start_ticks=1, state=state),
+    ]
+
+
+def a_finding(severity: str = "error", cleared_at: int | None = None) -> Finding:
+    return Finding(
+        id="gpu_xid", severity=severity, confidence="certain", text="XID 79", first_seen=T0, cleared_at=cleared_at
+    )
+
+
+def test_all_nodes_and_all_ranks_seen_is_fine():
+    report = make_report(a_store(*a_node("n1"), *a_rank("n1", 0), *a_rank("n1", 1)))
+    assert exit_code(report) == 0
+    assert report.jobs[0].ranks_found == [0, 1]
+    assert [(row.rank, row.node, row.pid, row.state) for row in report.ranks] == [
+        (0, "n1", 100, "moving"), (1, "n1", 101, "moving"),
+    ]  # fmt: skip
+
+
+def test_a_rank_nobody_found_makes_it_partial_and_is_named_in_the_summary():
+    report = make_report(a_store(*a_node("n1"), *a_rank("n1", 0)))
+    assert exit_code(report) == 3
+    assert "1/2 ranks" in summary(report)
+    assert "◌ rank 1: not found" in summary(report)
+
+
+def test_a_failed_node_makes_it_partial_and_says_what_to_try():
+    failure = Failure("auth", "key refused for ops (1 key offered)", "try: ssh -v n2")
+    report = make_report(a_store(*a_node("n1"), *a_node("n2", "failed", failure)))
+    assert exit_code(report) == 3
+    assert "✖ n2  auth: key refused for ops (1 key offered)" in summary(report)
+    assert "ssh -v n2" in summary(report)
+
+
+def test_nodes_that_fail_alike_share_a_line_and_the_advice_names_none_of_them():
+    def failed(name: str) -> list[Record]:
+        return a_node(name, "failed", Failure("refused", f"nothing listens at {name}:22", f"ssh -v {name}"))
+
+    text = summary(make_report(a_store(*a_node("n0"), *failed("n1"), *failed("n2"), *failed("n3"))))
+    assert "n[1-3]" in text
+    assert text.count("nothing listens") == 1
+
+
+def test_nothing_reachable_has_its_own_code_also_when_there_are_findings():
+    report = make_report(a_store(*a_node("n1", "failed", Failure("dns", "no such name")), a_finding()))
+    assert exit_code(report) == 4
+
+
+@pytest.mark.parametrize(
+    ("finding", "fail_on", "code"),
+    [
+        (a_finding("error"), ("error",), 1),
+        (a_finding("warning"), ("error",), 0),
+        (a_finding("warning"), ("warning",), 1),
+        (a_finding("error", cleared_at=T0), ("error",), 0),
+        (a_finding("warning"), ("gpu_xid",), 1),
+        (a_finding("error"), ("nvlink_down",), 0),
+    ],
+)
+def test_findings_decide_the_code_by_severity_or_by_id(finding: Finding, fail_on: tuple[str, ...], code: int):
+    report = make_report(a_store(*a_node("n1"), finding))
+    assert exit_code(report, fail_on) == code
+
+
+def test_a_finding_outranks_a_partly_seen_fleet():
+    report = make_report(a_store(*a_node("n1"), *a_node("n2", "lost", Failure("lost", "no word")), a_finding()))
+    assert exit_code(report) == 1
+
+
+def test_a_lost_node_keeps_its_ranks_in_the_report_as_unknown():
+    records = [*a_node("n1"), *a_rank("n1", 0, 1), *a_node("n2")]
+    store = a_store(*records, NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s")))
+    report = make_report(store)
+    assert report.ranks[0].state == "unknown"
+    assert [missing.reason for missing in report.jobs[0].ranks_missing] == ["node n1 lost"]
+    assert coverage_code(store) == 3
+
+
+def test_processes_of_others_are_told_with_the_remedy():
+    report = make_report(a_store(*a_node("n1"), Host(node="n1", unreadable=3)))
+    assert report.nodes[0].unreadable == 3
+    assert 'run_as = "sudo"' in summary(report)
+
+
+def test_the_report_is_json_with_the_promised_names():
+    document = msgspec.json.decode(to_json(make_report(a_store(*a_node("n1"), *a_rank("n1", 0), a_finding()))))
+    assert document["schema"] == "gconsole.report/1"
+    promised = {
+        "cluster", "started_at", "ended_at", "nodes", "jobs", "ranks", "verdicts", "findings", "agent_cost",
+        "started_at_ns", "ended_at_ns",
+    }  # fmt: skip
+    assert promised <= set(document)
+    rank = {"job", "attempt", "rank", "local_rank", "node", "pid", "gpu", "state", "step", "source"}
+    assert set(document["ranks"][0]) == rank
+    finding = {
+        "id", "severity", "confidence", "culprits", "victims", "text", "evidence", "first_seen", "cleared_at",
+    }  # fmt: skip
+    assert set(document["findings"][0]) == finding
+    assert document["ranks"][0]["step"] is None
+
+
+def test_node2_stands_before_node10():
+    report = make_report(a_store(*a_node("node10"), *a_node("node2")))
+    assert [line.node for line in report.nodes] == ["node2", "node10"]
+
+
+def test_instants_are_utc_to_the_microsecond_and_unknown_is_none():
+    assert iso(T0 + 1500) == "2026-11-18T11:06:40.000001Z"
+    assert iso(0) is None
