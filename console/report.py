@@ -81,6 +81,22 @@ class GpuLine(msgspec.Struct):
     simulated: bool
 
 
+class NicLine(msgspec.Struct):
+    """One RDMA port or physical Ethernet interface, at its last word. None is unknown."""
+
+    node: str
+    device: str
+    port: int
+    rdma: bool
+    state: str | None
+    rate_bytes_s: float | None
+    link_layer: str | None
+    netdev: str | None
+    pci_bus_id: str | None
+    rx_bytes_s: float | None
+    tx_bytes_s: float | None
+
+
 class CostLine(msgspec.Struct):
     """What the agent cost its node, at its last word."""
 
@@ -116,6 +132,7 @@ class Report(msgspec.Struct):
     jobs: list[JobLine]
     ranks: list[RankLine]
     gpus: list[GpuLine]
+    nics: list[NicLine]
     verdicts: list[object]
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -137,6 +154,7 @@ def make_report(store: Store) -> Report:
         jobs=[_job_line(job) for job in table.jobs],
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
         gpus=_gpu_lines(store),
+        nics=_nic_lines(store),
         verdicts=[],
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[
@@ -219,6 +237,18 @@ def _gpu_lines(store: Store) -> list[GpuLine]:
             ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
     lines = [_gpu_line(key, store.gpus[key], sorted(ranks.get(key, ()))) for key in store.gpus]
     return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
+
+
+def _nic_lines(store: Store) -> list[NicLine]:
+    nics = sorted(store.nics.values(), key=lambda nic: (natural(nic.node), not nic.rdma, natural(nic.device), nic.port))
+    return [
+        NicLine(
+            node=nic.node, device=nic.device, port=nic.port, rdma=nic.rdma, state=nic.state,
+            rate_bytes_s=nic.rate_bytes_s, link_layer=nic.link_layer, netdev=nic.netdev, pci_bus_id=nic.pci_bus_id,
+            rx_bytes_s=nic.rx_bytes_s, tx_bytes_s=nic.tx_bytes_s,
+        )
+        for nic in nics
+    ]
 
 
 def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:

@@ -23,6 +23,7 @@ from .records import (
     Host,
     Log,
     Mark,
+    Nic,
     Node,
     NodeState,
     Process,
@@ -51,6 +52,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz",
         "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s", "sm_pct", "tensor_pct",
     ),
+    "nic": ("rx_bytes_s", "tx_bytes_s"),
     "rank_stat": ("cpu_pct", "rss_bytes"),
 }
 
@@ -63,6 +65,8 @@ ProcessKey = tuple[str, int, int]
 GpuKey = tuple[str, str]
 #: One of its links: (node, uuid, link). A process on it: (node, uuid, pid).
 GpuPartKey = tuple[str, str, int]
+#: A network port: (node, device, port).
+NicKey = tuple[str, str, int]
 
 
 @dataclass(slots=True)
@@ -133,6 +137,7 @@ class Store:
         self.gpus: Table[GpuKey, GpuNow] = Table()
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
+        self.nics: Table[NicKey, Nic] = Table()
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
@@ -147,7 +152,8 @@ class Store:
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
-            GpuProcess: self._gpu_process, GpuEvent: self._event, Process: self._process, Rank: self._rank,
+            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
+            Rank: self._rank,
             RankStat: self._rank_stat, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
@@ -247,6 +253,15 @@ class Store:
         else:
             self.gpu_processes.put(key, record, self.version)
 
+    def _nic(self, record: Nic) -> None:
+        key = (record.node, record.device, record.port)
+        if record.state == "gone":
+            self.nics.drop(key, self.version)
+            self._event(record)
+            return
+        self.nics.put(key, record, self.version)
+        self._remember("nic", key, record)
+
     def _process(self, record: Process) -> None:
         key = (record.node, record.pid, record.start_ticks)
         if record.gone:
@@ -305,7 +320,7 @@ class Store:
     def _drop_facts(self, node: str) -> None:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
         tables: tuple[Table[Any, Any], ...] = (
-            self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes,
+            self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
         )
         for table in tables:
             for key in [key for key in table if key[0] == node]:

@@ -18,6 +18,7 @@ from .samplers.base import Context, Unavailable
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
 from .samplers.host import HostSampler
+from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
 
@@ -229,6 +230,7 @@ class Agent(object):
         except OSError as error:  # a full disk must not keep anybody from watching the node
             self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
         samplers = [ProcessSampler(self.context), HostSampler(self.context), self._gpu_sampler()]
+        samplers.append(NicSampler(self.context))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _gpu_sampler(self):

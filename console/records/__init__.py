@@ -12,11 +12,12 @@ import msgspec
 from .base import Count, Int, Missing, Record
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
     | Process | Rank | RankStat | Log | Mark | Gap | Finding
 )  # fmt: skip
 
@@ -106,6 +107,7 @@ __all__ = [
     "Log",
     "Mark",
     "Missing",
+    "Nic",
     "Node",
     "NodeState",
     "Process",

@@ -1,6 +1,6 @@
-"""What the report says of GPUs."""
+"""What the report says of GPUs and network ports."""
 
-from gconsole.records import Gpu, GpuInfo, GpuProcess
+from gconsole.records import Gpu, GpuInfo, GpuProcess, Nic
 from gconsole.report import make_report
 from gconsole.store import Store
 
@@ -25,6 +25,15 @@ def test_gpus_come_by_node_and_index_with_their_figures_and_ranks():
     assert [(line.node, line.index, line.uuid) for line in lines] == [
         ("n2", 0, "z"), ("n2", 0, "m"), ("n2", 1, "b"), ("n10", 0, "c")]  # fmt: skip
     assert (lines[2].name, lines[2].util_pct, lines[2].ranks, lines[2].power_w) == ("H100", 97.0, [8, 9], None)
+
+
+def test_network_ports_come_by_node_rdma_first_and_one_that_is_gone_is_not_there():
+    store = Store()
+    store.apply([Nic(node="n2", device=name, port=port, rdma=bool(port)) for name, port in (
+        ("eth0", 0), ("mlx5_10", 1), ("mlx5_2", 1), ("mlx5_3", 1))])  # fmt: skip
+    store.apply([Nic(node="n2", device="mlx5_3", port=1, rdma=True, state="gone")])
+
+    assert [nic.device for nic in make_report(store).nics] == ["mlx5_2", "mlx5_10", "eth0"]
 
 
 def test_a_lost_gpu_says_why_and_shows_no_figure_of_before():
