@@ -375,7 +375,7 @@ int nvmlDeviceRegisterEvents(Device *device, u64 types, void *set) { (void)types
 typedef struct { Device *device; u64 type, data; u32 gpu_instance, compute_instance; } Event;
 int nvmlEventSetWait_v2(void *set, Event *event, u32 timeout_ms) { /* "event.0 GPU TYPE DATA", each given once */
     (void)set;
-    for (u32 waited = 0;; waited += 5) {
+    for (u32 waited = 0, step = 0;; waited += step) {
         char key[32];
         const char *value;
         u32 gpu;
@@ -390,7 +390,8 @@ int nvmlEventSetWait_v2(void *set, Event *event, u32 timeout_ms) { /* "event.0 G
             return OK;
         }
         if (waited >= timeout_ms) return TIMEOUT;
-        usleep(5000);
+        step = timeout_ms - waited < 100 ? timeout_ms - waited : 100; /* rarely: its CPU time is the agent's */
+        usleep(step * 1000);
     }
 }
 
