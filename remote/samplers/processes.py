@@ -21,7 +21,7 @@ FIRST_LOOK_S = 0.2
 class RankRef(object):
     """One live rank of this node, as other samplers need it."""
 
-    __slots__ = ("attempt", "job", "local_rank", "pid", "rank", "start_ticks")
+    __slots__ = ("attempt", "gpu", "job", "local_rank", "ns_pid", "pid", "rank", "start_ticks")
 
     def __init__(self, fields):
         for name in self.__slots__:
