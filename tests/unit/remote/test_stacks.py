@@ -76,7 +76,7 @@ class Ranks:
         for number, process in enumerate(self.processes):
             fields = {
                 "job": "j", "attempt": 0, "rank": number, "local_rank": number, "pid": process.pid,
-                "start_ticks": procfs.stat(process.pid).start_ticks,
+                "start_ticks": procfs.stat(process.pid).start_ticks, "gpu": None, "ns_pid": None,
             }  # fmt: skip
             if number < len(roles) and roles[number]:
                 children.append(ChildRef({**fields, "role": roles[number], "rank": 0}, 0))
@@ -381,7 +381,8 @@ from gconsole_remote.samplers.processes import RankRef, Seen
 class Blobs(object):
     def path(self, name): return sys.argv[2]
 pid = int(sys.argv[3])
-fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=ProcFs().stat(pid).start_ticks)
+fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=ProcFs().stat(pid).start_ticks,
+              gpu=None, ns_pid=None)
 now = clock.realtime_ns()
 plan = stacks.Plan({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
 seen = Seen((RankRef(fields),), (), 0, 0, 0, 0)
