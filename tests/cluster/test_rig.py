@@ -105,6 +105,8 @@ def test_processes_of_a_node_are_those_started_there(each_mode: str) -> None:
         first, second = rig.nodes
         before = first.processes()
         job = first.run(["sleep", "1000"])
+        # right after its exec a process may show an environment that is still empty
+        wait_until(lambda: set(first.processes()) - set(before))
         (pid,) = set(first.processes()) - set(before)
         assert first.outer_pid(pid) == job.pid
         assert "sleep 1000" in first.ps() and "sleep 1000" not in second.ps()
