@@ -6,7 +6,7 @@ import pytest
 from invented import Cluster, demo, pod
 from textual.command import CommandPalette
 from textual.pilot import Pilot
-from waiting import screen, settle, shows, until
+from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
@@ -263,9 +263,7 @@ class TestEverywhere:
             await pilot.press(key)
             await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
             await pilot.press(*"which rank holds")
-            await shows(pilot, "Hang")
-            await pilot.pause(0.3)
-            await pilot.press("enter")
+            await accept(pilot, "Hang")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
             await until(pilot, lambda: title_of(pilot) == "hang")
 
@@ -283,9 +281,7 @@ class TestEverywhere:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("ctrl+p", *"remove node033")
-            await shows(pilot, "Let go of it")
-            await pilot.pause(0.3)
-            await pilot.press("enter")
+            await accept(pilot, "Let go of it")
             await until(pilot, lambda: cluster.asked == [("remove", "node033")])
             await shows(pilot, "62/63 nodes")
 
@@ -303,9 +299,7 @@ class TestEverywhere:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("ctrl+p", *"theme light")
-            await shows(pilot, "Draw everything in the light theme")
-            await pilot.pause(0.3)
-            await pilot.press("enter")
+            await accept(pilot, "Draw everything in the light theme")
             await until(pilot, lambda: app.theme == "gconsole-light")
             app.action_next_theme()
             assert app.theme == "gconsole-dark"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from textual.command import Command, CommandList, CommandPalette
 from textual.pilot import Pilot
 
 from gconsole.tui.app import ConsoleApp
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
@@ -18,6 +19,24 @@ async def until(pilot: Pilot[None], condition: Callable[[], object], what: str =
     while not condition():
         assert time.monotonic() < end, f"{what or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
         await pilot.pause(0.02)
+
+
+async def accept(pilot: Pilot[None], shown: str) -> None:
+    """Take what the palette offers first, once that shows this text; it searches in the background, and what it offered
+    for half a word must not be taken for it."""
+    end = time.monotonic() + DEADLINE_S
+    while isinstance(palette := pilot.app.screen, CommandPalette):
+        assert time.monotonic() < end, f"the palette does not offer {shown!r} first; the screen:\n{screen(pilot.app)}"
+        offers = palette.query_one(CommandList)
+        if offers.option_count and shown in _words(offers.get_option_at_index(0)) and not offers.highlighted:
+            await pilot.press("enter")
+        await pilot.pause(0.05)
+
+
+def _words(offer: object) -> str:
+    """The name and the explanation of one offer of the palette."""
+    assert isinstance(offer, Command)
+    return f"{offer.hit.text} {offer.hit.help}"
 
 
 async def settle(pilot: Pilot[None]) -> None:
