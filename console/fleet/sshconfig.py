@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from . import failures
+from .subprocesses import output
 
 #: The key under which a known_hosts file of hosts.toml stands beside OpenSSH's own keys.
 OUR_KNOWN_HOSTS = "gconsole known_hosts"
@@ -150,17 +151,13 @@ class Resolver:
         if self._ssh is None:
             return default(name)
         async with self._running:
-            process = await asyncio.create_subprocess_exec(
-                self._ssh, "-G", "--", name, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-            out, err = await process.communicate()
-        if process.returncode:
-            complaint = err.decode(errors="replace").strip().splitlines() or ["no word why"]
+            status, out, err = await output(self._ssh, "-G", "--", name)
+        if status:
+            complaint = err.strip().splitlines() or ["no word why"]
             raise failures.SshConfig(
                 f"ssh -G {name} failed: {complaint[0]}", "mend ~/.ssh/config; `ssh -G " + name + "` shows the same"
             )
-        return parse(name, out.decode(errors="replace"))
+        return parse(name, out)
 
 
 def default(name: str) -> Resolved:

@@ -1,0 +1,45 @@
+"""Short commands of the console: what they say, and that a console that ends meanwhile ends quietly."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gconsole.fleet.subprocesses import output
+
+ENDS_WHILE_IT_ASKS = """
+import asyncio
+from gconsole.fleet.sshconfig import Resolver
+
+async def main():
+    asking = asyncio.ensure_future(Resolver().resolve("node01"))
+    while not os.path.exists(os.environ["STARTED"]):
+        await asyncio.sleep(0.01)
+
+import os
+asyncio.run(main())
+"""
+
+
+def test_both_outputs_and_the_status_of_a_command_come_back() -> None:
+    assert asyncio.run(output("/bin/sh", "-c", "echo out; echo err >&2; exit 3")) == (3, "out\n", "err\n")
+
+
+def test_a_console_that_ends_while_ssh_is_asked_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho $$ > {started}.new && mv {started}.new {started}\nexec sleep 60\n")
+    ssh.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "STARTED": str(started), "HOME": str(tmp_path)}
+    argv = [sys.executable, "-c", ENDS_WHILE_IT_ASKS]
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    end = time.monotonic() + 10
+    while Path(f"/proc/{started.read_text().strip()}").exists():  # killed; init may take a moment to collect it
+        assert time.monotonic() < end
+        time.sleep(0.02)
