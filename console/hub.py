@@ -5,9 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .records import AnyRecord, RawRecord, Record
+
+if TYPE_CHECKING:
+    from .config.difference import Changes
+    from .config.model import Config
+    from .diagnosis import Answer
 
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
@@ -23,6 +28,22 @@ class Control(Protocol):
 
     async def remove_node(self, node: str) -> None:
         """Let go of a node; its records stay."""
+        ...
+
+    async def add_nodes(self, names: str) -> Sequence[str]:
+        """Begin to connect to the nodes of a node set; those that were not there. Raises ConfigError."""
+        ...
+
+    async def apply(self, config: Config) -> Changes:
+        """Follow a newer configuration: nodes come, go, or are connected anew."""
+        ...
+
+    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+        """The doctor's answers of these nodes, over the connections that are there."""
+        ...
+
+    async def mark(self, text: str) -> None:
+        """Keep a person's note about this instant, as a record."""
         ...
 
     async def stop(self) -> None:

@@ -37,8 +37,8 @@ def target(command: F) -> F:
     return click.argument("target", metavar="TARGET")(command)
 
 
-def load_target(target: str, overrides: tuple[str, ...]) -> Config:
-    """The configuration of a TARGET; warnings go to stderr. Raises ConfigError."""
+def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:
+    """The configuration of a TARGET; warnings go to stderr, unless `quiet`. Raises ConfigError."""
     flags = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -46,6 +46,6 @@ def load_target(target: str, overrides: tuple[str, ...]) -> Config:
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
     config = load(target, flags=flags)
-    for warning in config.warnings:
+    for warning in () if quiet else config.warnings:
         click.echo(f"gconsole: {warning}", err=True)
     return config
