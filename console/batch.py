@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .hub import Control, Hub
+from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Failure, Log, NodeState
@@ -28,7 +28,8 @@ class Progress:
     def __init__(self, store: Store, write: Callable[[str], None] | None) -> None:
         self._store, self._write, self._last = store, write, ""
 
-    def show(self) -> None:
+    def show(self, capture: str | None = None) -> None:
+        """Say how far things are, where that is news; `capture` is the one under way."""
         if self._write is None:
             return
         states = [now.state.state if now.state else "expected" for now in self._store.nodes.values()]
@@ -36,27 +37,54 @@ class Progress:
         failed = sum(state in ("failed", "lost") for state in states)
         line = f"nodes {ready}/{len(states)} sampled" + (f", {failed} failed" if failed else "")
         line += f" · ranks {len(self._store.ranks)}"
+        if capture is not None:
+            now = self._store.captures.get(capture)
+            line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
         if line != self._last:
             self._last = line
             self._write(line)
 
 
-async def watch(store: Store, hub: Hub, control: Control, for_s: float, progress: Progress) -> None:
-    """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop."""
-    began = time.monotonic()
+async def watch(
+    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress, order: CaptureOrder | None = None
+) -> None:
+    """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
+
+    Before that, where there is an `order`, capture.
+    """
     try:
-        while True:
-            progress.show()
-            elapsed = time.monotonic() - began
-            if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
-                return
-            await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+        await _watch(store, for_s, progress)
+        if order is not None:
+            await _capture(store, hub, control, order, progress)
     finally:
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
         if store.console:
             hub.say(msgspec.structs.replace(store.console, state="ended"))
+
+
+async def _watch(store: Store, for_s: float, progress: Progress) -> None:
+    began = time.monotonic()
+    while True:
+        progress.show()
+        elapsed = time.monotonic() - began
+        if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
+            return
+        await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+
+
+async def _capture(store: Store, hub: Hub, control: Control, order: CaptureOrder, progress: Progress) -> None:
+    capturing = asyncio.create_task(control.capture(order), name="capture")
+    try:
+        while not capturing.done():
+            progress.show(order.id)
+            await asyncio.wait({capturing}, timeout=LOOK_S)
+    finally:
+        capturing.cancel()
+    await capturing
+    if store.captures.get(order.id) is None:
+        hub.say(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
 
 
 def is_settled(store: Store) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from .records import AnyRecord, RawRecord, Record
+import msgspec
+
+from .records import AnyRecord, Failure, RawRecord, Record
 
 if TYPE_CHECKING:
     from .config.difference import Changes
@@ -17,6 +20,43 @@ if TYPE_CHECKING:
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
 Sink = Callable[[Sequence[Published]], None]
+
+
+@dataclass(frozen=True)
+class CaptureOrder:
+    """What is to be captured; whoever asks gives the id (`new_capture`), and finds the stacks under it in the store."""
+
+    id: str
+    jobs: tuple[str, ...] | None = None  # None: all
+    samples: int = 1
+    every_s: float = 0.3  # between samples
+
+
+class NodeCounts(msgspec.Struct, frozen=True):
+    """What one node read, all samples together."""
+
+    ranks: int
+    processes: int  # ranks and those below them
+    samples: int
+    statuses: dict[str, int]  # status of a read → how often
+    spread_ns: int | None  # between the first and the last process that /proc was read of, in the worst sample
+    stopped_since: int  # processes found stopped after they were read, and not before: by somebody else
+    last_seq: int  # of the agent's last record of this capture
+
+
+@dataclass(frozen=True)
+class CaptureDone:
+    """How a capture went. A node is in `nodes`, or in `failures` with its reason."""
+
+    id: str
+    at: int  # the instant of the first sample, CLOCK_REALTIME of the console, ns
+    nodes: Mapping[str, NodeCounts]
+    failures: Mapping[str, Failure]
+
+
+def new_capture() -> str:
+    """An id nobody has used."""
+    return secrets.token_hex(6)
 
 
 class Control(Protocol):
@@ -44,6 +84,13 @@ class Control(Protocol):
 
     async def mark(self, text: str) -> None:
         """Keep a person's note about this instant, as a record."""
+        ...
+
+    async def capture(self, order: CaptureOrder) -> CaptureDone:
+        """Read all ranks' stacks at one instant. Returns once their records have passed the hub, or time is up.
+
+        How far it is stands in the store meanwhile, under the order's id.
+        """
         ...
 
     async def stop(self) -> None:

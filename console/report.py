@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from .analysis.jobs import Job, JobTable, RankRow, job_table
+from .captured import CaptureLine, capture_lines, is_partial
 from .nodesets import natural
-from .records import Failure, Finding, Severity
-from .store import NodeNow, Store
+from .records import Failure, Finding, Gpu, GpuInfo, Severity
+from .store import GpuKey, GpuNow, NodeNow, Store
 
 SCHEMA = "gconsole.report/1"
 _RANKING: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
@@ -57,6 +59,46 @@ class RankLine(msgspec.Struct):
     source: str
 
 
+class GpuLine(msgspec.Struct):
+    """One GPU, or one MIG device, and what its driver said last. None is unknown; `GpuInfo` says why."""
+
+    node: str
+    index: int
+    uuid: str
+    name: str | None
+    parent: str | None  # of a MIG device: the uuid of its GPU
+    pci_bus_id: str | None
+    mem_total_bytes: int | None
+    mem_used_bytes: int | None
+    util_pct: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    temp_c: float | None
+    driver: str | None
+    lost: str | None  # why the driver cannot reach it; None while it answers
+    clocks_event_reasons: tuple[str, ...]
+    ecc_uncorrected_volatile: int | None
+    recovery_action: str | None
+    ranks: list[int]  # that use it, as far as its processes tell
+    simulated: bool
+
+
+class NicLine(msgspec.Struct):
+    """One RDMA port or physical Ethernet interface, at its last word. None is unknown."""
+
+    node: str
+    device: str
+    port: int
+    rdma: bool
+    state: str | None
+    rate_bytes_s: float | None
+    link_layer: str | None
+    netdev: str | None
+    pci_bus_id: str | None
+    rx_bytes_s: float | None
+    tx_bytes_s: float | None
+
+
 class CostLine(msgspec.Struct):
     """What the agent cost its node, at its last word."""
 
@@ -91,7 +133,10 @@ class Report(msgspec.Struct):
     nodes: list[NodeLine]
     jobs: list[JobLine]
     ranks: list[RankLine]
-    verdicts: list[object]
+    gpus: list[GpuLine]
+    nics: list[NicLine]
+    captures: list[CaptureLine]
+    verdicts: list[Any]  # none before stacks are judged
     findings: list[FindingLine]
     agent_cost: list[CostLine]
 
@@ -111,6 +156,9 @@ def make_report(store: Store) -> Report:
         nodes=[_node_line(now) for now in nodes],
         jobs=[_job_line(job) for job in table.jobs],
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
+        gpus=_gpu_lines(store),
+        nics=_nic_lines(store),
+        captures=capture_lines(store),
         verdicts=[],
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[
@@ -126,7 +174,7 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     """
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
-    unseen = any(job.ranks_missing for job in report.jobs)
+    unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     return _coverage([line.state for line in report.nodes], unseen)
 
 
@@ -182,6 +230,41 @@ def _rank_line(row: RankRow) -> RankLine:
     return RankLine(
         job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
         gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+    )
+
+
+def _gpu_lines(store: Store) -> list[GpuLine]:
+    """Every GPU in the order of nodes and indices, MIG devices behind their GPU."""
+    ranks: dict[GpuKey, set[int]] = {}
+    for process in store.gpu_processes.values():
+        if process.rank is not None:
+            ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
+    lines = [_gpu_line(key, store.gpus[key], sorted(ranks.get(key, ()))) for key in store.gpus]
+    return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
+
+
+def _nic_lines(store: Store) -> list[NicLine]:
+    nics = sorted(store.nics.values(), key=lambda nic: (natural(nic.node), not nic.rdma, natural(nic.device), nic.port))
+    return [
+        NicLine(
+            node=nic.node, device=nic.device, port=nic.port, rdma=nic.rdma, state=nic.state,
+            rate_bytes_s=nic.rate_bytes_s, link_layer=nic.link_layer, netdev=nic.netdev, pci_bus_id=nic.pci_bus_id,
+            rx_bytes_s=nic.rx_bytes_s, tx_bytes_s=nic.tx_bytes_s,
+        )
+        for nic in nics
+    ]
+
+
+def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
+    node, uuid = key
+    info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
+    gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last figures are old
+    return GpuLine(
+        node=node, index=info.index, uuid=uuid, name=info.name, parent=info.parent, pci_bus_id=info.pci_bus_id,
+        mem_total_bytes=info.mem_total_bytes, mem_used_bytes=gpu.mem_used_bytes, util_pct=gpu.util_pct,
+        power_w=gpu.power_w, power_limit_w=info.power_limit_w, temp_c=gpu.temp_c, driver=info.driver, lost=info.lost,
+        clocks_event_reasons=gpu.clocks_event_reasons, ecc_uncorrected_volatile=gpu.ecc_uncorrected_volatile,
+        recovery_action=gpu.recovery_action, ranks=ranks, simulated=info.simulated,
     )
 
 

@@ -10,16 +10,21 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from .captures import Captures
 from .records import (
     AgentCost,
     Console,
     Finding,
     Gap,
     Gpu,
+    GpuEvent,
     GpuInfo,
+    GpuLink,
+    GpuProcess,
     Host,
     Log,
     Mark,
+    Nic,
     Node,
     NodeState,
     Process,
@@ -27,6 +32,7 @@ from .records import (
     RankStat,
     RawRecord,
     Record,
+    Stack,
 )
 from .table import Table
 
@@ -46,8 +52,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "host": ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s"),
     "gpu": (
         "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz",
-        "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
+        "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s", "sm_pct", "tensor_pct",
     ),
+    "nic": ("rx_bytes_s", "tx_bytes_s"),
     "rank_stat": ("cpu_pct", "rss_bytes"),
 }
 
@@ -58,6 +65,10 @@ ENDED: Final = ("exited", "withdrawn")
 ProcessKey = tuple[str, int, int]
 #: A GPU: (node, uuid).
 GpuKey = tuple[str, str]
+#: One of its links: (node, uuid, link). A process on it: (node, uuid, pid).
+GpuPartKey = tuple[str, str, int]
+#: A network port: (node, device, port).
+NicKey = tuple[str, str, int]
 
 
 @dataclass(slots=True)
@@ -126,9 +137,13 @@ class Store:
         self.version = 0
         self.nodes: Table[str, NodeNow] = Table()
         self.gpus: Table[GpuKey, GpuNow] = Table()
+        self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
+        self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
+        self.nics: Table[NicKey, Nic] = Table()
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
+        self.captures = Captures()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -139,8 +154,10 @@ class Store:
         self._ended: deque[ProcessKey] = deque()  # ranks that ended, oldest first
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
-            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, Process: self._process, Rank: self._rank,
-            RankStat: self._rank_stat, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
+            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
+            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Log: self._event, Mark: self._event,
+            Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -229,6 +246,25 @@ class Store:
             self.gpus.touch(key, self.version)
         return now
 
+    def _gpu_link(self, record: GpuLink) -> None:
+        self.gpu_links.put((record.node, record.uuid, record.link), record, self.version)
+
+    def _gpu_process(self, record: GpuProcess) -> None:
+        key = (record.node, record.uuid, record.pid)
+        if record.gone:
+            self.gpu_processes.drop(key, self.version)
+        else:
+            self.gpu_processes.put(key, record, self.version)
+
+    def _nic(self, record: Nic) -> None:
+        key = (record.node, record.device, record.port)
+        if record.state == "gone":
+            self.nics.drop(key, self.version)
+            self._event(record)
+            return
+        self.nics.put(key, record, self.version)
+        self._remember("nic", key, record)
+
     def _process(self, record: Process) -> None:
         key = (record.node, record.pid, record.start_ticks)
         if record.gone:
@@ -266,6 +302,9 @@ class Store:
             self.ranks.touch(key, self.version)
             self._remember("rank_stat", key, record)
 
+    def _stack(self, record: Stack) -> None:
+        self.captures.add(record, self.version)
+
     def _finding(self, record: Finding) -> None:
         self.findings.put((record.id, record.culprits), record, self.version)
         self._event(record)
@@ -286,7 +325,9 @@ class Store:
 
     def _drop_facts(self, node: str) -> None:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
-        tables: tuple[Table[Any, Any], ...] = (self.processes, self.ranks, self.gpus)
+        tables: tuple[Table[Any, Any], ...] = (
+            self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+        )
         for table in tables:
             for key in [key for key in table if key[0] == node]:
                 table.drop(key, self.version)

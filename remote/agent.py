@@ -12,10 +12,13 @@ import traceback
 
 from . import clock, presence, requests, wire
 from .blobs import Blobs
+from .nvml import opening
 from .outbox import Outbox
 from .samplers.base import Context, Unavailable
 from .samplers.cost import CostSampler
+from .samplers.gpu import GpuSampler
 from .samplers.host import HostSampler
+from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
 
@@ -42,7 +45,7 @@ class SamplerThread(threading.Thread):
         try:
             self._start()
         except Unavailable as error:
-            self.agent.miss(self.sampler.name, error.text, error.try_)
+            self.agent.miss(error.name or self.sampler.name, error.text, error.try_)
         except Exception:  # noqa: BLE001 - one sampler's fault is told, and stops nobody else
             self.agent.report_crash("sampler %s could not start" % self.sampler.name)
         else:
@@ -103,16 +106,21 @@ class Agent(object):
         self.missing = []
         self.threads = []
         self.farewell = None  # called when the agent ends
+        self._at_end = []
         self._presence = None  # the file that tells others that this agent uses the cache
         self._label = start.get("label", "")
         self._sink = None
         self._sampling = False
         self._lock = threading.Lock()
+        self._importer = importer
         self.context = Context(
             interval_s=config.get("sample_interval_ms", 1000) / 1000.0,
             process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
             simulate_gpus=config.get("simulate_gpus", 0),
         )
+        self.context.import_nvml = self._import_nvml
+        if not self.context.simulate_gpus:
+            importer.compile_aside("pynvml")  # now, while this process has one thread
 
     # -- a connection ------------------------------------------------------------------------------------------------
 
@@ -165,10 +173,17 @@ class Agent(object):
             self.ended.set()
             self.blobs.close()
             presence.withdraw(self._presence)
+            for action in self._at_end:
+                action()
             if self.farewell:
                 self.farewell()
         finally:
             os._exit(0)
+
+    def on_end(self, action):
+        """Have something done when the agent ends; the same thing once."""
+        if action not in self._at_end:
+            self._at_end.append(action)
 
     def describe(self):
         """Who this is, for whoever asks on the socket of a lingering agent."""
@@ -222,15 +237,28 @@ class Agent(object):
             self._presence = presence.register(self.place, self, self._label)
         except OSError as error:  # a full disk must not keep anybody from watching the node
             self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
-        samplers = [ProcessSampler(self.context), HostSampler(self.context)]
-        if self.context.simulate_gpus:
-            from . import simulate
-            from .samplers.gpu import GpuSampler
-
-            # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
-            host = "%s %s" % (os.uname().nodename, self.context.process_filter)
-            samplers.append(GpuSampler(self.context, simulate.SimulatedNvml(self.context.simulate_gpus, host)))
+        samplers = [ProcessSampler(self.context), HostSampler(self.context), self._gpu_sampler()]
+        samplers.append(NicSampler(self.context))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
+
+    def _gpu_sampler(self):
+        if not self.context.simulate_gpus:
+            return GpuSampler(self.context)
+        from . import simulate
+
+        # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
+        host = "%s %s" % (os.uname().nodename, self.context.process_filter)
+        return GpuSampler(self.context, simulate.SimulatedNvml(self.context.simulate_gpus, host))
+
+    def _import_nvml(self):
+        """The module pynvml. Raises Unavailable."""
+        self._importer.wait_compiled()
+        opening.find_library()
+        try:
+            import pynvml
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures
+            raise Unavailable("pynvml cannot be loaded here: %s" % error, name="gpu_no_binding")
+        return pynvml
 
     def _prepare(self, samplers):
         """Say who this node is and start the samplers, once psutil is here or known not to come."""

@@ -14,6 +14,9 @@ import os
 import sys
 import zlib
 
+#: Modules that only some nodes need, and cost much to compile: those on which this shared library can be loaded.
+SELDOM = {"pynvml": "libnvidia-ml.so.1"}
+
 
 class BundleImporter(object):
     """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
@@ -26,6 +29,7 @@ class BundleImporter(object):
         self.modules = modules
         self.extensions = {}
         self.code_dir = None
+        self._compiling = None  # pid of the child that compiles what only some nodes need
 
     def use_code_dir(self, folder):
         """Keep compiled code in `folder` (None: nowhere), and compile now what it lacks.
@@ -33,18 +37,37 @@ class BundleImporter(object):
         A child does that: the memory that compiling takes, 6 MB, goes with it.
         """
         self.code_dir = folder
-        lacking = [name for name in self.modules if folder and not os.path.exists(self._path(self.modules[name][0]))]
-        if not lacking:
-            return
+        lacking = [name for name in self.modules if name not in SELDOM and self._lacks(name)]
+        child = self._compile_in_child(lacking) if lacking else None
+        if child is not None:
+            os.waitpid(child, 0)
+
+    def compile_aside(self, name):
+        """Begin to compile a module of SELDOM in a child, while this process goes on. Call it before threads start."""
+        if name in self.modules and self._lacks(name):
+            self._compiling = self._compile_in_child([name])
+
+    def wait_compiled(self):
+        """Wait until the child of `compile_aside` is done."""
+        child, self._compiling = self._compiling, None
+        if child is not None:
+            os.waitpid(child, 0)
+
+    def _lacks(self, name):
+        return bool(self.code_dir) and not os.path.exists(self._path(self.modules[name][0]))
+
+    def _compile_in_child(self, names):
+        """The child's pid; None where no more processes are allowed: then this one compiles, module by module."""
         try:
             child = os.fork()
         except OSError:
-            return  # no more processes allowed here: then it is compiled in this one, module by module
+            return None
         if child:
-            os.waitpid(child, 0)
-            return
+            return child
         try:
-            for name in lacking:
+            for name in names:
+                if name in SELDOM and not _can_load(SELDOM[name]):
+                    continue
                 self._keep(self.modules[name][0], self._compiled(name))
         finally:
             os._exit(0)  # whatever went wrong: the parent compiles what it does not find
@@ -106,6 +129,16 @@ class BundleImporter(object):
 def _checksum(data):
     """Four bytes that tell a torn file: unmarshalling half a module can crash the interpreter."""
     return zlib.crc32(data).to_bytes(4, "big")
+
+
+def _can_load(library):
+    import ctypes  # only the child pays for it
+
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _remove(path):

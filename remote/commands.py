@@ -1,27 +1,77 @@
 """Every command the agent may run, in one list; nothing else is ever started."""
 
+import os
+import signal
 import subprocess
+import threading
 
-#: name → the arguments; `{blob}` is replaced by the path of a binary whose content was checked.
+#: name → the arguments; `{blob}` is replaced by the path of a binary whose content was checked, `{pid}` by a number.
 COMMANDS = {
     "sudo_probe": ["sudo", "-n", "true"],
     "py_spy_version": ["{blob}", "--version"],
+    "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
 }
+
+#: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.
+REAP_S = 0.5
+
+_running = set()
+_lock = threading.Lock()
+
+
+class NoAnswer(Exception):
+    """A command did not end in time; it and all it started were killed."""
 
 
 def run(name, timeout_s, blob=None):
     """(exit status, what it wrote) of a listed command; the status is None where it could not be run in time."""
-    argv = [blob if word == "{blob}" else word for word in COMMANDS[name]]
     try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, close_fds=True
-        )
+        status, out, err = run_apart(name, timeout_s, blob)
     except OSError as error:
         return None, str(error)
+    except NoAnswer as error:
+        return None, str(error)
+    return status, (out + err).decode("utf-8", "backslashreplace").strip()
+
+
+def run_apart(name, timeout_s, blob=None, pid=None):
+    """(exit status, stdout, stderr) of a listed command. Raises OSError where it does not start, NoAnswer."""
+    words = {"{blob}": blob, "{pid}": str(pid)}
+    process = subprocess.Popen(
+        [words.get(word, word) for word in COMMANDS[name]],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True,
+        start_new_session=True,  # a process group of its own, which can be ended as a whole
+    )  # fmt: skip
+    with _lock:
+        _running.add(process)
     try:
-        out, _ = process.communicate(timeout=timeout_s)
+        out, err = process.communicate(timeout=timeout_s)
+        return process.returncode, out, err
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return None, "no answer within %g s" % timeout_s
-    return process.returncode, out.decode("utf-8", "backslashreplace").strip()
+        _kill(process)
+        _reap(process)
+        raise NoAnswer("no answer within %.1f s" % timeout_s)
+    finally:
+        with _lock:
+            _running.discard(process)
+
+
+def end_all():
+    """Kill whatever still runs; for an agent that ends."""
+    with _lock:
+        for process in _running:
+            _kill(process)
+
+
+def _kill(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended by itself
+
+
+def _reap(process):
+    try:
+        process.communicate(timeout=REAP_S)
+    except subprocess.TimeoutExpired:
+        threading.Thread(target=process.communicate, name="gconsole-reap", daemon=True).start()

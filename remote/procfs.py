@@ -57,15 +57,17 @@ class Stat(object):
 
 
 class Status(object):
-    """What only /proc/PID/status says: the real uid, the pid in the innermost namespace, context switches."""
+    """What only /proc/PID/status says: the real uid, the innermost pid, context switches, who traces it."""
 
-    __slots__ = ("ns_pid", "switches", "uid")
+    __slots__ = ("ns_pid", "switches", "tracer_pid", "uid")
 
     def __init__(self, data):
         uids = _line(data, b"\nUid:")
         self.uid = int(uids[0]) if uids else None
         pids = _line(data, b"\nNSpid:")
         self.ns_pid = int(pids[-1]) if pids else None
+        tracer = _line(data, b"\nTracerPid:")
+        self.tracer_pid = int(tracer[0]) if tracer else None
         voluntary = _line(data, b"\nvoluntary_ctxt_switches:")
         involuntary = _line(data, b"\nnonvoluntary_ctxt_switches:")
         self.switches = int(voluntary[0]) + int(involuntary[0]) if voluntary and involuntary else None

@@ -73,7 +73,17 @@ def _clean(agent, args):
     return cleaning.clean(agent, args)
 
 
+def _capture(agent, args):
+    from . import stacks
+
+    try:
+        return stacks.capture(agent, args)
+    except stacks.BadPlan as error:
+        raise Refused("bad_request", str(error), "use the same version on both")
+
+
 VERBS = {
+    "capture": _capture,
     "clean": _clean,
     "doctor": _doctor,
     "offer": _offer,

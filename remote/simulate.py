@@ -86,7 +86,7 @@ class SimulatedNvml(object):
         load = self._load(device)
         return _Values(gpu=round(100 * load), memory=round(62 * load))
 
-    def nvmlDeviceGetMemoryInfo(self, device):
+    def nvmlDeviceGetMemoryInfo(self, device, version=None):
         share = 0.72 + 0.12 * _unit(device.seed, 3) + 0.01 * self._wave(device, 180.0, 3)
         used = int(MEMORY_BYTES * share)
         return _Values(total=MEMORY_BYTES, used=used, free=MEMORY_BYTES - used)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Duration
+from .options import Duration, capture_order, capturing
 
 
 @click.command()
@@ -21,18 +21,24 @@ from .options import Duration
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
+@capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, source: Path | None, fail_on: str,
+    capture: bool, samples: int | None, every: float | None,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
     \b
     gconsole batch hosts.toml --for 10s -o report.json
+    gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
         raise click.UsageError("give either a TARGET or --from FILE")
+    order = capture_order(capture, samples, every)
+    if order is not None and source is not None:
+        raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
     if source is not None:
         from .offline import run_from_file
@@ -42,5 +48,6 @@ def batch(
     from .options import load_target
 
     return run_batch(
-        load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted
+        load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
+        order=order,
     )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from .main import EXIT_NOTHING
-from .options import Duration
+from .options import Duration, capture_order, capturing
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..hub import CaptureOrder
 
 
 @click.command()
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 @click.option("--batch", is_flag=True, help="Without a screen, as `gconsole batch` does.")
 @click.option("--for", "for_s", type=Duration(), help="With --batch: watch this long; without it, one full tick.")
 @click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - is stdout.")
-def demo(nodes: int, ranks: int, gpus: int, batch: bool, for_s: float | None, output: str | None) -> int:
+@capturing
+def demo(
+    nodes: int, ranks: int, gpus: int, batch: bool, for_s: float | None, output: str | None,
+    capture: bool, samples: int | None, every: float | None,
+) -> int:
     """A cluster on this machine with a job on it, to try everything.
 
     Nodes are SSH servers on loopback ports, reached with throw-away keys; the job is a real one, a ring of plain Python
@@ -32,24 +37,25 @@ def demo(nodes: int, ranks: int, gpus: int, batch: bool, for_s: float | None, ou
     gconsole demo --nodes 16 --ranks 32
     gconsole demo --batch --for 5s -o report.json
     """
-    if not batch and (for_s is not None or output is not None):
-        raise click.UsageError("--for and -o belong to --batch")
+    if not batch and (for_s is not None or output is not None or capture):
+        raise click.UsageError("--for, -o and --capture belong to --batch")
+    order = capture_order(capture, samples, every)
     from ..demo import DemoError, demo_cluster
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C does, also before anybody else listens to them
         signal.signal(number, signal.default_int_handler)
     try:
         with demo_cluster(nodes, ranks, gpus) as config:
-            return _batch(config, for_s or 0.0, output) if batch else _tui(config)
+            return _batch(config, for_s or 0.0, output, order) if batch else _tui(config)
     except DemoError as error:
         click.echo(f"gconsole: {error}", err=True)
         return EXIT_NOTHING
 
 
-def _batch(config: Config, for_s: float, output: str | None) -> int:
+def _batch(config: Config, for_s: float, output: str | None, order: CaptureOrder | None) -> int:
     from .live import run_batch
 
-    return run_batch(config, for_s=for_s, output=output)
+    return run_batch(config, for_s=for_s, output=output, order=order)
 
 
 def _tui(config: Config) -> int:

@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from .. import __version__, batch
-from ..config import Config
+from ..analysis.models import BadModel, parse_model
+from ..config import Config, ConfigError
 from ..config.follow import HostsFile
 from ..fleet.fleet import Fleet
-from ..hub import Hub
+from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
 from ..records import Console
 from ..store import Store
@@ -40,7 +41,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
-    hub.say(Console(cluster=config.cluster, version=__version__))
+    hub.say(_console(config))
     hosts = HostsFile(config.path, read) if config.path and read else None
 
     async def ask(who: str, prompt: str) -> str | None:
@@ -58,10 +59,10 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
 
 def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
-    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
+    records: Path | None = None, fail_on: tuple[str, ...] = ("error",), order: CaptureOrder | None = None,
 ) -> int:
-    """Watch a fleet without a screen, write the report and the summary; an exit code."""
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet))
+    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code."""
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order))
     status = finish(store, output, quiet, fail_on)
     return EXIT_INTERRUPTED if interrupted else status
 
@@ -74,19 +75,21 @@ def observe(config: Config) -> Store:
     return store
 
 
-async def _watch(config: Config, for_s: float, records: Path | None, quiet: bool) -> tuple[Store, bool]:
+async def _watch(
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None
+) -> tuple[Store, bool]:
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
-    hub.say(Console(cluster=config.cluster, version=__version__))
+    hub.say(_console(config))
     fleet = Fleet(config, hub)
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress))
+    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order))
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -103,6 +106,16 @@ async def _watch(config: Config, for_s: float, records: Path | None, quiet: bool
         if writer.failure:
             click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
     return store, interrupted.done()
+
+
+def _console(config: Config) -> Console:
+    """Who watches, and by which models. Raises ConfigError for a model that is none."""
+    for text in config.hang.models:
+        try:
+            parse_model(text)
+        except BadModel as error:
+            raise ConfigError("", "hang.models", str(error)) from error
+    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models)
 
 
 def _writer(path: Path | None) -> RecordWriter | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..config import Config, load
+
+if TYPE_CHECKING:
+    from ..hub import CaptureOrder
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -35,6 +38,28 @@ def target(command: F) -> F:
         help="Override a key of hosts.toml for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
     )(command)
     return click.argument("target", metavar="TARGET")(command)
+
+
+def capturing(command: F) -> F:
+    """`--capture`, `--samples` and `--every`; `capture_order` makes sense of them."""
+    for option in (
+        click.option("--every", metavar="DURATION", type=Duration(), help="Between samples.  [default: 300ms]"),
+        click.option("--samples", type=click.IntRange(1, 1000), help="How often each rank is read.  [default: 3]"),
+        click.option("--capture", is_flag=True, help="At the end read the stacks of all ranks, and fold them."),
+    ):
+        command = option(command)
+    return command
+
+
+def capture_order(capture: bool, samples: int | None, every_s: float | None) -> CaptureOrder | None:
+    """What those options ask for; None for no capture. Raises UsageError."""
+    if not capture:
+        if samples is not None or every_s is not None:
+            raise click.UsageError("--samples and --every belong to --capture")
+        return None
+    from ..hub import CaptureOrder, new_capture
+
+    return CaptureOrder(new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s)
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:

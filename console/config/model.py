@@ -32,6 +32,10 @@ Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "on
 Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
 
+ModelText = Annotated[
+    str, Meta(pattern=r"^[a-z0-9_]+ \S+( \S+)?$", extra={"form": "a class and one or two regexes, between spaces"})
+]
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A section of hosts.toml. Its docstring's first line is the comment that `config init` writes above it."""
@@ -115,6 +119,16 @@ class ConsoleConfig(Section, frozen=True):
     ] = 1 << 30
 
 
+class HangConfig(Section, frozen=True):
+    """How captures and hangs are judged."""
+
+    models: Annotated[
+        tuple[ModelText, ...],
+        Meta(description="what calls of your own framework mean: a class, a regex of the function, one of the file",
+             extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]}),
+    ] = ()
+
+
 class NodeEntry(Section, frozen=True):
     """One [[nodes]] entry as written; beside these keys it takes every key of [ssh] and [agent] that is not global."""
 
@@ -175,6 +189,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SshConfig = SshConfig()
     agent: AgentConfig = AgentConfig()
     console: ConsoleConfig = ConsoleConfig()
+    hang: HangConfig = HangConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
     settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only

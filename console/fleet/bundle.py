@@ -1,4 +1,4 @@
-"""What travels to a node at every start: the agent's own modules and psutil's Python half, as one checked payload."""
+"""What travels to a node at every start: the agent's own modules psutil's Python half and pynvml, in one payload."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def build() -> Bundle:
     """The bundle of this installation. The same sources give the same digest."""
     modules = dict(_modules("gconsole_remote"))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
+    modules["pynvml"] = _module(_file("pynvml"), is_package=False)
     boot = zlib.compress(_package_dir("gconsole_remote").joinpath("bootstrap.py").read_bytes(), 9)
     rest = zlib.compress(json.dumps(modules, sort_keys=True).encode(), 9)
     payload = boot + rest
@@ -68,11 +69,22 @@ def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[o
         is_package = parts[-1] == "__init__"
         if only and path.stem not in only:
             continue
-        source = path.read_bytes()
         name = ".".join(parts[:-1] if is_package else parts)
-        packed = base64.b64encode(zlib.compress(source, 9)).decode()
-        found.append((name, [hashlib.sha256(source).hexdigest(), packed, is_package]))
+        found.append((name, _module(path, is_package)))
     return found
+
+
+def _module(path: Path, is_package: bool) -> list[object]:
+    source = path.read_bytes()
+    packed = base64.b64encode(zlib.compress(source, 9)).decode()
+    return [hashlib.sha256(source).hexdigest(), packed, is_package]
+
+
+def _file(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.origin:
+        raise ModuleNotFoundError(f"{module} is not installed beside gconsole")
+    return Path(spec.origin)
 
 
 def _package_dir(package: str) -> Path:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
-from ..hub import Hub, Published
-from ..records import AgentCost, Mark, NodeState
+from ..hub import CaptureDone, CaptureOrder, Hub, Published
+from ..records import AgentCost, Log, Mark, NodeState
+from . import capture
 from .answers import Answer, answer
 from .assets import Assets
 from .gate import Gate
@@ -92,6 +93,13 @@ class Fleet:
 
     async def mark(self, text: str) -> None:
         self.hub.say(Mark(text=text))
+
+    async def capture(self, order: CaptureOrder) -> CaptureDone:
+        done = await capture.capture(self.links.values(), self.staging, order)
+        for node, failure in done.failures.items():
+            text = f"no stacks of {node}: {failure.text}"
+            self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
+        return done
 
     async def stop(self) -> None:
         self._unsubscribe()

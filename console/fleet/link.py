@@ -422,6 +422,11 @@ class Link:
         self._send({"blob": name, "problem": text})
 
     @property
+    def last_seq(self) -> int:
+        """The number of the last record of this agent that has come, or is known not to come."""
+        return self._last_seq
+
+    @property
     def has_lzma(self) -> bool:
         return self._hello is not None and self._hello.lzma
 

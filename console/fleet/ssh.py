@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import getpass
+import os
 import socket
 from pathlib import Path
 
@@ -195,6 +197,7 @@ class AsyncsshTransport:
         self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None,
         identities: Identities, place: Place,
     ) -> asyncssh.SSHClientConnection:  # fmt: skip
+        _require_a_name()
         known = self._known_hosts(resolved)
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
@@ -231,6 +234,17 @@ class AsyncsshTransport:
         if paths not in self._known:
             self._known[paths] = KnownHosts(paths)
         return self._known[paths]
+
+
+def _require_a_name() -> None:
+    """asyncssh asks for the local user's name even where it does not need it, and a container's uid may have none."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise failures.SshConfig(
+            f"this account (uid {os.getuid()}) has no name here",
+            "set USER in the environment, or name it in /etc/passwd",
+        ) from error
 
 
 def explain(

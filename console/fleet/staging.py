@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -26,6 +27,8 @@ class Staging:
         self._hub, self._assets = hub, offered
         self._places = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stages: dict[str, asyncio.Task[None]] = {}  # by agent
+        self._wanted_now = asyncio.Event()  # somebody waits for py-spy: no more calm
         self._done: set[str] = set()
         self._packing: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
@@ -39,12 +42,20 @@ class Staging:
             return
         self._done.add(link.agent_id)
         self.expected += 1
-        self._run(self._stage(link), link)
+        self._stages[link.agent_id] = self._run(self._stage(link), link)
 
-    def _run(self, work: Coroutine[Any, Any, None], link: Link) -> None:
+    async def settle(self, link: Link, timeout_s: float) -> None:
+        """Wait until a node has py-spy, is known not to get it, or the time is up."""
+        self._wanted_now.set()
+        stage = self._stages.get(link.agent_id)
+        if stage:
+            await asyncio.wait({stage}, timeout=timeout_s)
+
+    def _run(self, work: Coroutine[Any, Any, None], link: Link) -> asyncio.Task[None]:
         task = asyncio.create_task(self._watched(work, link), name=f"stage {link.node.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watched(self, work: Coroutine[Any, Any, None], link: Link) -> None:
         try:
@@ -57,7 +68,9 @@ class Staging:
 
     async def _stage(self, link: Link) -> None:
         agent = link.agent_id
-        await asyncio.sleep(CALM_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CALM_S):
+                await self._wanted_now.wait()
         try:
             async with self._places:
                 await self._bring_py_spy(link)

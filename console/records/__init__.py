@@ -11,13 +11,15 @@ import msgspec
 
 from .base import Count, Int, Missing, Record
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuInfo
+from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
+from .stack import Frame, Stack, StackStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | Process | Rank | RankStat
-    | Log | Mark | Gap | Finding
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
+    | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -96,13 +98,18 @@ __all__ = [
     "Console",
     "Failure",
     "Finding",
+    "Frame",
     "Gap",
     "Gpu",
+    "GpuEvent",
     "GpuInfo",
+    "GpuLink",
+    "GpuProcess",
     "Host",
     "Log",
     "Mark",
     "Missing",
+    "Nic",
     "Node",
     "NodeState",
     "Process",
@@ -113,6 +120,8 @@ __all__ = [
     "RawRecord",
     "Record",
     "Severity",
+    "Stack",
+    "StackStatus",
     "State",
     "decode",
     "encode",

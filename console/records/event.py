@@ -16,6 +16,7 @@ class Console(Record, tag="console", kw_only=True):
     cluster: str
     version: str  # of gconsole
     state: Literal["started", "ended"] = "started"
+    hang_models: tuple[str, ...] = ()  # [hang] models, by which stacks were read: so a replay reads them alike
 
 
 class Log(Record, tag="log", kw_only=True):

@@ -2,20 +2,27 @@
 
 
 class Unavailable(Exception):
-    """The source does not exist on this node, or may not be read; `try_` says what a person could do."""
+    """The source does not exist on this node, or may not be read; `try_` says what a person could do.
 
-    def __init__(self, text, try_=""):
+    `name` is the stable name of that state; "" where the name of the sampler says enough.
+    """
+
+    def __init__(self, text, try_="", name=""):
         super(Unavailable, self).__init__(text)
         self.text = text
         self.try_ = try_
+        self.name = name
 
 
 class Context(object):
     """What a sampler may know about where it runs; one a run of the agent, shared by all samplers.
 
-    `proc` is the root of the proc file system (tests point it at a folder of fixtures). `psutil` is the module or None.
+    `proc` is the root of the proc file system, `sys` of sysfs, `kmsg` the kernel's log (tests point them at fixtures).
+    `psutil` is the module or None.
     `process_filter` is None, or (name, value) of the environment variable that a process of interest carries.
     """
+
+    sys, kmsg = "/sys", "/dev/kmsg"
 
     def __init__(self, interval_s=1.0, proc="/proc", psutil=None, process_filter=None, simulate_gpus=0, boot_id=""):
         self.interval_s = interval_s
@@ -24,6 +31,7 @@ class Context(object):
         self.process_filter = process_filter
         self.simulate_gpus = simulate_gpus
         self.boot_id = boot_id
+        self.import_nvml = None  # gives the module pynvml, or raises Unavailable; None where GPUs are not asked for
         self.shared = {}  # what one sampler publishes for the others, by the sampler's name
 
 

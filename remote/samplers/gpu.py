@@ -1,100 +1,271 @@
-"""GPUs through NVML: who they are once, and their figures at every tick. The module that answers is a parameter."""
+"""GPUs through NVML: who they are, their figures at every tick, what happens to them and who uses them.
 
-from .base import Sampler, Unavailable
+The module that answers is a parameter: None for pynvml, or what looks like it (`simulate.SimulatedNvml`).
+"""
 
-#: nvml.h, nvmlClocksEventReasons
-EVENT_REASONS = (
-    (0x1, "gpu_idle"),
-    (0x2, "applications_clocks_setting"),
-    (0x4, "sw_power_cap"),
-    (0x8, "hw_slowdown"),
-    (0x10, "sync_boost"),
-    (0x20, "sw_thermal_slowdown"),
-    (0x40, "hw_thermal_slowdown"),
-    (0x80, "hw_power_brake_slowdown"),
-    (0x100, "display_clock_setting"),
-)
+from ..nvml import info, opening
+from ..nvml.aside import PcieAside
+from ..nvml.asking import Asker, Lost
+from ..nvml.events import ClockWatch, XidEvents, XidWatch, clock_event
+from ..nvml.figures import Figures
+from ..nvml.gpm import Gpm
+from ..nvml.kernellog import KernelLog
+from ..nvml.links import EVERY_S, Links
+from ..nvml.occupants import Occupants
+from .base import Sampler
+
+#: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
+REFRESH_S = 60.0
+#: A GPU that is lost is asked this often whether it is back (somebody may have reset it).
+RETRY_S = 10.0
+
+
+class Device(object):
+    """One GPU, or one MIG device, and everything that is asked of it."""
+
+    def __init__(self, sampler, index, uuid, handle, parent=None, mig_index=None):
+        nvml, context = sampler.nvml, sampler.context
+        self.index, self.uuid, self.handle = index, uuid, handle
+        self.parent = parent  # the Device it is a part of
+        self.mig_index = mig_index
+        self.asker = Asker(nvml, handle)
+        self.links = Links(self.asker, index % EVERY_S)  # not all GPUs at one tick
+        self.gpm = Gpm(self.asker)
+        self.figures = Figures(self.asker, uuid, self.gpm, self.links, sampler.aside)
+        self.occupants = Occupants(self.asker, index, uuid, context.proc)
+        self.clocks = ClockWatch()
+        self.is_split = False  # into MIG devices: the processes are theirs
+        self.recovery = None
+        self.event_reason = None  # why its XIDs do not come from the driver
+        self.lost = None  # the driver's words
+        self.refresh_at = self.retry_at = 0.0
+        self.identity = {}
+        self.said = None  # the last `gpu_info`
+
+    @property
+    def name(self):
+        return {"index": self.index, "uuid": self.uuid}
+
+    def introduce(self, sampler):
+        """Ask who this is. Raises Lost."""
+        if self.parent is not None:
+            found = info.of_mig(self.asker)
+            self.gpm.of_instance(self.parent.asker, found.get("gpu_instance"))
+        else:
+            found = info.describe(self.asker, sampler.context.sys)
+            if self.links.count is None:
+                self.links.find()
+            if self.links.count is not None:
+                found["nvlinks"] = self.links.count
+        self.identity = found
+
+    def forget(self):
+        """Ask everything anew, also what was not supported."""
+        self.asker.forget()
+        self.figures.forget()
+        self.links.forget()
 
 
 class GpuSampler(Sampler):
-    """`gpu_info` once, `gpu` at each tick. `nvml` is pynvml or what looks like it (`simulate.SimulatedNvml`)."""
+    """`gpu_info` once and on change, `gpu` at each tick, `gpu_link` each 10 s, `gpu_process` and `gpu_event`."""
 
     name = "gpu"
 
-    def __init__(self, context, nvml):
+    def __init__(self, context, nvml=None):
         super(GpuSampler, self).__init__(context)
         self.nvml = nvml
         self.simulated = bool(getattr(nvml, "simulated", False))
-        self._devices = []  # (index, uuid, handle)
-        self._introduced = False
+        self.aside = None
+        self._devices = []
+        self._versions = {}
+        self._xid_watch = self._xids = self._kernel_log = None
+        self._events = []  # from before the first tick
 
     def start(self):
-        nvml = self.nvml
-        try:
-            nvml.nvmlInit()
-            for index in range(nvml.nvmlDeviceGetCount()):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                self._devices.append((index, nvml.nvmlDeviceGetUUID(handle), handle))
-        except nvml.NVMLError as error:
-            raise Unavailable("NVML: %s" % error, try_="run nvidia-smi on the node: it says the same in more words")
+        if self.nvml is None:
+            self.nvml = self.context.import_nvml()
+        opening.initialise(self.nvml)
+        total = opening.count(self.nvml)
+        self.aside = PcieAside(self.nvml)
+        self._versions = info.versions(self.nvml)
+        for index in range(total):
+            self._find(index)
+        self._watch_events()
 
     def stop(self):
-        self.nvml.nvmlShutdown()
+        self.aside.stop()
+        self._xid_watch.stop()
+        self._kernel_log.close()
+        for device in self._devices:
+            device.gpm.close()
+        try:
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            pass  # the driver has gone first
 
     def tick(self, now):
-        if not self._introduced:
-            for device in self._devices:
-                yield "gpu_info", self._info(*device)
-            self._introduced = True
-        for device in self._devices:
-            yield "gpu", self._figures(*device)
+        for event in self._events:
+            yield "gpu_event", event
+        self._events = []
+        seen = self.context.shared.get("processes")
+        ranks = seen.ranks if seen is not None else ()
+        facts = []
+        at = 0
+        while at < len(self._devices):  # a look at a GPU may put its MIG devices behind it, or take them away
+            facts.extend(self._look(self._devices[at], now, ranks))
+            at += 1
+        facts.sort(key=_introductions_first)
+        for fact in facts:
+            yield fact
+        for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.take()):
+            yield "gpu_event", event
 
-    def _info(self, index, uuid, handle):
+    # -- which GPUs there are ------------------------------------------------------------------------------------------
+
+    def _find(self, index):
         nvml = self.nvml
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-        pci = self._ask(nvml.nvmlDeviceGetPciInfo, handle)
-        return {
-            "index": index,
-            "uuid": uuid,
-            "name": self._ask(nvml.nvmlDeviceGetName, handle),
-            "pci_bus_id": pci.busId if pci else None,
-            "mem_total_bytes": memory.total if memory else None,
-            "power_limit_w": _thousandth(self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
-            "simulated": self.simulated,
-        }
-
-    def _figures(self, index, uuid, handle):
-        nvml = self.nvml
-        utilization = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-        reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
-        return {
-            "index": index,
-            "uuid": uuid,
-            "util_pct": utilization.gpu if utilization else None,
-            "mem_util_pct": utilization.memory if utilization else None,
-            "mem_used_bytes": memory.used if memory else None,
-            "power_w": _thousandth(self._ask(nvml.nvmlDeviceGetPowerUsage, handle)),
-            "temp_c": self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            "sm_clock_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            "mem_clock_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            "pcie_rx_bytes_s": self._pcie(handle, nvml.NVML_PCIE_UTIL_RX_BYTES),
-            "pcie_tx_bytes_s": self._pcie(handle, nvml.NVML_PCIE_UTIL_TX_BYTES),
-            "clocks_event_reasons": [name for bit, name in EVENT_REASONS if reasons & bit],
-            "simulated": self.simulated,
-        }
-
-    def _pcie(self, handle, counter):
-        kib_s = self._ask(self.nvml.nvmlDeviceGetPcieThroughput, handle, counter)
-        return kib_s * 1024 if kib_s is not None else None
-
-    def _ask(self, figure, *arguments):
-        """The driver's answer, or None where this GPU or driver does not support the figure."""
         try:
-            return figure(*arguments)
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+        except nvml.NVMLError as error:
+            text = "the driver lists GPU %d and cannot open it: %s" % (index, error)
+            self._events.append({"index": index, "event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY})
+            return
+        device = Device(self, index, uuid, handle)
+        self._devices.append(device)
+
+    def _split(self, device):
+        """The MIG devices of a GPU as devices of their own, in the place after it."""
+        asker, nvml = device.asker, self.nvml
+        known = {one.uuid: one for one in self._devices if one.parent is device}
+        found = []
+        if device.identity.get("mig_mode"):
+            for number in range(asker.ask(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") or 0):
+                try:
+                    handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, number)
+                    uuid = nvml.nvmlDeviceGetUUID(handle)
+                except nvml.NVMLError:
+                    continue  # places are numbered, and not all are taken
+                found.append(known.get(uuid) or Device(self, device.index, uuid, handle, device, number))
+        device.is_split = bool(found)
+        if device.parent is None and (found or known):
+            others = [one for one in self._devices if one.parent is not device]
+            at = others.index(device) + 1
+            self._devices = others[:at] + found + others[at:]
+        return found
+
+    def _watch_events(self):
+        whole = [(device.uuid, device.handle) for device in self._devices]
+        self._xid_watch = XidWatch(self.nvml)
+        refused = {} if self.simulated else self._xid_watch.start(whole)
+        self._kernel_log = KernelLog(self.context.kmsg if not self.simulated else "")
+        places = []
+        for device in self._devices:
+            bus_id = None
+            try:
+                bus_id = info.bus_id(device.asker)
+            except Lost:
+                pass  # the first look at it says so
+            places.append((device.index, device.uuid, bus_id))
+            device.event_reason = refused.get(device.uuid)
+        self._xids = XidEvents(places)
+
+    # -- one GPU -------------------------------------------------------------------------------------------------------
+
+    def _look(self, device, now, ranks):
+        """The facts of one GPU at one tick. One that is lost stops no other."""
+        if device.lost is not None and not self._is_back(device, now):
+            return []
+        facts = []
+        try:
+            if now >= device.refresh_at:
+                facts.extend(self._refresh(device, now))
+            for link in device.links.read(now):
+                facts.append(("gpu_link", dict(device.name, **link)))
+            figures = device.figures.read(now)
+            facts.append(("gpu", dict(device.name, simulated=self.simulated, **figures)))
+            facts.extend(("gpu_event", dict(device.name, **event)) for event in self._events_of(device, now, figures))
+            if not device.is_split:
+                facts.extend(("gpu_process", fields) for fields in device.occupants.read(now, ranks))
+        except Lost as error:
+            return facts + self._lose(device, now, str(error))
+        return self._say(device) + facts
+
+    def _refresh(self, device, now):
+        if device.said is not None:
+            device.forget()
+        device.refresh_at = now + REFRESH_S + device.index
+        device.introduce(self)
+        if device.parent is not None:
+            return []
+        before = [one for one in self._devices if one.parent is device]
+        device.identity["mig_devices"] = [one.uuid for one in self._split(device)]
+        facts = []
+        for gone in before:
+            if gone not in self._devices:
+                facts.extend(("gpu_process", fields) for fields in gone.occupants.gone())
+                facts.append(("gpu_info", dict(gone.said or gone.name, lost="this MIG device was removed")))
+        return facts
+
+    def _say(self, device):
+        """`gpu_info`, where it differs from the last one."""
+        known = device.identity
+        unsupported = {field: reason for field, reason in device.asker.unsupported.items() if field not in known}
+        if device.event_reason:
+            unsupported["gpu_event.xid"] = device.event_reason
+        fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)
+        fields.update(self._versions)
+        if device.parent is not None:
+            fields.update(parent=device.parent.uuid, mig_index=device.mig_index)
+        if fields == device.said:
+            return []
+        device.said = fields
+        return [("gpu_info", fields)]
+
+    def _events_of(self, device, now, figures):
+        for change in device.clocks.look(now, figures.get("clocks_event_reasons", ())):
+            yield clock_event(*change)
+        for link, up in device.links.changes:
+            word = "up again" if up else "down"
+            yield {"event": "link_up" if up else "link_down", "severity": "info" if up else "error", "link": link,
+                   "text": "NVLink %d of GPU %d is %s" % (link, device.index, word),
+                   "try_": "" if up else "nvidia-smi nvlink -s shows all links; dmesg says more"}  # fmt: skip
+        action = figures.get("recovery_action")
+        if action is not None and action != device.recovery:
+            if action != "none":
+                yield {"event": "recovery_action", "severity": "error", "try_": "drain the node, then do as it says",
+                       "text": "the driver wants this to recover GPU %d: %s" % (device.index, action)}  # fmt: skip
+            device.recovery = action
+
+    def _lose(self, device, now, reason):
+        device.lost = reason
+        device.retry_at = now + RETRY_S
+        self.aside.forget(device.uuid)
+        text = "the driver cannot reach GPU %d any more: %s" % (device.index, reason)
+        device.said = dict(device.said or dict(device.name, **self._versions), lost=reason)
+        facts = [("gpu_info", device.said)]
+        facts.extend(("gpu_process", fields) for fields in device.occupants.gone())
+        event = {"event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY}
+        return facts + [("gpu_event", dict(device.name, **event))]
+
+    def _is_back(self, device, now):
+        if now < device.retry_at:
+            return False
+        device.retry_at = now + RETRY_S
+        try:
+            self.nvml.nvmlDeviceGetUUID(device.handle)
         except self.nvml.NVMLError:
-            return None
+            return False
+        device.lost, device.said = None, None
+        device.refresh_at = now
+        device.forget()
+        text = "the driver reaches GPU %d again" % device.index
+        self._events.append(dict(device.name, event="back", severity="info", text=text))
+        return True
 
 
-def _thousandth(value):
-    return value / 1000.0 if value is not None else None
+def _introductions_first(fact):
+    return fact[0] != "gpu_info"
+
+
+_LOST_TRY = "drain the node and reboot it; if the GPU stays away, it or its slot needs service"

@@ -21,25 +21,38 @@ FIRST_LOOK_S = 0.2
 class RankRef(object):
     """One live rank of this node, as other samplers need it."""
 
-    __slots__ = ("attempt", "job", "local_rank", "pid", "rank", "start_ticks")
+    __slots__ = ("attempt", "gpu", "job", "local_rank", "ns_pid", "pid", "rank", "start_ticks")
 
     def __init__(self, fields):
         for name in self.__slots__:
             setattr(self, name, fields[name])
 
 
+class ChildRef(object):
+    """One process below a rank: a DataLoader worker, a compiler, another. `job`, `attempt`, `rank` are its rank's."""
+
+    __slots__ = ("attempt", "job", "pid", "rank", "role", "start_ticks")
+
+    def __init__(self, fields, attempt):
+        self.attempt = attempt
+        for name in ("job", "pid", "rank", "role", "start_ticks"):
+            setattr(self, name, fields[name])
+
+
 class Seen(object):
     """What `context.shared["processes"]` holds, replaced as a whole each tick.
 
-    `ranks`: RankRef of every live rank. `total`: processes that /proc lists. `unreadable`: Python processes whose
-    environment was denied. `live_denied`: those of which only the environment at exec may be read (ptrace_scope), so
-    that ranks set at run time stay unseen. `hidden`: processes of which not even the name may be read (hidepid).
+    `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc
+    lists. `unreadable`: Python processes whose environment was denied. `live_denied`: those of which only the
+    environment at exec may be read (ptrace_scope), so that ranks set at run time stay unseen. `hidden`: processes of
+    which not even the name may be read (hidepid).
     """
 
-    __slots__ = ("hidden", "live_denied", "ranks", "total", "unreadable")
+    __slots__ = ("children", "hidden", "live_denied", "ranks", "total", "unreadable")
 
-    def __init__(self, ranks, total, unreadable, live_denied, hidden):
+    def __init__(self, ranks, children, total, unreadable, live_denied, hidden):
         self.ranks = ranks
+        self.children = children
         self.total = total
         self.unreadable = unreadable
         self.live_denied = live_denied
@@ -259,12 +272,26 @@ class ProcessSampler(Sampler):
         self._live_denied = sum(1 for facts in python if facts.live_denied)
 
     def _publish(self):
+        ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
         self.context.shared["processes"] = Seen(
-            ranks=tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended),
+            ranks=ranks,
+            children=self._children(ranks),
             total=self.table.total,
             unreadable=self._unreadable,
             live_denied=self._live_denied,
             hidden=len(self.table.hidden),
+        )
+
+    def _children(self, ranks):
+        attempts = {}
+        for rank in ranks:
+            place = (rank.job, rank.rank)
+            attempts[place] = max(rank.attempt, attempts.get(place, 0))
+        found = (self._processes.get(key) for key in self._below)
+        return tuple(
+            ChildRef(fields, attempts.get((fields["job"], fields["rank"]), 0))
+            for fields in found
+            if fields is not None and fields["job"] is not None and fields["role"] not in ("rank", "launcher")
         )
 
     def _boot_id(self):

@@ -15,8 +15,8 @@ SHOWN_S = 3.0
 
 
 def _agents(node: Node) -> list[str]:
-    """The files of /proc that belong to an agent on the node; the brackets keep grep from finding itself."""
-    return node.output(["sh", "-c", "grep -ls 'gconsole-[a]gent' /proc/[0-9]*/cmdline || true"]).split()
+    """The lines of the node's process list that are agents."""
+    return [line for line in node.ps().splitlines() if "gconsole-agent" in line]
 
 
 async def _until_no_agent(node: Node, deadline_s: float) -> None:

@@ -50,7 +50,9 @@ def test_an_encrypted_key_without_an_agent_says_what_to_do(rig: Rig, tmp_path: P
         assert line["error"]["try"].startswith("ssh-add")
 
 
-def test_a_configuration_with_comments_and_time_suffixes_is_read_as_openssh_reads_it(rig: Rig, tmp_path: Path) -> None:
+def test_a_configuration_with_comments_and_time_suffixes_is_read_as_openssh_reads_it(
+    rig: Rig, tmp_path: Path, needs_openssh: None
+) -> None:
     node = rig.nodes[0]
     text = (
         f"Host alias1\n"

@@ -128,7 +128,8 @@ def test_a_terminal_that_is_closed_leaves_no_process(terminal: Terminal):
     os.close(terminal.master)
     terminal.master = terminal.worker = -1
     terminal.process.send_signal(signal.SIGHUP)  # what the kernel sends to the session of a closed terminal
-    assert terminal.process.wait(LEAVE_S + 1) == 128 + signal.SIGHUP
+    # 120: Python itself could not flush its standard streams at the very end, for there is no terminal any more
+    assert terminal.process.wait(LEAVE_S + 1) in (128 + signal.SIGHUP, 120)
     assert terminal.note.read_text() == "stopped"
 
 

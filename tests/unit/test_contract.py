@@ -91,7 +91,7 @@ def a_rank(token: str) -> Iterator[subprocess.Popen]:
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the condition is about another process
             await asyncio.sleep(0.02)
 
 
@@ -145,7 +145,8 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
 def holds(understood: object, said: object) -> bool:
     """Whether nothing of what was said is missing from what was understood."""
     if isinstance(said, dict):
-        return isinstance(understood, dict) and all(key in understood and holds(understood[key], said[key]) for key in said)
+        same = isinstance(understood, dict)
+        return same and all(key in understood and holds(understood[key], said[key]) for key in said)
     if isinstance(said, list):
         same = isinstance(understood, list | tuple) and len(understood) == len(said)
         return same and all(map(holds, understood, said))

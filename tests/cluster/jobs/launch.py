@@ -122,8 +122,9 @@ def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node
 
 
 def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
-               env: dict[str, str] | None = None, user: str | int | None = None) -> Job:
-    """The ring job on these nodes (all, by default), one process a rank, started with a launcher's variables."""
+               env: dict[str, str] | None = None, user: str | int | None = None, script: str = "ring.py") -> Job:
+    """The ring job (or another plain one) on these nodes (all, by default), one process a rank, started with a
+    launcher's variables."""
     nodes = list(nodes or rig.nodes)
     world_size = len(nodes) * nproc_per_node
     port = _free_port(rig, nodes[0])
@@ -136,7 +137,7 @@ def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: in
                 "LOCAL_WORLD_SIZE": str(nproc_per_node), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port),
                 "RING_ADDR": node.address, **(env or {}),
             }
-            argv = ["python3", str(FOLDER / "ring.py")]
+            argv = ["python3", str(FOLDER / script)]
             processes.append(_start(node, argv, variables, f"ring-{port}-{rank}", user))
     return Job(world_size, processes)
 

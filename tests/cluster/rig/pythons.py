@@ -14,9 +14,9 @@ _FAKE_OLD_PYTHON = """#!/bin/sh
 case "$1" in
 -V|--version) echo "Python 2.7.18" >&2; exit 0 ;;
 esac
-echo '  File "<string>", line 1' >&2
-echo 'SyntaxError: invalid syntax' >&2
-exit 1
+echo 'Unknown option: -I' >&2
+echo 'usage: python [option] ... [-c cmd | -m mod | file | -] [arg] ...' >&2
+exit 2
 """
 
 

@@ -19,7 +19,8 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize("args", [["-o", "report.json"], ["--for", "5s"], ["--nodes", "0"], ["--ranks", "many"]])
+@pytest.mark.parametrize("args", [["-o", "report.json"], ["--for", "5s"], ["--nodes", "0"], ["--ranks", "many"],
+                                  ["--capture"], ["--batch", "--samples", "3"]])
 def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) -> None:
     done = run(*args)
     assert done.returncode == 2
@@ -68,3 +69,13 @@ def descendants(pid: int) -> list[int]:
     for parent in found:
         found += [child for child, its_parent in parents.items() if its_parent == parent]
     return found[1:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+def test_a_demo_can_be_captured(tmp_path: Path) -> None:
+    done = run("--nodes", "2", "--ranks", "4", "--batch", "--capture", "--samples", "1", "-o", str(tmp_path / "r.json"))
+    assert done.returncode == 0, done.stderr
+    assert "STACKS  4 ranks" in done.stdout
+    [capture] = json.loads((tmp_path / "r.json").read_text())["captures"]
+    assert (capture["ranks"], capture["read"], capture["samples"]) == ([0, 1, 2, 3], [0, 1, 2, 3], 1)
+    assert all(group["path"][0]["file"] == "ring.py" for group in capture["groups"])

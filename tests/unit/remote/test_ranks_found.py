@@ -429,3 +429,10 @@ def test_a_listing_is_spared_where_no_task_began_or_ended_but_never_for_long(pro
     for _ in range(5):
         seen.tick()
     assert seen.numbers() == {100: 0, 101: 1}
+
+
+def test_processes_below_a_rank_are_published_for_captures(proc):
+    proc.python(10, env=torch_rank(1, 2, TORCHELASTIC_RESTART_COUNT="3"))
+    proc.python(11, ppid=10, comm="pt_data_worker0", env=torch_rank(1, 2, TORCHELASTIC_RESTART_COUNT="3"))
+    [child] = watch(proc).seen.children
+    assert (child.pid, child.role, child.rank, child.attempt) == (11, "dataloader_worker", 1, 3)

@@ -1,0 +1,243 @@
+"""Network ports that a job's traffic takes: RDMA ports and physical Ethernet interfaces, from sysfs alone."""
+
+import errno
+import os
+
+from ..nvml.counters import Counters
+from .base import Sampler, Unavailable
+
+#: State, rate and error counters are read this often: an RDMA card asks its firmware for each of them.
+SLOW_S = 5.0
+#: New and vanished ports are looked for this often.
+FIND_S = 60.0
+#: A node with hundreds of virtual functions is told about its first ports only.
+MOST_PORTS = 64
+#: A link's speed is stated in bits.
+_BITS = 8.0
+
+#: (field of the record, file, unit) of an RDMA port; InfiniBand counts data in words of four bytes.
+_RDMA_TRAFFIC = (
+    ("rx_bytes_s", "counters/port_rcv_data", 4),
+    ("tx_bytes_s", "counters/port_xmit_data", 4),
+    ("rx_packets_s", "counters/port_rcv_packets", 1),
+    ("tx_packets_s", "counters/port_xmit_packets", 1),
+)
+_RDMA_ERRORS = (
+    ("symbol_errors", "counters/symbol_error"),
+    ("link_downed", "counters/link_downed"),
+    ("link_recoveries", "counters/link_error_recovery"),
+    ("rx_errors", "counters/port_rcv_errors"),
+    ("tx_discards", "counters/port_xmit_discards"),
+    ("out_of_sequence", "hw_counters/out_of_sequence"),
+    ("packet_seq_errors", "hw_counters/packet_seq_err"),
+    ("ack_timeouts", "hw_counters/local_ack_timeout_err"),
+    ("cnp_sent", "hw_counters/np_cnp_sent"),
+    ("cnp_handled", "hw_counters/rp_cnp_handled"),
+    ("ecn_marked", "hw_counters/np_ecn_marked_roce_packets"),
+)
+_ETHERNET_TRAFFIC = (
+    ("rx_bytes_s", "statistics/rx_bytes", 1),
+    ("tx_bytes_s", "statistics/tx_bytes", 1),
+    ("rx_packets_s", "statistics/rx_packets", 1),
+    ("tx_packets_s", "statistics/tx_packets", 1),
+)
+_ETHERNET_ERRORS = (
+    ("rx_errors", "statistics/rx_errors"),
+    ("tx_errors", "statistics/tx_errors"),
+    ("rx_discards", "statistics/rx_dropped"),
+    ("tx_discards", "statistics/tx_dropped"),
+    ("link_downed", "carrier_down_count"),
+)
+
+
+class NicSampler(Sampler):
+    """One `nic` record a port a tick. Rates are over the time since the previous tick."""
+
+    name = "nic"
+
+    def __init__(self, context):
+        super(NicSampler, self).__init__(context)
+        self._ports = {}  # folder: _Port
+        self._find_at = 0.0
+
+    def start(self):
+        self._find()
+        if not self._ports:
+            raise Unavailable("no RDMA port and no physical Ethernet interface is to be seen", name="nic_none")
+
+    def stop(self):
+        for port in self._ports.values():
+            port.close()
+
+    def tick(self, now):
+        if self._find_at == 0.0:
+            self._find_at = now + FIND_S
+        elif now >= self._find_at:
+            self._find_at = now + FIND_S
+            self._find()
+        for folder, port in list(self._ports.items()):
+            try:
+                yield "nic", port.read(now)
+            except OSError:
+                port.close()  # unplugged, or its driver was taken away
+                del self._ports[folder]
+                yield "nic", dict(port.identity, state="gone")
+
+    def _find(self):
+        for folder, make in _ports(self.context.sys):
+            if folder not in self._ports and len(self._ports) < MOST_PORTS:
+                self._ports[folder] = make(folder)
+
+
+def _ports(sys):
+    """(folder, the class for it) of every port."""
+    root = sys + "/class/infiniband"
+    for device in _listed(root):
+        for number in _listed("%s/%s/ports" % (root, device)):
+            yield "%s/%s/ports/%s" % (root, device, number), RdmaPort
+    root = sys + "/class/net"
+    for name in _listed(root):
+        folder = "%s/%s" % (root, name)
+        if os.path.exists(folder + "/device") and _text(folder + "/type") == "1":  # net/if_arp.h: Ethernet
+            yield folder, EthernetPort
+
+
+class _Port(object):
+    """One port. `traffic` and `errors` are its counters; the former's files stay open, for they are read each tick."""
+
+    traffic = errors = ()
+
+    def __init__(self, folder, device_folder):
+        self.folder = folder
+        self.identity = {
+            "pci_bus_id": _pci_address(device_folder),
+            "numa_node": _at_least_0(_number(device_folder + "/numa_node")),
+        }
+        self._counters = Counters()
+        self._files = {}
+        self._slow_at = 0.0
+        self._slow = {}
+
+    def close(self):
+        for fd in self._files.values():
+            os.close(fd)
+        self._files = {}
+
+    def read(self, now):
+        """The fields of a `nic` record that are known. Raises OSError where the port is gone."""
+        os.stat(self.folder)
+        grown = {}
+        if now >= self._slow_at:
+            self._slow_at = now + SLOW_S - 0.1
+            self._slow = self.state()
+            for field, name in self.errors:
+                total = _number("%s/%s" % (self.folder, name))
+                if total is not None:
+                    self._slow[field] = total
+                    gained = self._counters.gained(field, total, 64, now)
+                    if gained is not None and gained[0]:
+                        grown[field] = gained[0]
+        found = dict(self.identity, **self._slow)
+        for field, name, unit in self.traffic:
+            count = self._count(name)
+            rate = self._counters.rate(field, count, 64, now, unit) if count is not None else None
+            if rate is not None:
+                found[field] = round(rate, 1)
+        if grown:
+            found["grown"] = grown
+        return {field: value for field, value in found.items() if value is not None}
+
+    def state(self):
+        """The fields that change seldom."""
+        return {}
+
+    def _count(self, name):
+        fd = self._files.get(name)
+        try:
+            if fd is None:
+                fd = self._files[name] = os.open("%s/%s" % (self.folder, name), os.O_RDONLY | os.O_CLOEXEC)
+            return int(os.pread(fd, 64, 0))
+        except ValueError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL, errno.EACCES, errno.EOPNOTSUPP):
+                return None  # a card or a driver without this counter
+            raise
+
+
+class RdmaPort(_Port):
+    """A port of an InfiniBand or RoCE card."""
+
+    traffic, errors = _RDMA_TRAFFIC, _RDMA_ERRORS
+
+    def __init__(self, folder):
+        device, _, number = folder.rpartition("/ports/")
+        super(RdmaPort, self).__init__(folder, device + "/device")
+        self.identity.update(device=device.rpartition("/")[2], port=int(number), rdma=True)
+
+    def state(self):
+        rate = (_text(self.folder + "/rate") or "").split()  # "400 Gb/sec (4X NDR)"
+        return {
+            "state": _word(_text(self.folder + "/state")),
+            "physical_state": _word(_text(self.folder + "/phys_state")),
+            "rate_bytes_s": float(rate[0]) * 1e9 / _BITS if rate[1:2] == ["Gb/sec"] else None,
+            "link_layer": _text(self.folder + "/link_layer"),
+            "netdev": _text(self.folder + "/gid_attrs/ndevs/0"),
+            "gid": _text(self.folder + "/gids/0"),
+        }
+
+
+class EthernetPort(_Port):
+    """A physical Ethernet interface."""
+
+    traffic, errors = _ETHERNET_TRAFFIC, _ETHERNET_ERRORS
+
+    def __init__(self, folder):
+        super(EthernetPort, self).__init__(folder, folder + "/device")
+        name = folder.rpartition("/")[2]
+        self.identity.update(device=name, netdev=name, port=0, rdma=False, link_layer="Ethernet")
+
+    def state(self):
+        megabits = _number(self.folder + "/speed")  # -1, or not readable, while the link is down
+        return {
+            "state": _text(self.folder + "/operstate"),
+            "rate_bytes_s": megabits * 1e6 / _BITS if megabits is not None and megabits > 0 else None,
+        }
+
+
+def _listed(folder):
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _text(path):
+    """The text of a small file; None where there is none."""
+    try:
+        with open(path) as f:
+            return f.read().strip() or None
+    except OSError:
+        return None  # absent, or one that answers EINVAL while the link is down
+
+
+def _number(path):
+    try:
+        return int(_text(path) or "")
+    except ValueError:
+        return None
+
+
+def _at_least_0(number):
+    return number if number is not None and number >= 0 else None  # -1: a machine without NUMA
+
+
+def _word(text):
+    """ "4: ACTIVE" is active. """
+    return text.partition(":")[2].strip().lower() or None if text else None
+
+
+def _pci_address(device_folder):
+    """The name of the PCI device behind a link; None for a device of another bus."""
+    name = os.path.realpath(device_folder).rpartition("/")[2]
+    return name if name.count(":") == 2 and "." in name else None

@@ -1,0 +1,255 @@
+"""A capture: the stacks of all ranks of this node, and of the processes below them, at one instant.
+
+Nothing is stopped and nothing is attached to: /proc is read first, of all processes as close together as possible, then
+py-spy reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like any other,
+which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its deadline.
+"""
+
+import os
+import threading
+import time
+
+from . import clock, commands, pyspy
+from .blobs import PY_SPY
+from .looks import Look, state_of
+from .procfs import GONE, ProcFs
+from .pulse import end_of
+
+#: How long one process may take to be read, seconds; one that took longer is not read again in the same capture.
+PROCESS_S = 3.0
+MOST_SAMPLES = 1000
+#: An instant further ahead than this is a mistake, or a clock that was set meanwhile.
+FARTHEST_S = 60.0
+#: Of the processes below one rank so many are read; they are the oldest.
+MOST_CHILDREN = 64
+
+
+class BadPlan(ValueError):
+    """The request makes no sense; the text says why."""
+
+
+class Plan(object):
+    """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often."""
+
+    def __init__(self, args):
+        self.id = args.get("id")
+        self.at = args.get("at")
+        self.jobs = args.get("jobs")
+        self.samples = args.get("samples", 1)
+        every_ms = args.get("every_ms", 300)
+        deadline = args.get("deadline")
+        for name, value in (("at", self.at), ("samples", self.samples), ("every_ms", every_ms), ("deadline", deadline)):
+            if not isinstance(value, int) or value < 0:
+                raise BadPlan("%s is %r, not a number" % (name, value))
+        if not isinstance(self.id, str) or not 1 <= self.samples <= MOST_SAMPLES:
+            raise BadPlan("a capture has an id and 1 to %d samples" % MOST_SAMPLES)
+        self.every_ns = max(1, every_ms) * 1000000
+        now, mono = clock.realtime_ns(), time.monotonic()
+        if self.at - now > FARTHEST_S * 1e9:
+            raise BadPlan("it is to begin in %d s: have the clocks been set?" % ((self.at - now) / 1e9))
+        self._offset = mono - now / 1e9  # from here on no step of the clock matters
+        self.deadline = self.when(deadline)
+
+    def when(self, realtime_ns):
+        """An instant of CLOCK_REALTIME as time.monotonic()."""
+        return realtime_ns / 1e9 + self._offset
+
+    def next_slot(self, number):
+        """The first instant of the grid, not before that of sample `number`, which is not over; all nodes share it."""
+        at = self.at + number * self.every_ns
+        late = (time.monotonic() - self._offset) * 1e9 - at
+        if number and late > 0:
+            at += int(late // self.every_ns + 1) * self.every_ns
+        return at
+
+
+class Target(object):
+    """One process to be read."""
+
+    def __init__(self, ref, role):
+        self.fields = {
+            "job": ref.job, "attempt": ref.attempt, "rank": ref.rank,
+            "pid": ref.pid, "start_ticks": ref.start_ticks, "role": role,
+        }  # fmt: skip
+        self.pid, self.start_ticks = ref.pid, ref.start_ticks
+        self.look = self.before = None
+        self.given_up = None  # the NoStack that will not change within this capture
+
+
+class Capture(object):
+    """One capture on this node. `post` takes the records as they come; `run` gives the counts."""
+
+    def __init__(self, plan, seen, blobs, post, procfs=None):
+        self.plan = plan
+        self.targets = _targets(seen, plan.jobs) if seen is not None else []
+        self._ranks = sum(1 for target in self.targets if target.fields["role"] == "rank")
+        self._blob = blobs.path(PY_SPY)
+        self._lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy has not arrived yet")
+        self._post = post
+        self._procfs = procfs or ProcFs()
+        self._lock = threading.Lock()
+        self._paths = {}  # frames → their number; what has one has travelled
+        self._counts = {}
+        self._stopped_since = 0
+
+    def run(self):
+        """Take all samples. Gives {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
+        spreads = []
+        for number in range(self.plan.samples):
+            at = self.plan.next_slot(number)
+            if self.plan.when(at) > self.plan.deadline:
+                break
+            _sleep_until(self.plan.when(at))
+            self._look_at_all()
+            looks = [target.look.looked for target in self.targets if target.look]
+            spreads.append(max(looks) - min(looks) if looks else 0)
+            self._read_all(number, at)
+        return {
+            "ranks": self._ranks,
+            "processes": len(self.targets),
+            "samples": len(spreads),
+            "statuses": self._counts,
+            "spread_ns": max(spreads) if spreads else None,
+            "stopped_since": self._stopped_since,
+        }
+
+    def _look_at_all(self):
+        for target in self.targets:
+            target.before, target.look = target.look, None
+            if target.given_up and target.given_up.status == "gone":
+                continue
+            try:
+                look = Look(self._procfs, target.pid)
+            except GONE:
+                target.given_up = pyspy.NoStack("gone", "it ended before it was read")
+            except PermissionError:
+                target.given_up = pyspy.NoStack("no_permission", "not even its name may be read (hidepid)",
+                                                'run_as = "sudo", or join hidepid\'s group')
+            else:
+                self._take(target, look)
+
+    def _take(self, target, look):
+        if look.stat.start_ticks != target.start_ticks:
+            target.given_up = pyspy.NoStack("gone", "it has ended, and its pid is another's")
+            return
+        target.look = look
+        if look.stat.dead:
+            how = "its exit code may not be read" if look.denied else end_of(look.stat, True)
+            target.given_up = pyspy.NoStack("gone", "ended, and nobody has taken note: %s" % how)
+        elif look.denied:
+            target.given_up = pyspy.NoStack(
+                "no_permission", "the kernel does not let the agent read it", pyspy.remedy(look.status.uid)
+            )
+
+    def _read_all(self, number, at):
+        """Read every process, as many at a time as there are processors; ranks come first."""
+        waiting = list(reversed(self.targets))
+        ready = threading.Lock()
+
+        def work():
+            while True:
+                with ready:
+                    if not waiting:
+                        return
+                    target = waiting.pop()
+                self._read(target, number, at)
+
+        count = min(len(waiting), len(os.sched_getaffinity(0)))
+        workers = [threading.Thread(target=work, name="gconsole-capture", daemon=True) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(max(0.1, self.plan.deadline - time.monotonic() + 1.0))
+
+    def _read(self, target, number, at):
+        read = dict(target.fields, capture=self.plan.id, sample=number, at=at)
+        if target.look:
+            read.update(target.look.fields(target.before))
+        try:
+            threads, times = self._threads(target)
+        except pyspy.NoStack as error:
+            read.update(status=error.status, reason=error.text, try_=error.try_)
+            self._say(error.status, [read])
+            return
+        read.update(times, status="ok", engine=pyspy.ENGINE, mode=pyspy.MODE)
+        with self._lock:  # the record that has the frames goes before those that refer to it
+            self._say("ok", [dict(read, **self._thread_fields(thread)) for thread in threads])
+
+    def _threads(self, target):
+        if target.given_up:
+            raise target.given_up
+        if not self._blob:
+            raise pyspy.NoStack("tool_missing", self._lacking, "gconsole doctor says more; here: gconsole bundle")
+        left = self.plan.deadline - time.monotonic()
+        if left <= 0:
+            raise pyspy.NoStack("timed_out", "its turn did not come before the capture's deadline")
+        began = clock.realtime_ns()
+        try:
+            threads = pyspy.threads_of(self._blob, target.pid, min(PROCESS_S, left))
+        except pyspy.NoStack as error:
+            raise self._known_better(target, error)
+        times = {"began": began, "ended": clock.realtime_ns()}
+        self._check(target)
+        return threads, times
+
+    def _known_better(self, target, error):
+        """What py-spy could not read may have ended meanwhile, and the kernel knows more of what it refuses."""
+        if state_of(self._procfs, target.pid, target.start_ticks) is None:
+            error = pyspy.NoStack("gone", "it ended while it was read")
+        elif error.status == "no_permission":
+            error = pyspy.NoStack(error.status, error.text, pyspy.remedy(target.look.status.uid))
+        if error.status != "unreadable":
+            target.given_up = error
+        return error
+
+    def _check(self, target):
+        """Whether what was read was that process; and nobody has stopped it: we have not."""
+        after = state_of(self._procfs, target.pid, target.start_ticks)
+        if after is None:
+            target.given_up = pyspy.NoStack("gone", "it ended while it was read")
+            raise target.given_up
+        if after in "Tt" and target.look.stat.state not in "Tt":
+            with self._lock:
+                self._stopped_since += 1
+
+    def _thread_fields(self, thread):
+        path = self._paths.get(thread.frames)
+        fields = {
+            "thread_id": thread.thread_id, "os_thread_id": thread.os_thread_id, "thread_name": thread.name,
+            "active": thread.active, "gil": thread.gil, "path": path,
+        }  # fmt: skip
+        if path is None:
+            fields["path"] = self._paths[thread.frames] = len(self._paths)
+            fields["frames"] = [{"function": name, "file": file, "line": line} for name, file, line in thread.frames]
+        return fields
+
+    def _say(self, status, records):
+        self._counts[status] = self._counts.get(status, 0) + 1
+        self._post([("stack", fields) for fields in records])
+
+
+def capture(agent, args):
+    """The verb: the counts of `Capture.run`, and the number of the last record: so the console can wait for it."""
+    agent.on_end(commands.end_all)
+    done = Capture(Plan(args), agent.context.shared.get("processes"), agent.blobs, agent.outbox.post).run()
+    return dict(done, last_seq=agent.outbox.last_seq)
+
+
+def _targets(seen, jobs):
+    ranks = [rank for rank in seen.ranks if jobs is None or rank.job in jobs]
+    targets = [Target(rank, "rank") for rank in sorted(ranks, key=lambda one: (one.job, one.rank or 0, one.pid))]
+    counts = {}
+    for child in sorted(seen.children, key=lambda one: one.start_ticks):
+        place = (child.job, child.rank)
+        counts[place] = counts.get(place, 0) + 1
+        if (jobs is None or child.job in jobs) and counts[place] <= MOST_CHILDREN:
+            targets.append(Target(child, child.role))
+    return targets
+
+
+def _sleep_until(instant):
+    while True:
+        left = instant - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(left)

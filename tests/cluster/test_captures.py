@@ -1,0 +1,126 @@
+"""Captures of real jobs on real nodes: every rank's stack at one instant, through SSH, by the real agent."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from jobs import start_ring, start_torchrun
+from live import watched
+from program import batch, gconsole
+from rig import Rig
+
+from gconsole.hub import CaptureOrder, new_capture
+
+
+async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
+        job.wait_ready()
+        async with watched(hosts) as watch:
+            await watch.sampled()
+            order = CaptureOrder(new_capture(), samples=2, every_s=0.2)
+            done = await watch.fleet.capture(order)
+    assert sorted(done.nodes) == [node.name for node in rig.nodes]
+    assert {name: counts.ranks for name, counts in done.nodes.items()} == {node.name: 2 for node in rig.nodes}
+    assert all(counts.stopped_since == 0 for counts in done.nodes.values())
+    stacks = watch.store.captures.get(order.id).stacks
+    assert {stack.rank for stack in stacks if stack.status == "ok" and stack.frames} == set(range(8))
+    assert {stack.sample for stack in stacks} == {0, 1}
+    firsts = [stack for stack in stacks if stack.sample == 0]
+    assert max(one.looked - one.at for one in firsts) < 1_000_000_000, "they wait for the instant, and do not miss it"
+
+
+async def test_a_node_that_is_lost_meanwhile_does_not_keep_the_others(tmp_path: Path) -> None:
+    with Rig(nodes=2, name="losing") as rig, start_ring(rig, rig.nodes, nproc_per_node=1) as job:
+        staying, leaving = rig.nodes
+        job.wait_ready()
+        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as watch:
+            await watch.sampled()
+            order = CaptureOrder(new_capture(), samples=5, every_s=0.3)
+            capturing = asyncio.create_task(watch.fleet.capture(order))
+            await watch.until(lambda: watch.store.captures.get(order.id))
+            leaving.stop_sshd(sessions=True)
+            done = await asyncio.wait_for(capturing, 30)
+            again = await watch.fleet.capture(CaptureOrder(new_capture()))
+    assert (list(done.nodes), list(done.failures)) == ([staying.name], [leaving.name])
+    assert (list(again.nodes), list(again.failures)) == ([staying.name], [leaving.name])
+
+
+def group_of(report: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The group that a rank is in; its path as the names of the calls."""
+    [capture] = report["captures"]
+    group = next(group for group in capture["groups"] if rank in group["ranks"] and group["role"] == "rank")
+    return {**group, "path": [step["function"] for step in group["path"]]}
+
+
+def state_of(rig: Rig, rank: Any) -> str:
+    """The kernel's letter for a rank's process."""
+    line = next(line for line in rig.node(rank.node).ps().splitlines() if line.split()[0] == str(rank.pid))
+    return line.split()[1]
+
+
+def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+        ranks = job.wait_ready()
+        rig.node(ranks[5].node).kill(ranks[5].pid, signal.SIGSTOP)
+        before = [state_of(rig, rank) for rank in ranks]
+        model = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
+        run = batch(hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records",
+                    "--set", model)
+        assert [state_of(rig, rank) for rank in ranks] == before
+    assert run.status == 0, run.stderr
+    assert before[5] == "T"
+    waiting = group_of(run.report, 0)
+    assert (waiting["ranks"], waiting["class"]) == ([0, 1, 2, 4, 6, 7], "p2p")
+    assert waiting["path"] == ["<module>", "main", "wait_for_neighbour"]
+    assert waiting["unchanged"] == waiting["ranks"]
+    assert group_of(run.report, 3)["path"][-1] == "take_twice"
+    assert group_of(run.report, 5)["class"] == "stopped"
+    assert "[0-2,4,6-7]" in run.stdout
+    again = gconsole("batch", "--from", tmp_path / "records", "-o", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text()) == run.report
+    assert again.stdout == run.stdout
+
+
+def test_a_torchrun_job_is_captured_as_it_is(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
+        victim = job.wait_ready()[2]
+        rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
+        run = batch(hosts, "--capture")
+        rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
+    assert run.status == 0, run.stderr
+    assert group_of(run.report, 2)["class"] == "stopped"
+    for rank in (0, 1, 3):
+        assert group_of(run.report, rank)["class"] == "collective"
+        assert group_of(run.report, rank)["path"][-1] == "all_reduce"
+
+
+def test_ranks_of_another_user_say_what_would_help(tmp_path: Path, needs_namespaces: None) -> None:
+    with Rig(nodes=0, name="others") as rig:
+        node = rig.add_node("node1", "sudo")
+        with start_ring(rig, [node], nproc_per_node=1, user=65534) as job:
+            job.wait_ready()
+            plain = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
+            sudo = batch(rig.write_hosts_toml(tmp_path / "sudo.toml", agent={"run_as": "sudo"}), "--capture")
+    assert plain.report["captures"] == [], "nothing says that it is a rank"
+    assert "no rank was found" in plain.stderr
+    assert group_of(sudo.report, 0)["status"] == "ok"
+
+
+def test_ranks_that_may_not_be_read_are_in_the_capture_with_the_remedy(
+    tmp_path: Path, needs_namespaces: None, needs_torch: None
+) -> None:
+    with Rig(nodes=0, name="denied") as rig:
+        node = rig.add_node("node1", "sudo")
+        with start_torchrun(rig, [node], nproc_per_node=2, user=65534) as job:
+            job.wait_ready()
+            run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
+    assert run.status == 3
+    [group] = run.report["captures"][0]["groups"]
+    assert (group["status"], group["path"], group["processes"]) == ("no_permission", [], 2)
+    assert 'run_as = "sudo"' in group["try"]
+    assert group["try"] in run.stdout

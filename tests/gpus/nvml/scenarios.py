@@ -1,0 +1,125 @@
+"""Machines with GPUs, as lines for the library. The figures are invented, in the range of such cards."""
+
+GIB = 1 << 30
+
+
+def card(name: str, memory_gib: int) -> dict[str, object]:
+    """What any data centre card answers."""
+    return {
+        "gpu.name": name,
+        "gpu.serial": "1650000000001",
+        "gpu.vbios": "96.00.A5.00.01",
+        "gpu.util": "97 41",
+        "gpu.memory": f"{memory_gib * GIB} {memory_gib * GIB // 2}",
+        "gpu.bar1": f"{128 * GIB} {GIB}",
+        "gpu.power": 512345,
+        "gpu.power_limit": 700000,
+        "gpu.power_default": 700000,
+        "gpu.power_range": "200000 700000",
+        "gpu.temp": 61,
+        "gpu.clock.1": 1755,
+        "gpu.clock.2": 2619,
+        "gpu.clock.3": 1545,
+        "gpu.max_clock.1": 1980,
+        "gpu.max_clock.2": 2619,
+        "gpu.max_clock.3": 1545,
+        "gpu.pstate": 0,
+        "gpu.reasons": 0,
+        "gpu.encoder": "0 167000",
+        "gpu.decoder": "3 167000",
+        "gpu.pcie_gen": 5,
+        "gpu.pcie_width": 16,
+        "gpu.pcie_gen_max": 5,
+        "gpu.pcie_width_max": 16,
+        "gpu.affinity": 0x0F0F,
+        "gpu.capability": "9 0",
+        "gpu.ecc_mode": "1 1",
+        "gpu.persistence": 1,
+        "gpu.compute_mode": 0,
+        "gpu.field.3": 0,
+        "gpu.field.4": 0,
+        "gpu.field.5": 12,
+        "gpu.field.6": 0,
+        "gpu.field.82": "u32:77",
+        "gpu.field.83": 5_000_000,
+        "gpu.field.94": "u32:0",
+        "gpu.field.142": "u32:0",
+        "gpu.field.143": "u32:0",
+        "gpu.field.144": "u32:0",
+        "gpu.field.145": "u32:0",
+        "gpu.field.74": 0,
+        "gpu.field.76": 0,
+        "gpu.field.269": 0,
+        "gpu.field.270": 0,
+        "gpu.field.271": 0,
+        "gpu.field.230": "u32:0",
+    }
+
+
+def machine(count: int, lines: dict[str, object]) -> dict[str, object]:
+    found = {"driver": "570.124.06", "cuda": 12080, "count": count, **lines}
+    for index in range(count):
+        found[f"gpu{index}.uuid"] = f"GPU-0000000{index}-aaaa-bbbb-cccc-000000000000"
+        found[f"gpu{index}.pci"] = f"00000000:{0x10 + index:02X}:00.0"
+    return found
+
+
+def hgx_h100() -> dict[str, object]:
+    """Eight H100 behind NVSwitches: 18 links each, GPM, a fabric."""
+    lines = card("NVIDIA H100 80GB HBM3", 80)
+    lines |= {
+        "gpu.fabric": "3 1 0",
+        "gpu.mig": "0 0",
+        "gpu.gpm.2": 88.5,
+        "gpu.gpm.3": 40.25,
+        "gpu.gpm.5": 61.0,
+        "gpu.gpm.10": 33.0,
+        "gpu.gpm.20": 100.0,
+        "gpu.gpm.21": 200.0,
+        "gpu.field.91": "u32:18",
+        "gpu.field.138@all": 1_000_000,
+        "gpu.field.139@all": 2_000_000,
+        "gpu.field.138": 1000,
+        "gpu.field.139": 2000,
+        "gpu.field.165": "u32:1",
+        "gpu.field.166": "u32:4",
+        "gpu.field.164": "u32:26562",
+        "gpu.field.161": 0,
+        "gpu.field.162": 0,
+        "gpu.field.163": 0,
+    }
+    return machine(8, lines)
+
+
+def pcie_only() -> dict[str, object]:
+    """Four L40S: no NVLink, no GPM, PCIe traffic only by the slow call."""
+    lines = card("NVIDIA L40S", 45)
+    lines |= {"gpu.fan": 55, "gpu.pcie_rx": 4096, "gpu.pcie_tx": 1024, "gpu.capability": "8 9"}
+    return machine(4, lines)
+
+
+def nothing_supported() -> dict[str, object]:
+    """Two GPUs that answer with who they are and nothing else."""
+    return machine(2, {})
+
+
+def mig() -> dict[str, object]:
+    """One GPU cut in two: its own utilisation is not to be had, its parts have memory and GPM."""
+    lines = card("NVIDIA H100 80GB HBM3", 80)
+    del lines["gpu.util"]
+    lines |= {
+        "gpu.mig": "1 1",
+        "gpu.migs": 7,
+        "gpu.gpm.2": 50.0,
+        "mig.name": "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        "mig.memory": f"{40 * GIB} {GIB}",
+        "mig.compute_instance": 0,
+        "gpu0mig0.uuid": "MIG-1",
+        "gpu0mig0.gpu_instance": 1,
+        "gpu0mig0.gpm.2": 25.0,
+        "gpu0mig2.uuid": "MIG-2",
+        "gpu0mig2.gpu_instance": 2,
+        "gpu0mig2.gpm.2": 75.0,
+        "gpu0mig2.compute.0": f"4242 {GIB}",
+    }
+    return machine(1, lines)

@@ -1,0 +1,58 @@
+"""The whole way: a real agent with the library beside it, its records in the report of a real console."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nvml import scenarios
+from nvml.library import Scenario, folder
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def batch(tmp_path):
+    """`batch(lines)` watches this machine with that scenario; gives the report, and the records by kind."""
+    folder()
+
+    def run(lines, seconds=4):
+        scenario = Scenario(tmp_path / "scenario", lines)
+        hosts = tmp_path / "hosts.toml"
+        # a filter that no process passes: whatever else runs on this machine is none of the test's business
+        hosts.write_text(f'[ssh]\ntransport = "local"\n[agent]\ncache_dir = "{tmp_path / "cache"}"\n'
+                         '[[nodes]]\nhosts = "me"\nprocess_filter = "env:GCONSOLE_TEST_NOBODY=1"\n')  # fmt: skip
+        report, records = tmp_path / "report.json", tmp_path / "records.ndjson"
+        argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", f"{seconds}s", "--quiet"]
+        argv += ["--output", str(report), "--records", str(records)]
+        done = subprocess.run(argv, capture_output=True, text=True,
+                              env={**os.environ, **scenario.environment}, timeout=DEADLINE_S, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        by_kind = {}
+        for line in records.read_text().splitlines():
+            record = json.loads(line)
+            by_kind.setdefault(record["kind"], []).append(record)
+        return json.loads(report.read_text()), by_kind
+
+    return run
+
+
+def test_eight_gpus_are_in_the_report_of_a_console(batch):
+    report, records = batch(scenarios.hgx_h100())
+
+    assert [(gpu["node"], gpu["index"], gpu["name"]) for gpu in report["gpus"]] == [
+        ("me", index, "NVIDIA H100 80GB HBM3") for index in range(8)]  # fmt: skip
+    assert {gpu["util_pct"] for gpu in report["gpus"]} == {97}
+    assert records["node"][-1]["missing"] == []
+    assert [log for log in records.get("log", []) if log["severity"] == "error"] == []
+
+
+def test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node(batch):
+    report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=3)
+
+    (missing,) = [one for one in records["node"][-1]["missing"] if one["name"].startswith("gpu")]
+    assert (report["gpus"], missing["name"]) == ([], "gpu_driver_mismatch")
+    assert "different versions" in missing["text"]
+    assert "reboot" in missing["try"]

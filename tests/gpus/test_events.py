@@ -1,0 +1,168 @@
+"""What happens to GPUs, and what keeps them from being seen at all."""
+
+import pytest
+from nvml import scenarios
+
+from gconsole_remote.nvml import xids
+from gconsole_remote.nvml.events import ClockWatch
+from gconsole_remote.nvml.kernellog import parse, place_of
+from gconsole_remote.samplers.base import Unavailable
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "words"),
+    [
+        (4, "gpu_no_permission", "may not use it"),
+        (9, "gpu_driver_not_loaded", "not loaded"),
+        (18, "gpu_driver_mismatch", "different versions"),
+        (999, "gpu_nvml_failed", "does not start"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_has_a_name_for_it_and_something_to_try(watch, code, name, words):
+    with pytest.raises(Unavailable, match=words) as caught:
+        watch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": code})
+
+    assert (caught.value.name, bool(caught.value.try_)) == (name, True)
+
+
+def test_a_driver_without_gpus_says_so(watch):
+    with pytest.raises(Unavailable, match="sees no GPU"):
+        watch({"count": 0})
+
+
+def test_a_driver_that_does_not_count_says_so(watch):
+    with pytest.raises(Unavailable, match="how many"):
+        watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetCount_v2": 999})
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
+def test_a_gpu_that_cannot_be_opened_is_told_and_the_others_are_there(watch, function):
+    said = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15}).tick()
+
+    assert len(said.gpu) == 7
+    assert [(event.index, event.event, event.severity) for event in said.gpu_event] == [(3, "lost", "error")]
+
+
+def test_a_gpu_that_falls_off_the_bus_stops_no_other_and_may_come_back(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu3.compute.0": "77 1024"})
+    watching.tick()
+    watching.scenario.change({"gpu3.lost": 15})
+
+    said = watching.tick(2.0)
+    quiet = watching.tick()
+    watching.scenario.change(drop=("gpu3.lost",))
+    back = [watching.tick(10.0), watching.tick()]
+
+    assert [gpu.index for gpu in said.gpu] == [0, 1, 2, 4, 5, 6, 7]
+    assert [(info.index, info.lost) for info in said.gpu_info] == [(3, "GPU is lost")]
+    assert [(event.index, event.event, event.severity) for event in said.gpu_event] == [(3, "lost", "error")]
+    assert [process.gone for process in said.gpu_process] == [True]
+    assert (quiet.gpu_event, quiet.gpu_info) == ([], [])
+    assert 3 in [gpu.index for gpu in back[0].gpu]
+    assert [info.lost for info in back[0].gpu_info if info.index == 3] == [None]
+    assert [event.event for one in back for event in one.gpu_event] == ["back"]
+
+
+def test_an_xid_of_the_driver_is_told_in_plain_words(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({"event.0": "5 8 79", "event.1": "2 8 31"})
+
+    events = []
+    watching.until(lambda said: len(events.__iadd__(said.gpu_event)) == 2)
+
+    assert [(event.index, event.xid, event.severity, event.source) for event in events] == [
+        (5, 79, "error", "nvml"), (2, 31, "warning", "nvml")]  # fmt: skip
+    assert "fallen off the bus" in events[0].text
+
+
+def test_a_gpu_whose_events_may_not_be_watched_says_why(watch):
+    said = watch(scenarios.hgx_h100() | {"gpu1.fail.nvmlDeviceRegisterEvents": 3}).tick()
+
+    assert [info.index for info in said.gpu_info if "gpu_event.xid" in info.unsupported] == [1]
+
+
+def test_the_kernels_line_says_more_and_the_same_xid_is_told_once(watch, tmp_path):
+    kmsg = tmp_path / "kmsg"
+    kmsg.write_text("6,1,1,-;NVRM: Xid (PCI:0000:10:00): 13, of long ago\n")
+    watching = watch(scenarios.hgx_h100(), kmsg=kmsg)
+    watching.tick()
+    with kmsg.open("a") as f:
+        f.write("4,2,2,-;NVRM: Xid (PCI:0000:12:00): 149, NETIR_LINK_EVT Fatal   XC0 i0 Link 08 (0x004505c6)\n")
+        f.write("4,3,3,-;NVRM: Xid (PCI:0000:77:00): 94, pid=1\n")
+    told = watching.tick().gpu_event
+    watching.scenario.change({"event.0": "2 8 149", "event.1": "0 8 31"})
+
+    later = watching.until(lambda said: said.gpu_event).gpu_event
+
+    assert [(event.index, event.xid, event.severity, event.sub_code) for event in told] == [
+        (2, 149, "error", "NETIR_LINK_EVT"), (None, 94, "warning", None)]  # fmt: skip
+    assert told[1].pci_bus_id == "00000000:77:00.0"
+    assert [event.xid for event in later] == [31]
+
+
+def test_a_link_that_goes_down_is_an_event_and_so_is_its_return(watch):
+    watching = watch(scenarios.hgx_h100())
+    for _ in range(9):
+        watching.tick()
+    watching.scenario.change({"gpu4.field.165@11": "u32:0"})
+    down = [event for _ in range(10) for event in watching.tick().gpu_event]
+    watching.scenario.change({"gpu4.field.165@11": "u32:1"})
+    up = [event for _ in range(10) for event in watching.tick().gpu_event]
+
+    assert [(event.event, event.index, event.link, event.severity) for event in down] == [("link_down", 4, 11, "error")]
+    assert [event.event for event in up] == ["link_up"]
+
+
+def test_what_the_driver_wants_done_is_told_once(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({"gpu6.field.230": "u32:2"})
+
+    said, quiet = watching.tick(), watching.tick()
+
+    assert [(event.index, event.event) for event in said.gpu_event] == [(6, "recovery_action")]
+    assert (said.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
+
+
+def test_clocks_that_are_held_down_for_a_while_are_an_event_and_a_flicker_is_none():
+    watch = ClockWatch()
+    changes = []
+    for second in range(40):
+        here = second == 2 or 10 <= second < 20
+        changes += [(second, *change) for change in watch.look(second, ("hw_thermal_slowdown",) if here else ())]
+
+    assert changes == [(13, "hw_thermal_slowdown", True, None), (30, "hw_thermal_slowdown", False, 10)]
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("6,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.", 79),
+        ("[ 12.3] NVRM: Xid (0000:3b:00.0): 31", 31),
+        ("NVRM: GPU at PCI:0000:3b:00: GPU-1", None),
+        ("NVRM: Xid (PCI:zz): 31, x", None),
+    ],
+)
+def test_lines_of_the_kernel_are_read_or_let_go(line, number):
+    found = parse(line)
+
+    assert (found and found.number) == number
+
+
+def test_one_place_has_two_notations():
+    assert place_of("0000:3b:00") == place_of("00000000:3B:00.0") == (0, 0x3B, 0)
+
+
+def test_an_nvlink_xid_is_as_bad_as_the_kernel_says_and_an_unknown_one_is_admitted():
+    assert xids.meaning(149, "NETIR_LINK_EVT Nonfatal XC0")[0] == "warning"
+    assert xids.meaning(149, "NETIR_LINK_EVT Fatal XC0")[0] == "error"
+    assert "no plain words" in xids.meaning(9999)[1]
+    assert xids.meaning(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")[0] == "error"
+
+
+def test_a_kernel_log_that_may_not_be_read_is_no_reason_to_stop(watch, tmp_path):
+    fifo = tmp_path / "nowhere"
+    fifo.symlink_to(tmp_path / "absent")
+
+    assert len(watch(scenarios.hgx_h100(), kmsg=fifo).tick().gpu) == 8

@@ -1,0 +1,271 @@
+"""Who GPUs are and what they do, through pynvml and the library of the tests."""
+
+import pytest
+from nvml import scenarios
+from nvml.library import FUNCTIONS
+
+
+def test_a_gpu_says_who_it_is_and_what_its_limits_are(watch, tmp_path):
+    place = tmp_path / "sys/bus/pci/devices/0000:10:00.0"
+    place.mkdir(parents=True)
+    (place / "numa_node").write_text("1\n")
+
+    info = watch(scenarios.hgx_h100()).tick().gpu_info[0]
+
+    assert (info.name, info.pci_bus_id, info.serial) == ("NVIDIA H100 80GB HBM3", "00000000:10:00.0", "1650000000001")
+    assert (info.power_limit_w, info.power_limit_min_w, info.power_limit_max_w) == (700.0, 200.0, 700.0)
+    assert (info.max_sm_clock_mhz, info.pcie_gen, info.pcie_width_max, info.nvlinks) == (1980, 5, 16, 18)
+    assert (info.driver, info.cuda_driver, info.vbios) == ("570.124.06", "12.8", "96.00.A5.00.01")
+    assert (info.cpu_affinity, info.numa_node, info.compute_capability) == ("0-3,8-11", 1, "9.0")
+    assert (info.fabric_state, info.fabric_clique, info.fabric_cluster) == (
+        "completed", 1, "01020304-0506-0708-090a-0b0c0d0e0f10")  # fmt: skip
+    assert (info.mig_mode, info.ecc_mode, info.persistence, info.compute_mode) == (False, True, True, "default")
+    assert info.lost is None
+
+
+def test_eight_gpus_give_their_figures_at_every_tick_and_introduce_themselves_once(watch):
+    watching = watch(scenarios.hgx_h100())
+
+    first, second, third = watching.tick(), watching.tick(), watching.tick()
+
+    assert [len(said.gpu) for said in (first, second, third)] == [8, 8, 8]
+    assert [len(said.gpu_info) for said in (first, second, third)] == [8, 0, 0]
+    gpu = third.gpu[7]
+    assert (gpu.index, gpu.util_pct, gpu.mem_util_pct, gpu.decoder_pct) == (7, 97, 41, 3)
+    assert (gpu.mem_used_bytes, gpu.bar1_used_bytes) == (40 << 30, 1 << 30)
+    assert (gpu.power_w, gpu.energy_j, gpu.temp_c, gpu.mem_temp_c) == (512.345, 5000.0, 61, 77)
+    assert (gpu.sm_clock_mhz, gpu.mem_clock_mhz, gpu.video_clock_mhz, gpu.pstate) == (1755, 2619, 1545, 0)
+    assert (gpu.sm_pct, gpu.sm_occupancy_pct, gpu.tensor_pct, gpu.dram_pct) == (88.5, 40.25, 61.0, 33.0)
+    assert (gpu.ecc_corrected_aggregate, gpu.remap_pending, gpu.recovery_action) == (12, False, "none")
+
+
+def test_what_the_driver_does_not_support_is_unknown_and_says_why_once(watch):
+    watching = watch(scenarios.nothing_supported())
+
+    first, second = watching.tick(), watching.tick()
+
+    assert second.gpu_info == []
+    assert set(first.gpu_info[0].unsupported.values()) == {"Not Supported"}
+    missing = {field for field in first.gpu[0].__struct_fields__ if getattr(first.gpu[0], field) is None}
+    assert missing <= set(first.gpu_info[0].unsupported)
+
+
+def test_a_figure_that_begins_to_be_supported_is_there_within_the_refresh(watch):
+    watching = watch(scenarios.nothing_supported())
+    watching.tick()
+    watching.scenario.change({"gpu.power": 250000})
+
+    assert watching.tick().gpu[0].power_w is None
+    said = watching.tick(61.0)
+    assert said.gpu[0].power_w == 250.0
+    assert "power_w" not in said.gpu_info[0].unsupported
+
+
+def test_bytes_over_nvlink_are_the_growth_of_the_links_counters(watch):
+    watching = watch(scenarios.hgx_h100())
+    first = watching.tick()
+    watching.scenario.change({"gpu.field.138@all": 1_000_000 + 500, "gpu.field.139@all": 2_000_000 + 4000})
+
+    gpu = watching.tick(2.0).gpu[0]
+
+    assert first.gpu[0].nvlink_tx_bytes_s is None
+    assert (gpu.nvlink_tx_bytes_s, gpu.nvlink_rx_bytes_s) == (250 * 1024, 2000 * 1024)
+
+
+def test_pcie_traffic_comes_from_gpm_where_there_is_gpm(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+
+    gpu = watching.tick().gpu[0]
+
+    assert (gpu.pcie_tx_bytes_s, gpu.pcie_rx_bytes_s) == (100 << 20, 200 << 20)
+
+
+def test_pcie_traffic_comes_from_counters_that_are_wide_enough(watch):
+    watching = watch(scenarios.pcie_only() | {"gpu.field.197": 10**12, "gpu.field.198": 2 * 10**12})
+    watching.tick()
+    watching.scenario.change({"gpu.field.197": 10**12 + 10**9, "gpu.field.198": 2 * 10**12 + 3 * 10**9})
+
+    gpu = watching.tick().gpu[0]
+
+    assert (gpu.pcie_tx_bytes_s, gpu.pcie_rx_bytes_s) == (1e9, 3e9)
+
+
+@pytest.mark.parametrize("narrow", [{}, {"gpu.field.197": "u32:5", "gpu.field.198": "u32:9"}])
+def test_pcie_traffic_that_only_a_slow_call_tells_is_asked_aside(watch, narrow):
+    watching = watch(scenarios.pcie_only() | narrow)
+    watching.tick()
+
+    said = watching.until(lambda said: all(gpu.pcie_rx_bytes_s is not None for gpu in said.gpu), 1.0)
+
+    assert (said.gpu[3].pcie_rx_bytes_s, said.gpu[3].pcie_tx_bytes_s) == (4096 * 1024, 1024 * 1024)
+    assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].said["unsupported"]
+
+
+def test_clocks_say_why_they_are_low_and_for_what_share_of_the_time(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({"gpu.reasons": 0x44, "gpu.field.74": 500_000_000, "gpu.field.270": 20_000_000})
+
+    gpu = watching.tick(2.0).gpu[0]
+
+    assert gpu.clocks_event_reasons == ("sw_power_cap", "hw_thermal_slowdown")
+    assert gpu.clocks_event_share_pct["sw_power_cap"] == 25.0
+    assert gpu.clocks_event_share_pct["hw_thermal_slowdown"] == 1.0
+    assert gpu.clocks_event_share_pct["sync_boost"] == 0.0
+
+
+def test_error_counters_are_totals_and_say_what_they_gained(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({"gpu2.field.3": 7, "gpu2.field.94": "u32:2"})
+
+    gpus = watching.tick().gpu
+
+    assert (gpus[2].ecc_corrected_volatile, gpus[2].pcie_replays) == (7, 2)
+    assert gpus[2].grown == {"ecc_corrected_volatile": 7, "pcie_replays": 2}
+    assert gpus[1].grown == {}
+    assert watching.tick().gpu[2].grown == {}
+
+
+def test_a_narrow_counter_that_wraps_goes_on_and_one_that_starts_again_gains_nothing(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu0.field.94": f"u32:{2**32 - 3}", "gpu1.field.94": "u32:50"})
+    watching.tick()
+    watching.scenario.change({"gpu0.field.94": "u32:4", "gpu1.field.94": "u32:1", "gpu.field.138@all": 5})
+
+    gpus = watching.tick().gpu
+
+    assert (gpus[0].grown, gpus[1].grown) == ({"pcie_replays": 7}, {})
+    assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: nobody knows what went over the links
+
+
+def test_every_link_is_told_each_ten_seconds_with_its_speed_and_errors(watch):
+    watching = watch(scenarios.hgx_h100())
+    said = [watching.tick() for _ in range(12)]
+    watching.scenario.change({"gpu0.field.138@5": 1000 + 2048, "gpu0.field.161@5": 9})
+
+    links = [link for _ in range(10) for link in watching.tick().gpu_link if link.index == 0]
+
+    assert all(len(one.gpu_link) in (0, 18) for one in said[1:])
+    assert {link.index for one in said for link in one.gpu_link} == set(range(8))
+    (link,) = [link for link in links if link.link == 5]
+    assert (link.up, link.version, link.speed_bytes_s) == (True, 4, 26562e6)
+    assert (link.replay_errors, link.grown) == (9, {"replay_errors": 9})
+    assert 0 < link.tx_bytes_s <= 2048 * 1024 / 10
+    assert watching.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, where the GPU has no total
+
+
+def test_older_calls_stand_in_for_field_values_that_a_driver_lacks(watch):
+    lines = scenarios.hgx_h100() | {"gpu.ecc.0.0": 3, "gpu.remapped": "1 2 1 0", "gpu.energy": 7000, "gpu.replays": 4}
+    for number in (3, 83, 94, 142, 143, 144, 145):
+        del lines[f"gpu.field.{number}"]
+    watching = watch(lines)
+    watching.tick()
+
+    gpu = watching.tick().gpu[0]
+
+    assert (gpu.ecc_corrected_volatile, gpu.energy_j, gpu.pcie_replays) == (3, 7.0, 4)
+    assert (gpu.remapped_rows_uncorrected, gpu.remap_pending, gpu.remap_failed) == (2, True, False)
+
+
+def test_a_mig_device_is_a_row_of_its_own(watch):
+    watching = watch(scenarios.mig())
+    first = watching.tick()
+    second = watching.tick()
+
+    whole, *parts = first.gpu_info
+    assert (whole.mig_mode, whole.mig_devices, len(parts)) == (True, ("MIG-1", "MIG-2"), 2)
+    assert [(part.parent, part.mig_index, part.gpu_instance) for part in parts] == [
+        (whole.uuid, 0, 1), (whole.uuid, 2, 2)]  # fmt: skip
+    assert [(gpu.uuid, gpu.util_pct, gpu.sm_pct) for gpu in second.gpu[1:]] == [
+        ("MIG-1", None, 25.0), ("MIG-2", None, 75.0)]  # fmt: skip
+    assert [process.uuid for process in first.gpu_process] == ["MIG-2"]
+
+
+def test_a_mig_device_that_is_taken_away_says_goodbye(watch):
+    watching = watch(scenarios.mig())
+    watching.tick()
+    watching.scenario.change(drop=("gpu0mig2.uuid",))
+
+    said = watching.tick(61.0)
+
+    lost = [(info.uuid, info.lost) for info in said.gpu_info if info.lost]
+    assert lost == [("MIG-2", "this MIG device was removed")]
+    assert [process.gone for process in said.gpu_process] == [True]
+    assert [gpu.uuid for gpu in said.gpu][1:] == ["MIG-1"]
+
+
+#: These decide whether there is anything at all; tests of their own tell what is said then.
+_OPENING = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
+            "nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperature", "nvmlShutdown"}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [3, 999])
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING | {"nvmlEventSetFree"}])
+def test_whichever_call_fails_the_others_still_tell(watch, function, code):
+    watching = watch(scenarios.hgx_h100() | {f"fail.{function}": code})
+
+    watching.tick()
+    said = watching.tick()
+
+    assert [(gpu.util_pct, gpu.temp_c) for gpu in said.gpu].count((97, 61)) == 8 or function in (
+        "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV")  # fmt: skip
+    assert all(gpu.energy_j == 5000.0 for gpu in said.gpu)
+
+
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING])
+def test_whichever_call_finds_a_gpu_lost_the_other_gpus_still_tell(watch, function):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({f"gpu3.fail.{function}": 15})
+
+    said = [watching.tick(61.0), watching.tick()]
+
+    assert {gpu.index for one in said for gpu in one.gpu} >= {0, 1, 2, 4, 5, 6, 7}
+    assert {event.index for one in said for event in one.gpu_event} <= {3}
+
+
+@pytest.mark.parametrize("code", [3, 999])
+@pytest.mark.parametrize("function", [
+    "nvmlGpmMigSampleGet", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetMigMode"])  # fmt: skip
+def test_whichever_call_about_mig_fails_the_gpu_itself_still_tells(watch, function, code):
+    watching = watch(scenarios.mig() | {f"fail.{function}": code})
+    watching.tick()
+
+    assert watching.tick().gpu[0].power_w == 512.345
+
+
+@pytest.mark.parametrize("function", [
+    "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo",
+    "nvmlShutdown"])  # fmt: skip
+def test_a_last_resort_that_fails_costs_its_own_figure_only(watch, function):
+    watching = watch(scenarios.nothing_supported() | {"gpu.power": 250000, f"fail.{function}": 999})
+    watching.tick()
+
+    assert [gpu.power_w for gpu in watching.tick().gpu] == [250.0, 250.0]
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 999])
+def test_without_field_values_the_single_calls_still_tell(watch, code):
+    watching = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetFieldValues": code})
+    watching.tick()
+
+    gpu = watching.tick().gpu[0]
+
+    assert (gpu.util_pct, gpu.energy_j, gpu.sm_pct) == (97, None, 88.5)
+
+
+def test_the_old_names_of_calls_are_tried_where_the_new_ones_are_not_known(watch):
+    fails = {f"fail.{name}": 13 for name in (
+        "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetMemoryInfo_v2",
+    )}  # fmt: skip
+    said = watch(scenarios.hgx_h100() | fails | {"gpu.reasons": 4}).tick()
+
+    gpu = said.gpu[0]
+    assert (gpu.temp_c, gpu.clocks_event_reasons, gpu.mem_used_bytes) == (61, ("sw_power_cap",), 40 << 30)
+    assert {"temp_c", "clocks_event_reasons", "mem_used_bytes"}.isdisjoint(said.gpu_info[0].unsupported)

@@ -1,0 +1,96 @@
+"""Who uses a GPU, and which rank that is."""
+
+import os
+
+from nvml import scenarios
+
+
+def stat(proc, pid, ppid, comm="python"):
+    place = proc / str(pid)
+    place.mkdir(parents=True, exist_ok=True)
+    numbers = [0] * 50
+    numbers[17] = 500 + pid  # start_ticks, the 22nd field
+    (place / "stat").write_text(f"{pid} ({comm}) S {ppid} " + " ".join(map(str, numbers[2:])) + "\n")
+
+
+def on(pid, memory=1 << 30):
+    return f"{pid} {memory}"
+
+
+def test_a_process_is_told_with_its_memory_its_share_and_its_rank(watch, tmp_path):
+    stat(tmp_path / "proc", 700, 1)
+    lines = scenarios.hgx_h100() | {"gpu2.compute.0": on(700), "gpu2.share.0": "700 66 10"}
+    watching = watch(lines, proc=tmp_path / "proc")
+    watching.ranks({"pid": 700, "rank": 10}, {"pid": 701, "rank": 11})
+
+    (process,) = watching.tick().gpu_process
+
+    assert (process.index, process.pid, process.type, process.comm) == (2, 700, "compute", "python")
+    assert (process.mem_used_bytes, process.sm_pct) == (1 << 30, 66.0)
+    assert (process.job, process.rank, process.rank_source) == ("j", 10, "pid")
+
+
+def test_a_child_of_a_rank_uses_the_gpu_for_that_rank(watch, tmp_path):
+    stat(tmp_path / "proc", 700, 1)
+    stat(tmp_path / "proc", 750, 720)
+    stat(tmp_path / "proc", 720, 700)
+    watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(750)}, proc=tmp_path / "proc")
+    watching.ranks({"pid": 700, "rank": 3})
+
+    (process,) = watching.tick().gpu_process
+
+    assert (process.rank, process.rank_source) == (3, "parent")
+
+
+def test_a_pid_of_a_container_finds_its_rank_only_where_it_is_not_ambiguous(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(7), "gpu1.compute.0": on(9)})
+    watching.ranks({"pid": 700, "ns_pid": 7, "rank": 0}, {"pid": 800, "ns_pid": 9, "rank": 1},
+                   {"pid": 801, "ns_pid": 9, "rank": 2})  # fmt: skip
+
+    found = {process.pid: (process.rank, process.rank_source) for process in watching.tick().gpu_process}
+
+    assert found == {7: (0, "ns_pid"), 9: (None, None)}
+
+
+def test_a_pid_of_the_host_around_a_container_is_the_one_rank_that_has_the_gpu(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu5.compute.0": on(123456), "gpu6.compute.0": on(123457)})
+    watching.ranks({"pid": 12, "rank": 5, "gpu": "5"}, {"pid": 13, "rank": 6, "gpu": "6"},
+                   {"pid": 14, "rank": 7, "gpu": "6"})  # fmt: skip
+
+    found = {process.index: (process.rank, process.rank_source) for process in watching.tick().gpu_process}
+
+    assert found == {5: (5, "device"), 6: (None, None)}
+
+
+def test_several_ranks_share_a_gpu_under_mps(watch, tmp_path):
+    for pid in (700, 701):
+        stat(tmp_path / "proc", pid, 1)
+    stat(tmp_path / "proc", 600, 1, "nvidia-cuda-mps")
+    lines = scenarios.hgx_h100() | {"gpu0.compute.0": on(600), "gpu0.mps.0": on(700), "gpu0.mps.1": on(701)}
+    watching = watch(lines, proc=tmp_path / "proc")
+    watching.ranks({"pid": 700, "rank": 0}, {"pid": 701, "rank": 1})
+
+    found = {process.pid: (process.type, process.rank) for process in watching.tick().gpu_process}
+
+    assert found == {600: ("compute", None), 700: ("mps", 0), 701: ("mps", 1)}
+
+
+def test_a_process_is_told_again_when_it_changes_and_when_it_goes(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(77)})
+    watching.tick()
+    still = [watching.tick() for _ in range(4)]
+    watching.scenario.change({"gpu0.compute.0": on(77, 2 << 30)})
+    grown = [process for _ in range(2) for process in watching.tick().gpu_process]
+    watching.scenario.change(drop=("gpu0.compute.0",))
+    gone = [process for _ in range(2) for process in watching.tick().gpu_process]
+
+    assert not any(said.gpu_process for said in still)
+    assert [process.mem_used_bytes for process in grown] == [2 << 30]
+    assert [(process.pid, process.gone) for process in gone] == [(77, True)]
+
+
+def test_processes_may_not_be_told_and_the_reason_is_kept(watch):
+    said = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 4}).tick()
+
+    assert said.gpu_info[0].unsupported["gpu_process.compute"] == "Insufficient Permissions"
+    assert os.getpid() not in {process.pid for process in said.gpu_process}

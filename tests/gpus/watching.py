@@ -1,0 +1,53 @@
+"""A started sampler, the scenario it sees, and the typed records of its ticks."""
+
+import time
+from types import SimpleNamespace
+
+import pynvml
+from fakeproc import check
+
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.gpu import GpuSampler
+
+DEADLINE_S = 5.0
+
+
+class Watching:
+    """`tick(seconds)` lets time pass and gives what was said, by kind; `now` is the sampler's clock."""
+
+    def __init__(self, scenario, folder, proc=None, kmsg=None):
+        self.scenario = scenario
+        self.context = Context(proc=str(proc or folder / "no-proc"))
+        self.context.sys = str(folder / "sys")
+        self.context.kmsg = str(kmsg or folder / "no-kmsg")
+        self.sampler = GpuSampler(self.context, pynvml)
+        self.now = 1000.0
+        self._is_started = False
+        self.sampler.start()
+        self._is_started = True
+
+    def tick(self, seconds=1.0):
+        self.now += seconds
+        said = SimpleNamespace(gpu_info=[], gpu=[], gpu_link=[], gpu_process=[], gpu_event=[])
+        for kind, fields in self.sampler.tick(self.now):
+            getattr(said, kind).append(check(kind, fields))
+        return said
+
+    def until(self, condition, seconds=0.0):
+        """Tick, with no time passing on the sampler's clock, until `condition(what was said)`; that is given back."""
+        began = time.monotonic()
+        while True:
+            said = self.tick(seconds)
+            if condition(said):
+                return said
+            assert time.monotonic() - began < DEADLINE_S, f"not within {DEADLINE_S:g} s"
+            time.sleep(0.005)
+
+    def ranks(self, *ranks):
+        """What the process sampler would have found."""
+        empty = {"attempt": 0, "gpu": None, "job": "j", "local_rank": None, "ns_pid": None, "start_ticks": 1}
+        self.context.shared["processes"] = SimpleNamespace(ranks=[SimpleNamespace(**empty | rank) for rank in ranks])
+
+    def stop(self):
+        if self._is_started:
+            self.sampler.stop()

@@ -1,0 +1,57 @@
+"""What the store keeps of captures."""
+
+import msgspec
+
+from gconsole import captures
+from gconsole.records import Frame, Stack, decode, encode
+from gconsole.store import Store
+
+TRAIN = (Frame("<module>", "/x/train.py", 9), Frame("Lock.acquire", "/x/lock.py", 3))
+
+
+def a_stack(capture="c1", rank=0, path=1, frames=TRAIN, agent="a", **more):
+    known = Stack(
+        capture=capture, path=path, frames=frames, agent=agent, node="n", rx=5, job="j", rank=rank, pid=100 + rank,
+        start_ticks=7, status="ok", sample=0,
+    )  # fmt: skip
+    return msgspec.structs.replace(known, **more)
+
+
+def test_a_stack_is_the_same_after_the_wire():
+    stack = a_stack(try_="sudo", thread_name="wörker [b]x", began=1, ended=2, proc_state="S")
+    assert decode(encode(stack)) == stack
+
+
+def test_frames_that_travelled_once_are_put_where_they_belong():
+    store = Store()
+    store.apply([a_stack(), a_stack(rank=1, frames=None), a_stack(rank=2, agent="b", frames=None)])
+    capture = store.captures.get("c1")
+    assert [stack.frames for stack in capture.stacks] == [TRAIN, TRAIN, None]
+    assert capture.lost == 1, "the frames of another agent are not this one's"
+
+
+def test_only_the_latest_captures_are_kept():
+    store = Store()
+    store.apply([a_stack(f"c{number}") for number in range(captures.CAPTURES + 3)])
+    assert store.captures.values()[0].id == "c3"
+    assert len(store.captures) == captures.CAPTURES
+
+
+def test_a_capture_that_is_too_large_is_cut_and_counted(monkeypatch):
+    monkeypatch.setattr(captures, "STACKS", 4)
+    store = Store()
+    store.apply([a_stack("old", rank) for rank in range(3)])
+    store.apply([a_stack("new", rank) for rank in range(6)])
+    [capture] = store.captures.values()
+    assert (capture.id, len(capture.stacks), capture.dropped) == ("new", 4, 2)
+
+
+def test_a_record_without_a_stack_is_kept_with_its_reason():
+    store = Store()
+    bare = a_stack(path=None, frames=None, status="no_permission", reason="Permission denied")
+    store.apply([bare])
+    assert store.captures.get("c1").stacks == [bare]
+
+
+def test_the_schema_of_a_stack_can_be_printed():
+    assert "Frame" in msgspec.json.schema(Stack)["$defs"]
