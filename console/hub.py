@@ -6,11 +6,16 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from .records import AnyRecord, Failure, RawRecord, Record
+
+if TYPE_CHECKING:
+    from .config.difference import Changes
+    from .config.model import Config
+    from .diagnosis import Answer
 
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
@@ -63,6 +68,22 @@ class Control(Protocol):
 
     async def remove_node(self, node: str) -> None:
         """Let go of a node; its records stay."""
+        ...
+
+    async def add_nodes(self, names: str) -> Sequence[str]:
+        """Begin to connect to the nodes of a node set; those that were not there. Raises ConfigError."""
+        ...
+
+    async def apply(self, config: Config) -> Changes:
+        """Follow a newer configuration: nodes come, go, or are connected anew."""
+        ...
+
+    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+        """The doctor's answers of these nodes, over the connections that are there."""
+        ...
+
+    async def mark(self, text: str) -> None:
+        """Keep a person's note about this instant, as a record."""
         ...
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:

@@ -68,6 +68,12 @@ class Table(Generic[K, V]):
             found.append(key)
         return found
 
+    def copied(self) -> Table[K, V]:
+        """The entries of this moment, in a table of their own."""
+        copy: Table[K, V] = Table()
+        copy._entries, copy._changed = dict(self._entries), dict(self._changed)
+        return copy
+
     def _forget_removals(self) -> None:
         gone = [key for key in self._changed if key not in self._entries]
         for key in gone[:-REMOVALS_KEPT]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,6 +14,7 @@ import click
 from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
 from ..config import Config, ConfigError
+from ..config.follow import HostsFile
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
@@ -21,20 +24,34 @@ from .main import EXIT_INTERRUPTED
 from .output import finish
 
 
-def run_tui(config: Config) -> int:
-    """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal."""
+def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
+    """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal.
+
+    `read` reads the configuration again, when its file has been saved.
+    """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
         raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
+    if os.environ.get("TERM") == "dumb":
+        raise click.UsageError(
+            "this terminal (TERM=dumb) cannot place a cursor, so nothing can be drawn on it; use: gconsole batch TARGET"
+        )
     from ..tui.app import ConsoleApp
+    from ..tui.theme_shelf import ThemeShelf
 
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
     hub.say(_console(config))
-    fleet = Fleet(config, hub)
+    hosts = HostsFile(config.path, read) if config.path and read else None
+
+    async def ask(who: str, prompt: str) -> str | None:
+        return await app.ask(who, prompt)
+
+    fleet = Fleet(config, hub, ask)
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
         staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
+        themes=ThemeShelf.of_this_user(), hosts=hosts,
     )
     app.run()
     return app.return_code or 0

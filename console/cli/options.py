@@ -62,8 +62,8 @@ def capture_order(capture: bool, samples: int | None, every_s: float | None) -> 
     return CaptureOrder(new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s)
 
 
-def load_target(target: str, overrides: tuple[str, ...]) -> Config:
-    """The configuration of a TARGET; warnings go to stderr. Raises ConfigError."""
+def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:
+    """The configuration of a TARGET; warnings go to stderr, unless `quiet`. Raises ConfigError."""
     flags = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -71,6 +71,6 @@ def load_target(target: str, overrides: tuple[str, ...]) -> Config:
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
     config = load(target, flags=flags)
-    for warning in config.warnings:
+    for warning in () if quiet else config.warnings:
         click.echo(f"gconsole: {warning}", err=True)
     return config

@@ -16,4 +16,4 @@ def tui(target: str, overrides: tuple[str, ...]) -> int:
     """
     from .live import run_tui
 
-    return run_tui(load_target(target, overrides))
+    return run_tui(load_target(target, overrides), lambda: load_target(target, overrides, quiet=True))

@@ -40,6 +40,20 @@ def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str,
     return _assemble(Contents({}, (_target_entry(target),)), forced, cluster=target, path=None, warnings=warnings)
 
 
+def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
+    """The nodes of a node set, with everything that is common to those of a configuration. Raises ConfigError."""
+    try:
+        hosts = expand(names)
+    except BadNodeSet as error:
+        raise ConfigError("", "", error.text, error.nearest) from None
+    nodes = []
+    for host in hosts:
+        user, port = host.user or config.ssh.user, host.port or config.ssh.port
+        ssh = msgspec.structs.replace(config.ssh, user=user, port=port)
+        nodes.append(NodeConfig(name=host.name, ssh=ssh, agent=config.agent))
+    return tuple(nodes)
+
+
 def is_file_target(target: str) -> bool:
     """True where TARGET is a file: it ends in .toml, has a "/" outside of brackets, or is there (and is no folder)."""
     if target.endswith(".toml") or "/" in re.sub(r"\[[^\]]*\]", "", target):

@@ -8,10 +8,13 @@ import resource
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..config.difference import Changes, difference
+from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..hub import CaptureDone, CaptureOrder, Hub, Published
-from ..records import AgentCost, Log, NodeState
+from ..records import AgentCost, Log, Mark, NodeState
 from . import capture
+from .answers import Answer, answer
 from .assets import Assets
 from .gate import Gate
 from .link import Link
@@ -21,6 +24,10 @@ from .transport import Transport
 
 if TYPE_CHECKING:
     from .identities import Ask  # which loads asyncssh
+
+#: The doctor looks for binaries and asks drivers: a cold node takes seconds.
+DOCTOR_S = 60.0
+
 
 class Fleet:
     """The live implementation of `hub.Control`. Everything it learns leaves through the hub.
@@ -56,7 +63,36 @@ class Fleet:
         self.hub.say(NodeState(node=node, state="removed"))
 
     async def reconnect(self, node: str) -> None:
-        self.links[node].reconnect()
+        link = self.links[node]
+        for transport in self._transports.values():
+            transport.ask_again()
+        link.reconnect()
+
+    async def add_nodes(self, names: str) -> Sequence[str]:
+        new = [node for node in more_nodes(self.config, names) if node.name not in self.links]
+        for node in new:
+            self.add_node(node)
+        return [node.name for node in new]
+
+    async def apply(self, config: Config) -> Changes:
+        changes = difference(self.config, config)
+        self.config = config
+        gone = [name for name in changes.removed if name in self.links]
+        other = [node for node in changes.changed if node.name in self.links]  # not those a person has let go of
+        await asyncio.gather(*(self.remove_node(name) for name in gone))
+        await asyncio.gather(*(self.links.pop(node.name).stop() for node in other))
+        for node in (*changes.added, *other):
+            if node.name not in self.links:  # a person may have added it before it was written
+                self.add_node(node)
+        _raise_descriptor_limit(len(self.links))
+        return changes
+
+    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+        links = [self.links[name] for name in nodes if name in self.links]
+        return await asyncio.gather(*(answer(link, "doctor", {}, DOCTOR_S) for link in links))
+
+    async def mark(self, text: str) -> None:
+        self.hub.say(Mark(text=text))
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         done = await capture.capture(self.links.values(), self.staging, order)

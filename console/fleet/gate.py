@@ -4,10 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 #: sshd's MaxStartups begins to drop unauthenticated connections at ten; a bastion sees those of every target.
 PER_BASTION = 8
+
+
+class Place:
+    """A place at the gate: one of each of these."""
+
+    def __init__(self, *semaphores: asyncio.Semaphore) -> None:
+        self._semaphores = semaphores
+        self._held: list[asyncio.Semaphore] = []
+        self._left = False
+
+    async def take(self) -> None:
+        """Wait until it is free; after `leave` nothing is kept."""
+        try:
+            for semaphore in self._semaphores:
+                await semaphore.acquire()
+                self._held.append(semaphore)
+        except asyncio.CancelledError:
+            self._give()
+            raise
+        if self._left:  # the handshake ended while somebody typed
+            self._give()
+
+    def leave(self) -> None:
+        """The handshake is over."""
+        self._left = True
+        self._give()
+
+    def _give(self) -> None:
+        while self._held:
+            self._held.pop().release()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """Let others have it for a while: a person is typing. After a failure it is not taken again."""
+        self._give()
+        yield
+        await self.take()
 
 
 class Gate:
@@ -18,10 +55,12 @@ class Gate:
         self._bastions: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
-    async def enter(self, bastion: str | None = None) -> AsyncIterator[None]:
+    async def enter(self, bastion: str | None = None) -> AsyncIterator[Place]:
         """Hold a place for the time of one handshake."""
-        async with AsyncExitStack() as stack:
-            if bastion:
-                await stack.enter_async_context(self._bastions.setdefault(bastion, asyncio.Semaphore(PER_BASTION)))
-            await stack.enter_async_context(self._all)
-            yield
+        behind = [self._bastions.setdefault(bastion, asyncio.Semaphore(PER_BASTION))] if bastion else []
+        place = Place(*behind, self._all)
+        try:
+            await place.take()
+            yield place
+        finally:
+            place.leave()

@@ -14,6 +14,8 @@ from .sshconfig import Resolved
 
 #: Asks the person for a secret: (who wants it, what is asked) → the answer, or None where nobody is there.
 Ask = Callable[[str, str], Awaitable[str | None]]
+#: A passphrase is asked for so often; a key that stays closed is not asked for again before a person reconnects.
+_TRIES = 3
 
 
 @dataclass
@@ -81,16 +83,28 @@ class KeyRing:
         except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
             if not _is_locked(error):
                 raise
-        passphrase = await self._ask(str(path), f"Passphrase for {path}") if self._ask else None
-        if passphrase is None:
+        if self._ask is None:
             return None
-        try:
-            return asyncssh.read_private_key(path, passphrase)
-        except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError):
-            self._files.pop(path, None)  # mistyped: whoever connects next asks again
-            return None
+        prompt = f"Passphrase for {path}"
+        for _ in range(_TRIES):
+            passphrase = await self._ask(str(path), prompt)
+            if passphrase is None:
+                return None
+            try:
+                return asyncssh.read_private_key(path, passphrase)
+            except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError):
+                prompt = f"That did not open it. Passphrase for {path}"
+        return None
+
+    def ask_again(self) -> None:
+        """What nobody would open before may be asked for again: a person wants another attempt."""
+        for path, task in list(self._files.items()):
+            if task.done() and not task.cancelled() and task.exception() is None and task.result() is None:
+                del self._files[path]
 
     async def close(self) -> None:
+        for asking in self._files.values():
+            asking.cancel()
         for task in self._agents.values():
             agent = (await task)[0]
             if agent is not None:

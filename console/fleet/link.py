@@ -126,6 +126,11 @@ class Link:
                 async with asyncio.timeout(wait_s):
                     await self._retry_now.wait()
 
+    @property
+    def failure(self) -> failures.FleetError | None:
+        """Why there is no connection, where that is known."""
+        return self._failure
+
     async def first_word(self) -> None:
         """Wait until the agent has sampled once. Raises the FleetError that the first attempt ended with."""
         with contextlib.suppress(TimeoutError):

@@ -15,14 +15,13 @@ import msgspec
 
 from ..config.model import NodeConfig, SshConfig
 from . import failures
-from .gate import Gate
+from .gate import Gate, Place
 from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
+from .patience import Patience
 from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .transport import Channel, Receiver
 
-#: From the end of the TCP connection to the end of authentication.
-LOGIN_TIMEOUT_S = 15.0
 #: From the request of a session to its start: a shell's rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
 KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
@@ -33,9 +32,12 @@ CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
     """Answers what a handshake asks: is this host key good, is anybody there to type."""
 
-    def __init__(self, check: HostKeyCheck, ask: Ask | None, who: str) -> None:
+    def __init__(self, check: HostKeyCheck, ask: Ask | None, who: str, user: str | None, patience: Patience) -> None:
         self.check, self.ask, self.who = check, ask, who
         self.wanted_typing = False
+        self.unanswered = False  # somebody was there to type, and did not
+        self._login = f"{user}@{who}" if user else who
+        self._patience = patience
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         return self.check.judge(addr, port, key)
@@ -45,13 +47,26 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
         return "" if self.ask else None
 
     async def kbdint_challenge_received(self, name, instructions, lang, prompts):  # type: ignore[no-untyped-def]
-        assert self.ask is not None
-        answers = [await self.ask(self.who, prompt.strip() or instructions) for prompt, _ in prompts]
-        return None if None in answers else answers
+        answers = []
+        for prompt, _ in prompts:
+            answer = await self._typed(prompt.strip() or instructions)
+            if answer is None:
+                return None
+            answers.append(answer)
+        return answers
 
     async def password_auth_requested(self) -> str | None:
         self.wanted_typing = True
-        return await self.ask(self.who, f"Password for {self.who}") if self.ask else None
+        return await self._typed(f"Password for {self._login}")
+
+    async def _typed(self, prompt: str) -> str | None:
+        """What a person answers; the time it takes them is not the handshake's."""
+        if self.ask is None or self.unanswered:
+            return None
+        async with self._patience.typing():
+            answer = await self.ask(self._login, prompt)
+        self.unanswered = answer is None
+        return answer
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):  # type: ignore[misc]
@@ -104,8 +119,9 @@ class AsyncsshTransport:
         resolved = self._apply(await self._resolver.resolve(node.host), node.ssh, node.address)
         jump = resolved.proxy_jump
         bastion = await self._bastion(jump, node.ssh) if jump else None
-        async with self._gate.enter(jump):
-            connection = await self._connect(node.name, resolved, node.ssh, bastion)
+        identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
+        async with self._gate.enter(jump) as place:
+            connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place)
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
                 channel, _ = await connection.create_session(
@@ -123,6 +139,9 @@ class AsyncsshTransport:
             connection.abort()
             raise
         return _SshChannel(connection, channel)
+
+    def ask_again(self) -> None:
+        self._ring.ask_again()
 
     async def close(self) -> None:
         for task in self._bastions.values():
@@ -170,22 +189,23 @@ class AsyncsshTransport:
         resolved = self._apply(await self._resolver.resolve(host), own, None)
         through = ",".join(before) or resolved.proxy_jump
         tunnel = await self._bastion(through, ssh) if through else None
-        async with self._gate.enter():
-            return await self._connect(host, resolved, ssh, tunnel)
+        identities = await self._ring.identities(resolved)
+        async with self._gate.enter() as place:
+            return await self._connect(host, resolved, ssh, tunnel, identities, place)
 
     async def _connect(
-        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None
-    ) -> asyncssh.SSHClientConnection:
+        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None,
+        identities: Identities, place: Place,
+    ) -> asyncssh.SSHClientConnection:  # fmt: skip
         _require_a_name()
         known = self._known_hosts(resolved)
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
         check = HostKeyCheck(known, name, host, accept_new)
-        client = _Client(check, self._ask, name)
-        identities = await self._ring.identities(resolved)
-        timeout_s = ssh.connect_timeout_s + LOGIN_TIMEOUT_S
+        patience = Patience(ssh.connect_timeout_s, place)
+        client = _Client(check, self._ask, name, resolved.user, patience)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with patience.handshake():  # asyncssh's own limits would count the time that a person types
                 return await asyncssh.connect(
                     resolved.hostname,
                     resolved.port,
@@ -199,8 +219,8 @@ class AsyncsshTransport:
                     known_hosts=known.entries,
                     host_key_alias=resolved.host_key_alias or (),
                     agent_forwarding=False,
-                    connect_timeout=ssh.connect_timeout_s,
-                    login_timeout=LOGIN_TIMEOUT_S,
+                    connect_timeout=None,
+                    login_timeout=0,
                     keepalive_interval=KEEPALIVE_S,
                     keepalive_count_max=KEEPALIVE_COUNT,
                     encryption_algs=CIPHERS,
@@ -272,6 +292,10 @@ def _explain_denied(name: str, resolved: Resolved, client: _Client, identities: 
         keys = ", ".join(map(str, identities.locked))
         return failures.AuthInteractive(
             f"the key {keys} is encrypted and no ssh-agent holds it", f"ssh-add {identities.locked[0]}"
+        )
+    if client.unanswered:
+        return failures.AuthInteractive(
+            f"the server wants a password or a second factor for {user}, and none was typed", "R asks for it again"
         )
     if client.wanted_typing and client.ask is None:
         return failures.AuthInteractive(

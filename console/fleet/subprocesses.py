@@ -118,6 +118,9 @@ class LocalTransport:
             env[node.process_filter[0]] = node.process_filter[1]
         return await _start(["/bin/sh", "-c", command], receiver, env)
 
+    def ask_again(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 
@@ -128,9 +131,9 @@ class _UntilItSpeaks:
     `ssh` does not tell when its handshake is over; the first byte of the agent, or the end, does.
     """
 
-    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[None]) -> None:
+    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[object]) -> None:
         self._receiver = receiver
-        self._place: AbstractAsyncContextManager[None] | None = place
+        self._place: AbstractAsyncContextManager[object] | None = place
         self._leaving: asyncio.Task[bool | None] | None = None
         self._said = b""  # on standard error, before the first byte of the agent: by ssh itself
 
@@ -174,6 +177,9 @@ class OpensshTransport:
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
+
+    def ask_again(self) -> None:
+        pass
 
     async def close(self) -> None:
         pass

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..config.model import Config
 from ..hub import Hub
-from ..records import Failure
-from .failures import FleetError
+from .answers import Answer, answer
 from .fleet import Fleet
 from .link import Link
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one node said, or why it said nothing."""
-
-    node: str
-    value: Any = None
-    failure: Failure | None = None
-    rtt_ns: int | None = None
 
 
 async def survey(
@@ -36,11 +24,7 @@ async def survey(
     async def one(link: Link) -> Answer:
         nonlocal done
         try:
-            await link.first_word()
-            value = await link.request(verb, args, deadline_s)
-            return Answer(link.node.name, value=value, rtt_ns=link.rtt_ns)
-        except FleetError as error:
-            return Answer(link.node.name, failure=error.as_failure())
+            return await answer(link, verb, args, deadline_s, wait=True)
         finally:
             done += 1
             if progress:

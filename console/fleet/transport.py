@@ -37,5 +37,8 @@ class Transport(Protocol):
         """Start `command` (shell text) on a node. Raises FleetError."""
         ...
 
+    def ask_again(self) -> None:
+        """A person wants another attempt: what they would not type before may be asked for again."""
+
     async def close(self) -> None:
         """Close what is shared between nodes (bastions)."""

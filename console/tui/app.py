@@ -6,30 +6,38 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.actions import SkipAction
-from textual.app import App, AutopilotCallbackType, ComposeResult, SystemCommand
+from textual.app import AutopilotCallbackType, ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ..config.follow import HostsFile
 from ..hub import Control
 from ..store import Store
+from .care import Care
 from .commands import ConsoleCommands
 from .dialogs import Dialog, KeysDialog, StoryDialog
 from .jobfold import JobFold
 from .keys import Action, bindings, in_scope
 from .leaving import Leaving, stop_in_time
+from .marks import LONGEST_NOTE, MarkDialog
 from .models.header import header_spans
 from .models.nodes import NodeSummary
 from .models.spans import Span
 from .pace import RATE_HZ, Pace, write_backlog
+from .questions import Questions
+from .screenshot import save_svg
 from .status import GLYPHS
-from .themes import DEFAULT, as_textual, textual_name, theme_files
-from .views.base import View
+from .theme_shelf import ThemeShelf
+from .themed import ThemedApp
+from .views.base import NodeWanted, View
+from .views.nodes import Nodes
 from .views.table import VIEWS
 from .watch import Frame, Staging, Watch
 from .widgets.bar import Bar
@@ -39,14 +47,17 @@ from .widgets.tab_bar import Tab, TabBar
 
 #: A second Ctrl-C within this many seconds leaves.
 _TWICE_S = 2.0
+#: How often it is looked whether hosts.toml was saved, in seconds.
+FOLLOW_S = 1.0
 
 
-class ConsoleApp(App[None], inherit_bindings=False):
+class ConsoleApp(ThemedApp, inherit_bindings=False):
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
     the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
     false in a replay, where now is the time of the newest record. `now` is console time in ns.
+    `themes` are the person's own beside those of gconsole. `hosts` is the file that is read again when it is saved.
     """
 
     CSS_PATH = "console.tcss"
@@ -67,10 +78,13 @@ class ConsoleApp(App[None], inherit_bindings=False):
         on_start: Callable[[], Awaitable[None]] | None = None,
         on_stop: Callable[[], Awaitable[None]] | None = None,
         now: Callable[[], int] = time.time_ns,
+        themes: ThemeShelf | None = None,
+        hosts: HostsFile | None = None,
     ) -> None:
-        # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(themes)
         self._control = control
+        self.care = Care(self, control, hosts)
+        self._questions = Questions(self)
         self._on_start, self._on_stop = on_start, on_stop
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
         self._fold = JobFold(self._watch, store)
@@ -81,15 +95,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self._leaving = Leaving(lambda code: self.exit(return_code=code))
         self._current = VIEWS[0].name
         self._views: dict[str, View] = {}
-        self._themes = theme_files()
-        for theme in self._themes:
-            self.register_theme(as_textual(theme))
-        self.theme = textual_name(DEFAULT)
         self.frame = self._watch.look()
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our variables with the default theme's colours: a theme of Textual's own knows nothing of them."""
-        return as_textual(theme_files()[0]).variables
 
     # -- the frame ---------------------------------------------------------------------------------------------------
 
@@ -106,9 +112,17 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
         self._present(self._current)
         self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
+        self.set_interval(FOLLOW_S, self.care.follow, name="hosts.toml")
+        self.set_interval(FOLLOW_S / 4, self._questions.look, name="questions")
+        self.follow_themes()
+        self.app_resume_signal.subscribe(self, self._repaint)
         if self._on_start is not None:
             await self._on_start()
         self.call_after_refresh(self._mount_rest)
+
+    def _repaint(self, _: object) -> None:
+        """Paint everything: after `fg` the terminal's screen is empty, and nothing need have changed on ours."""
+        self.screen.refresh(layout=True)
 
     async def _mount_rest(self) -> None:
         """The other views, after the first paint: opening one is then a matter of showing it."""
@@ -174,6 +188,9 @@ class ConsoleApp(App[None], inherit_bindings=False):
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
         actions = [*in_scope(self.view.scope), *in_scope("lines"), *in_scope("app")]
+        if isinstance(self.screen_stack[0].focused, Input):  # there a letter is a letter
+            actions = [action for action in actions if action.id == "app.palette"]
+            actions = [*in_scope("filter"), *actions]
         screen = self.screen_stack[0]
         room = self.size.width - len(said) - 2
         self._footer.show(hints(screen.active_bindings, actions, room), right)
@@ -199,8 +216,8 @@ class ConsoleApp(App[None], inherit_bindings=False):
         self.refresh_bindings()
 
     async def action_back(self) -> None:
-        """Climb out: back to the Overview."""
-        if self._current != VIEWS[0].name:
+        """Climb out: of what is open in the view, then back to the Overview."""
+        if not self.view.climb() and self._current != VIEWS[0].name:
             self._present(VIEWS[0].name)
 
     def action_keys(self) -> None:
@@ -209,12 +226,20 @@ class ConsoleApp(App[None], inherit_bindings=False):
         own = [*in_scope(self.view.scope), *(in_scope("lines") if self.view.home() else [])]
         everywhere = [*in_scope("app"), *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
+        if any(action.call == "filter" for action in own):
+            groups.append(("In the filter", in_scope("filter")))
         self.push_screen(KeysDialog([*groups, ("Everywhere", everywhere)]))
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         tell = self.view.teller()
         if tell is not None and tell(self.frame) is not None:
             self.push_screen(StoryDialog(tell, self.frame))
+
+    async def on_node_wanted(self, event: NodeWanted) -> None:
+        """Open the page of a node; Escape leads back."""
+        await self.action_show("nodes")
+        if isinstance(self.view, Nodes):
+            self.view.open(event.node, visiting=True)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         self.refresh_bindings()
@@ -239,7 +264,7 @@ class ConsoleApp(App[None], inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions on a node are dimmed while none is selected."""
-        if action == "reconnect":
+        if action in ("reconnect", "remove", "examine"):
             return True if self._views and self.view.selected_node else None
         return True
 
@@ -265,41 +290,60 @@ class ConsoleApp(App[None], inherit_bindings=False):
         """Connect to the selected node again."""
         node = self.view.selected_node
         if node is not None:
-            await self.reconnect_node(node)
+            await self.care.reconnect([node])
 
-    async def reconnect_node(self, node: str) -> None:
-        """Connect to a node again, with a word."""
-        try:
-            await self._control.reconnect(node)
-        except KeyError:
-            self.notify(f"{node} is not of this fleet any more", severity="warning", markup=False)
-            return
-        self.notify(f"connecting to {node} again", timeout=3, markup=False)
+    async def action_reconnect_failed(self) -> None:
+        """Connect again to every node that is not here."""
+        await self.care.reconnect([node.name for node in self.troubled_nodes()])
 
-    async def remove_node(self, node: str) -> None:
-        """Let go of a node, with a word."""
+    def action_add_nodes(self) -> None:
+        self.care.add()
+
+    def action_remove(self) -> None:
+        """Let go of the selected node, after a question."""
+        if self.view.selected_node is not None:
+            self.care.remove(self.view.selected_node)
+
+    def action_examine(self) -> None:
+        """Let the doctor look at the selected node."""
+        if self.view.selected_node is not None:
+            self.care.examine([self.view.selected_node])
+
+    def action_examine_all(self) -> None:
+        self.care.examine([node.name for node in self.frame.fleet.nodes])
+
+    async def ask(self, who: str, prompt: str) -> str | None:
+        """A login asks the person for a secret: `who` wants what `prompt` says. None where they leave it out."""
+        return await self._questions.ask(who, prompt)
+
+    def action_save_svg(self) -> None:
+        """Save what is on the screen, and say where."""
         try:
-            await self._control.remove_node(node)
-        except KeyError:
-            self.notify(f"{node} is gone already", severity="warning", markup=False)
+            path = save_svg(self.export_screenshot(title=f"gconsole {self.frame.header.cluster}"))
+        except OSError as error:
+            self.notify(f"no screenshot: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
             return
-        self.notify(f"{node} removed; its records stay", timeout=3, markup=False)
+        self.notify(f"saved {path}", markup=False)
+
+    def action_suspend_process(self) -> None:
+        """Put the console into the background; `fg` brings it back. Where no shell could, say so instead."""
+        if os.getsid(0) == os.getpid():
+            self.notify("no shell started this console, so nothing could bring it back", severity="warning")
+        else:
+            super().action_suspend_process()
+
+    def action_mark(self) -> None:
+        """Ask for a note, and keep it with this instant."""
+        self.push_screen(MarkDialog(), self._mark)
+
+    async def _mark(self, text: str | None) -> None:
+        if text and text.strip():
+            await self._control.mark(text.strip()[:LONGEST_NOTE])
+            self.notify("marked; it stands in Events", timeout=3, markup=False)
 
     def troubled_nodes(self) -> list[NodeSummary]:
         """Nodes that are not here, as last seen."""
         return [node for node in self.frame.fleet.nodes if node.status in ("failed", "stale")]
-
-    @property
-    def theme_names(self) -> list[str]:
-        return [theme.name for theme in self._themes]
-
-    def use_theme(self, name: str) -> None:
-        """Draw everything in that theme."""
-        self.theme = textual_name(name)
-
-    def action_next_theme(self) -> None:
-        names = [textual_name(name) for name in self.theme_names]
-        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
 
     # -- the way out -------------------------------------------------------------------------------------------------
 

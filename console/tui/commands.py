@@ -46,7 +46,7 @@ class ConsoleCommands(Provider):
         for name in app.theme_names:
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:
-            yield Command(f"Reconnect {node.name}", node.reason or node.word, partial(app.reconnect_node, node.name))
+            yield Command(f"Reconnect {node.name}", node.reason or node.word, partial(app.care.reconnect, [node.name]))
             yield Command(
-                f"Remove {node.name}", "Let go of it; its records stay", partial(app.remove_node, node.name)
+                f"Remove {node.name}", "Let go of it; its records stay", partial(app.care.remove, node.name)
             )

@@ -13,6 +13,7 @@ from ..nodesets import natural
 from ..records import Finding, Process
 from ..store import NodeNow, ProcessKey, Store
 from ..table import Table
+from .models.events import EventLog
 from .models.header import Header
 from .models.heat import GpuIndex
 from .models.jobs import Jobs
@@ -26,7 +27,7 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame. `nodes`, `gpus` and `processes` are live: they change under the reader."""
+    """What is true at one frame. `nodes`, `gpus`, `processes` and `events` are live: they change under the reader."""
 
     now: int  # console time, ns
     fleet: FleetSummary
@@ -37,11 +38,14 @@ class Frame:
     settled: bool  # every node that can be reached has been looked at once
     findings: tuple[Finding, ...]
     header: Header
+    events: EventLog
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}
-        return replace(self, nodes=nodes, gpus=self.gpus.copied())
+        return replace(
+            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(), events=self.events.copied()
+        )
 
     @property
     def worst_finding(self) -> Status:
@@ -59,6 +63,7 @@ class Watch:
         self._names = list(expected_nodes)
         self._nodes: dict[str, NodeNow] = {}
         self._gpus = GpuIndex()
+        self._events = EventLog()
         self.jobs = Jobs()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
@@ -77,7 +82,7 @@ class Watch:
         now = self.now()
         return Frame(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(),
-            self._findings, self._header(now),
+            self._findings, self._header(now), self._events,
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -87,6 +92,7 @@ class Watch:
         self._gpus.update(store.gpus, store.gpus.changed_since(since), version)
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
+        self._events.add(store.events_since(since))
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gconsole.config.difference import Changes
+from gconsole.config.load import more_nodes
+from gconsole.config.model import Config
+from gconsole.fleet.answers import Answer
 from gconsole.records import (
     AgentCost,
     Failure,
@@ -12,6 +16,7 @@ from gconsole.records import (
     Gpu,
     GpuInfo,
     Host,
+    Mark,
     Node,
     NodeState,
     Process,
@@ -51,6 +56,26 @@ class Cluster:
         self.asked.append(("remove", node))
         self.names.remove(node)
         self.say(NodeState(node=node, state="removed"))
+
+    async def mark(self, text: str) -> None:
+        self.asked.append(("mark", text))
+        self.say(Mark(text=text))
+
+    async def add_nodes(self, names: str) -> Sequence[str]:
+        named = [node.name for node in more_nodes(Config(cluster=self.cluster, nodes=()), names)]
+        new = [name for name in named if name not in self.names]
+        self.asked.append(("add", ",".join(new)))
+        self.names += new
+        self.say(*(NodeState(node=name, state="expected") for name in new))
+        return new
+
+    async def apply(self, config: Config) -> Changes:
+        self.asked.append(("apply", config.cluster))
+        return Changes(removed=tuple(name for name in self.names if name not in {node.name for node in config.nodes}))
+
+    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+        self.asked.append(("examine", ",".join(nodes)))
+        return [Answer(name, value=[{"name": "python", "state": "ok", "text": "3.10.12"}]) for name in nodes]
 
     async def stop(self) -> None:
         self.asked.append(("stop", ""))

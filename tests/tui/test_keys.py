@@ -10,8 +10,13 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
+from gconsole.tui.marks import MarkDialog
+from gconsole.tui.prompts import Confirm
 from gconsole.tui.views.table import VIEWS
+from gconsole.tui.widgets.filter_bar import FilterLine
+from gconsole.tui.widgets.progress import Progress
 
 SIZE = (80, 24)
 
@@ -29,7 +34,7 @@ class TestTheTable:
         assert len(ids) == len(set(ids))
 
     def test_no_key_means_two_things_in_one_place(self):
-        for scope in ("overview", "ranks"):
+        for scope in ("overview", "ranks", "nodes", "events"):
             actions = [*in_scope(scope, "lines", "app"), *(row.action for row in VIEWS)]
             keys = [key for action in actions if action.keys for key in action.keys.split(",")]
             assert len(keys) == len(set(keys)), scope
@@ -41,7 +46,11 @@ class TestTheTable:
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
-            targets = {"app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"]}
+            targets = {
+                "app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"],
+                "nodes": app._views["nodes"], "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
+                "progress": Progress, "gallery": Gallery,
+            }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
                 where = KeysDialog if action.scope == "dialog" else targets[action.scope]
@@ -220,7 +229,7 @@ class TestEverywhere:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("shift+tab", "shift+tab", "enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "node033 ✖ failed")
             await pilot.press("R")
             await until(pilot, lambda: cluster.asked == [("reconnect", "node033")])
 
@@ -302,7 +311,7 @@ class TestEverywhere:
             await accept(pilot, "Draw everything in the light theme")
             await until(pilot, lambda: app.theme == "gconsole-light")
             app.action_next_theme()
-            assert app.theme == "gconsole-dark"
+            assert app.theme == "gconsole-high-contrast"
 
 
 class TestLeaving:

@@ -12,7 +12,7 @@ from ..status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean, fit, width_of
 from .jobs import Jobs, JobSummary, state_spans
 from .nodes import FleetSummary, NodeSummary, folded
-from .spans import Line, Span, glyph, plain
+from .spans import Line, Span, cut, glyph, plain
 
 _BAR_CELLS, _LEAST_BAR = 24, 8
 #: The texture of a share says the same as its colour.
@@ -70,23 +70,10 @@ def _trouble_lines(status: Status, said: str, try_: str, nodes: Sequence[NodeSum
     names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
     key = nodes[0].name
     head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "), Span(said, status))
-    lines = [Line(_cut(head, width), key)]
+    lines = [Line(cut(head, width), key)]
     if try_:
-        lines.append(Line(_cut((Span("  try ", "muted"), Span(try_)), width), key))
+        lines.append(Line(cut((Span("  try ", "muted"), Span(try_)), width), key))
     return lines
-
-
-def _cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
-    """The spans in at most that many cells, with an ellipsis where something is missing."""
-    kept: list[Span] = []
-    for span in spans:
-        size = width_of(span.text)
-        if size > width:
-            kept.append(span._replace(text=fit(span.text, width)))
-            break
-        kept.append(span)
-        width -= size
-    return tuple(kept)
 
 
 def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
@@ -107,12 +94,12 @@ def _job_lines(job: JobSummary, width: int) -> list[Line]:
     lines = [Line((Span(title, "strong"), Span("  "), found, Span("  "), *bar), job.job)]
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     if job.step is not None:
-        lines.append(Line(_cut((Span("  "), *_step_spans(job)), width), job.job))
+        lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
     for reason, ranks in job.missing:
         said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
-        lines.append(Line(_cut((Span("  "), *said), width), job.job))
+        lines.append(Line(cut((Span("  "), *said), width), job.job))
     for conflict in job.conflicts:
-        lines.append(Line(_cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
+        lines.append(Line(cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
     return lines
 
 
@@ -132,7 +119,7 @@ def _wrapped(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
             used += 2
         line += piece
         used += size
-    return [*lines, _cut(line, width)]
+    return [*lines, cut(line, width)]
 
 
 def _step_spans(job: JobSummary) -> list[Span]:
@@ -181,4 +168,4 @@ def _finding_line(finding: Finding, width: int) -> Line:
     status = SEVERITY_STATUS[finding.severity]
     name = fit(clean(finding.id), 16)
     spans = (glyph(status), Span(" "), Span(name, status), Span("  "), Span(clean(finding.text)))
-    return Line(_cut(spans, width), (finding.id, finding.culprits))
+    return Line(cut(spans, width), (finding.id, finding.culprits))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from ..status import GLYPHS, Status
+from ..text import fit, width_of
 
 #: Every style name a widget knows: plain, quiet, loud, the five states, `badge`s (drawn reversed), what is picked, …
 STYLES = (
@@ -42,3 +43,16 @@ def plain(text: str, style: str = "text") -> Line:
 def glyph(status: Status) -> Span:
     """The glyph of a state, in its colour."""
     return Span(GLYPHS[status], status)
+
+
+def cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """The spans in at most that many cells, with an ellipsis where something is missing."""
+    kept: list[Span] = []
+    for span in spans:
+        size = width_of(span.text)
+        if size > width:
+            kept.append(span._replace(text=fit(span.text, width)))
+            break
+        kept.append(span)
+        width -= size
+    return tuple(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual.containers import Container
+from textual.message import Message
 from textual.widget import Widget
 
 from ..models.stories import Story
@@ -12,6 +13,14 @@ from ..watch import Frame
 
 #: Tells the story of what was chosen, from each new frame; None once it is gone.
 Teller = Callable[[Frame], Story | None]
+
+
+class NodeWanted(Message):
+    """Somebody wants to see everything known of that node: the app opens its page."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self.node = node
 
 
 class View(Container):
@@ -26,6 +35,10 @@ class View(Container):
     def home(self) -> Widget | None:
         """The widget that has the focus when the view is opened."""
         return None
+
+    def climb(self) -> bool:
+        """Escape: close what is open inside. False where nothing is, and the way leads out of the view."""
+        return False
 
     @property
     def selected_node(self) -> str | None:

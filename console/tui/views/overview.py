@@ -16,7 +16,7 @@ from ..widgets.heat_map import HeatMap
 from ..widgets.line_view import LineView
 from ..widgets.panel import Panel
 from ..widgets.report import Report
-from .base import Teller, View
+from .base import NodeWanted, Teller, View
 
 #: From this width on two columns of parts; below the second only one.
 WIDE, NARROW = 100, 72
@@ -137,6 +137,19 @@ class Overview(View):
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if self._frame is not None:
             self._head(self._frame)
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        """A node has a page of its own; everything else is told in a dialog."""
+        node = self.selected_node
+        of_node = event.view is self._node_list or (event.view is self._heat and self._is_bare(node))
+        if node is not None and of_node:
+            event.stop()
+            self.post_message(NodeWanted(node))
+
+    def _is_bare(self, node: str | None) -> bool:
+        """Whether there is no GPU under the cursor, only its node."""
+        chosen = self._heat.selected
+        return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
 
     @property
     def selected_node(self) -> str | None:

@@ -8,6 +8,8 @@ from typing import Final
 
 from ..keys import Action
 from .base import View
+from .events import Events
+from .nodes import Nodes
 from .overview import Overview
 from .ranks import Ranks
 from .soon import Soon
@@ -44,8 +46,10 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("topology", "5", "Topology", "Topo", _soon, "GPUs, NICs and NUMA nodes, and the ranks on them"),
     ViewRow("gpus", "6", "GPUs", "GPUs", _soon, "every figure of every GPU, and the ranks that use it"),
     ViewRow("clocks", "7", "Clocks", "Clk", _soon, "offset, drift and bound of every node's clock"),
-    ViewRow("events", "8", "Events", "Ev", _soon, "one stream of what happened: XID, OOM, node lost, marks"),
+    ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
+            "one stream of what happened: XID, OOM, node lost, marks"),
     ViewRow("query", "9", "Query", "Qry", _soon, "SQL over every record of the session"),
     ViewRow("jobs", "0", "Jobs", "Jobs", _soon, "the jobs that gconsole started"),
-    ViewRow("nodes", "n", "Nodes", "Nodes", _soon, "everything known of a node, its log included"),
+    ViewRow("nodes", "n", "Nodes", "Nodes", lambda row: Nodes(id=row.name),
+            "everything known of a node, its log included"),
 )  # fmt: skip

@@ -180,8 +180,8 @@ class HeatMap(LineView):
             return super()._mixed(name, ground)
         scale, _, level = rest.partition(" ")
         color = heat_colors(self.app.theme_variables[f"heat-{scale}"])[int(level)]
-        if kind == "ink":
-            return self.rich_style + Style(color=color)
+        if kind == "ink" or color.startswith("ansi_"):  # the terminal's own colours cannot be mixed with a ground
+            return self.rich_style + Style(color=Color.parse(color).rich_color)
         return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
 
     # -- moving ------------------------------------------------------------------------------------------------------
@@ -244,7 +244,10 @@ class HeatMap(LineView):
 
 
 def heat_colors(stops: str) -> list[str]:
-    """The colours of all levels, between stops given as "#rrggbb #rrggbb …"."""
+    """The colours of all levels, between stops given as "#rrggbb #rrggbb …"; the terminal's own are not mixed."""
+    if stops.startswith("ansi_"):
+        named = stops.split()
+        return [named[level * len(named) // LEVELS] for level in range(LEVELS)]
     colors = [Color.parse(stop) for stop in stops.split()]
     spans = list(pairwise(colors)) or [(colors[0], colors[0])]
     found = []

@@ -137,6 +137,7 @@ class RecordGrid(LineView, Generic[R]):
         self.columns = tuple(columns)
         self.rows: Sequence[R] = ()
         self._placed: list[Placed[R]] = []
+        self._placed_in = 0  # cells
         self._cursor = 0
         self._sorted: tuple[str, bool] = ("", False)
 
@@ -163,13 +164,19 @@ class RecordGrid(LineView, Generic[R]):
         """The row under the cursor."""
         return self.rows[self._cursor] if self._cursor < len(self.rows) else None
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._placed = place(self.columns, self.size.width)
+    @property
+    def placed(self) -> list[Placed[R]]:
+        """The columns that have room beside the scrollbar; that it comes or goes is no resize to Textual."""
+        width = self.scrollable_content_region.width
+        if self._placed_in != width:
+            self._placed_in = width
+            self._placed = place(self.columns, self._placed_in)
+        return self._placed
 
     @property
     def shown_columns(self) -> list[str]:
         """Keys of the columns that have room."""
-        return [placed.column.key for placed in self._placed]
+        return [placed.column.key for placed in self.placed]
 
     # -- painting ----------------------------------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class RecordGrid(LineView, Generic[R]):
     def heading(self, y: int) -> Sequence[Span]:
         spans: list[Span] = []
         at = 0
-        for placed in self._placed:
+        for placed in self.placed:
             chosen = placed.column.key == self._sorted[0]
             mark = ("▼" if self._sorted[1] else "▲") if chosen else ""
             title = placed.column.title[: placed.width - len(mark)].rstrip() + mark
@@ -201,7 +208,7 @@ class RecordGrid(LineView, Generic[R]):
         note = row.note
         spans: list[Span] = []
         at = 0
-        for placed in self._placed:
+        for placed in self.placed:
             if note is not None and not placed.column.leads:
                 spans += [Span(" " * (placed.x - at)), Span(fit(note.text, self.size.width - placed.x - 1), note.style)]
                 break
@@ -249,7 +256,7 @@ class RecordGrid(LineView, Generic[R]):
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self.fixed:
-            for placed in self._placed:
+            for placed in self.placed:
                 if placed.x <= event.x < placed.x + placed.width + 1:
                     self.post_message(self.HeadingClicked(self, placed.column.key))
             return

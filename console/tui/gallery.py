@@ -1,0 +1,150 @@
+"""Every widget with made-up rows: `python -m gconsole.tui.gallery`. `t` shows the next theme, `q` leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from .keys import bindings, in_scope
+from .models.heat import LEVELS, Cell, HeatRow
+from .models.lane import Lane
+from .models.plot import Plot
+from .models.spans import Line, Span, glyph
+from .models.tree import Branch
+from .status import GLYPHS
+from .theme_shelf import ThemeShelf
+from .themed import ThemedApp
+from .widgets.bar import Bar
+from .widgets.heat_map import HeatMap
+from .widgets.history import History
+from .widgets.lanes import Lanes
+from .widgets.panel import Panel
+from .widgets.progress import Progress
+from .widgets.rank_tree import RankTree
+from .widgets.record_grid import Column, RecordGrid
+from .widgets.report import Report
+from .widgets.sparkline import Sparkline
+
+
+def curve() -> Plot:
+    """Five minutes of a GPU that works, stalls, and is not heard of for a while."""
+    t = np.arange(300)
+    values = 88 + 8 * np.sin(t / 9)
+    values[120:160] = 4 + 3 * np.cos(t[120:160])
+    values[200:225] = np.nan
+    return Plot("utilisation", "%", values, high=100)
+
+
+def lanes() -> list[Lane]:
+    """Five ranks: one is late, one not to be told from on time, one unknown."""
+    return [
+        Lane(137, "137", "41.2 ±0.4 ms", 41.2, 0.4, "failed"),
+        Lane(40, "40", "12.9 ±3.5 ms", 12.9, 3.5, "warning"),
+        Lane(12, "12", "3.1 ±2.8 ms", 3.1, 2.8, "ok"),
+        Lane(7, "7", "1.0 ms", 1.0, None, "ok"),
+        Lane(99, "99", "–", None, None, "unknown"),
+    ]
+
+
+def stacks() -> Branch:
+    """512 ranks, one of which reads a file."""
+    def at(name: str, where: str, ranks: str, *children: Branch, note: str = "") -> Branch:
+        return Branch((name, where), (Span(name), Span(f" {where}", "muted")), ranks, note, children)
+
+    others = "0-136,138-511"
+    reduce = at("all_reduce", "distributed_c10d.py:3252", others, note="collective")
+    load = at("load_shard", "dataset.py:88", "137", note="file i/o")
+    return at(
+        "<module>", "train.py:212", "0-511",
+        at("train_step", "train.py:150", others, reduce), at("next_batch", "loader.py:61", "137", load),
+    )  # fmt: skip
+
+
+def heat() -> list[HeatRow]:
+    """Three nodes: one in every shade, one that is silent, one that failed."""
+    shades = tuple(Cell(str(level * 100 // (LEVELS - 1)), level) for level in range(0, LEVELS, 2))
+    return [
+        HeatRow("node001", "ok", shades), HeatRow("node002", "stale", shades),
+        HeatRow("node003", "failed", note="auth"),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row of the grid."""
+
+    key: int
+    text: str
+    figure: Span
+    version: int = 0
+    banner: tuple[Span, ...] | None = None
+    note: Span | None = None
+
+
+def samples() -> list[Sample]:
+    """The lanes once more, in a grid."""
+    return [Sample(row, lane.label, Span(lane.figure, lane.status)) for row, lane in enumerate(lanes())]
+
+
+class Gallery(ThemedApp, inherit_bindings=False):
+    """All widgets on one screen; the themes are those of gconsole and the person's own."""
+
+    CSS_PATH = "console.tcss"
+    CSS = """
+    Gallery #heat-panel { height: 4; } Gallery #history-panel { height: 10; } Gallery #tree-panel { height: 6; }
+    Gallery #lanes-panel { height: 7; } Gallery #report-panel { height: 6; } Gallery #grid-panel { height: 1fr; }
+    """
+    TITLE = "gconsole gallery"
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("gallery"))
+
+    def compose(self) -> ComposeResult:
+        self._head = Bar(id="header")
+        yield self._head
+        yield Panel("HeatMap", HeatMap(), id="heat-panel")
+        yield Panel("History", History(), id="history-panel")
+        yield Sparkline()
+        yield Progress()
+        yield Panel("RankTree", RankTree(), id="tree-panel")
+        yield Panel("Lanes", Lanes("rank", "late", "ms"), id="lanes-panel")
+        yield Panel("Report", Report(), id="report-panel")
+        columns = [
+            Column[Sample]("rank", "rank", 6, lambda row: Span(row.text), leads=True),
+            Column[Sample]("late", "late", 14, lambda row: row.figure, align="right"),
+        ]
+        yield Panel("RecordGrid", RecordGrid(columns), id="grid-panel")
+
+    def on_mount(self) -> None:
+        self.query_one(HeatMap).show(heat(), "load")
+        self.query_one(History).show(curve(), 1)
+        self.query_one(Sparkline).show(curve(), 1)
+        self.query_one(Progress).show("captured", 371, 512, "ranks", 1.8)
+        self.query_one(RankTree).show([stacks()])
+        self.query_one(Lanes).show(lanes())
+        self.query_one(Report).show([Line((glyph(status), Span(f" {status}", status)), status) for status in GLYPHS])
+        self.query_one(RecordGrid).show(samples())
+        self.theme_changed_signal.subscribe(self, lambda _: self._say())
+        self._say()
+        self.query_one(HeatMap).focus()
+        self.follow_themes()
+
+    def _say(self) -> None:
+        theme = self.theme.removeprefix("gconsole-")
+        self._head.show(
+            (Span(" gconsole gallery  ", "strong"), Span(theme, "accent")),
+            (Span("t", "key"), Span(" theme  ", "muted"), Span("Tab", "key"), Span(" focus  ", "muted"),
+             Span("q", "key"), Span(" quit ", "muted")),
+        )  # fmt: skip
+
+    def use_theme(self, name: str) -> None:
+        """Draw it; what the person uses in the console stays as it is."""
+        self.theme = f"gconsole-{name}"
+
+
+if __name__ == "__main__":
+    Gallery(ThemeShelf.of_this_user()).run()

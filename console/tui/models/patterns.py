@@ -1,0 +1,198 @@
+"""What a filter compares with: names with wild cards and number ranges, and figures with units. Pure text.
+
+`node0[1-3]*` reads as people write node sets: a bracket is a set of numbers (`[001-064]`, `[1,4-7]`), `*` any text,
+`?` one character. Matching walks all readings at once, so that no pattern takes longer than its length times the
+text's, whatever a person types and whatever a node sends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+#: A bracket stands for at most so many numbers: more is a slip of the finger, and would be built at every key.
+MOST_NUMBERS: Final = 10_000
+_BRACKET = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_FIGURE = r"[-+]?\d+(?:\.\d+)?[kKMGTP]?(?:i?B)?%?"
+_RANGE = re.compile(rf"({_FIGURE})(?:-({_FIGURE}))?")
+_PARTS = re.compile(r"([-+]?\d+(?:\.(\d+))?)([kKMGTP]?)(i?B)?(%?)")
+_POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+#: One character as typed, and whether it was quoted and so means itself.
+Letters = list[tuple[str, bool]]
+
+
+class BadPattern(ValueError):
+    """Text that is no pattern or no figure; the message says why, `try_` what would be one."""
+
+    def __init__(self, text: str, try_: str) -> None:
+        super().__init__(text)
+        self.try_ = try_
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """Exactly this text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Exactly one of these numbers, as written."""
+
+    texts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Wild:
+    """One character, or with `many` any number of them."""
+
+    many: bool
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A name with wild cards; upper and lower case are the same."""
+
+    parts: tuple[Exactly | OneOf | Wild, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a text without any wild card."""
+        return all(isinstance(part, Exactly) for part in self.parts)
+
+    def matches(self, text: str) -> bool:
+        """Whether this is the whole of that text."""
+        text = text.casefold()
+        reached = {0}
+        for part in self.parts:
+            reached = _step(part, text, reached)
+            if not reached:
+                return False
+        return len(text) in reached
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether this is the text or, without wild cards, a part of it."""
+        if self.is_plain:
+            return "".join(part.text for part in self.parts if isinstance(part, Exactly)) in text.casefold()
+        return self.matches(text)
+
+
+def _step(part: Exactly | OneOf | Wild, text: str, reached: set[int]) -> set[int]:
+    """Where in the text one may stand after this part, from anywhere one may stand before it."""
+    if isinstance(part, Exactly):
+        return {at + len(part.text) for at in reached if text.startswith(part.text, at)}
+    if isinstance(part, Wild):
+        return set(range(min(reached), len(text) + 1)) if part.many else {at + 1 for at in reached if at < len(text)}
+    lengths = {len(number) for number in part.texts}
+    return {at + size for at in reached for size in lengths if text[at : at + size] in part.texts}
+
+
+def pattern(letters: Letters) -> Pattern:
+    """The pattern these letters mean. Raises BadPattern."""
+    parts: list[Exactly | OneOf | Wild] = []
+    at = 0
+    while at < len(letters):
+        letter, quoted = letters[at]
+        if quoted or letter not in "*?[":
+            parts.append(Exactly(letter.casefold()))
+        elif letter == "[":
+            closing = next((i for i in range(at, len(letters)) if letters[i] == ("]", False)), None)
+            if closing is None:
+                raise BadPattern("the bracket is not closed", "write a set of numbers, e.g. node[1-3]")
+            parts.append(OneOf(_numbers("".join(character for character, _ in letters[at + 1 : closing]))))
+            at = closing
+        else:
+            parts.append(Wild(letter == "*"))
+        at += 1
+    return Pattern(tuple(_joined(parts)))
+
+
+def _joined(parts: Iterable[Exactly | OneOf | Wild]) -> list[Exactly | OneOf | Wild]:
+    """Neighbouring letters as one text, neighbouring stars as one."""
+    joined: list[Exactly | OneOf | Wild] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, Exactly) and isinstance(last, Exactly):
+            joined[-1] = Exactly(last.text + part.text)
+        elif not (part == Wild(many=True) and last == part):
+            joined.append(part)
+    return joined
+
+
+def _numbers(inside: str) -> frozenset[str]:
+    """`001-003,7` → 001, 002, 003, 7. Raises BadPattern."""
+    if not inside.isascii() or not _BRACKET.fullmatch(inside):
+        raise BadPattern(f"[{inside}] is no set of numbers", "write e.g. [1-3] or [001,005-012]")
+    found: set[str] = set()
+    for piece in inside.split(","):
+        first, _, last = piece.partition("-")
+        last = last or first
+        if max(len(first), len(last)) > 18 or int(last) - int(first) >= MOST_NUMBERS:
+            raise BadPattern(f"[{inside}] is more than {MOST_NUMBERS} numbers", "use * instead")
+        if int(last) < int(first):
+            raise BadPattern(f"[{piece}] ends before it begins", f"write [{last}-{first}]")
+        width = len(first) if first.startswith("0") else 0
+        found.update(str(number).zfill(width) for number in range(int(first), int(last) + 1))
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as written: its value, and half of what its last digit stands for."""
+
+    value: float
+    half: float
+
+
+@dataclass(frozen=True)
+class Between:
+    """Figures from one to another, both included as far as they are written: 97 includes 97.4, 3G includes 3.2G."""
+
+    low: Figure
+    high: Figure
+
+    def matches(self, value: float) -> bool:
+        low, high = self.low, self.high
+        return low.value - low.half <= value <= high.value + high.half
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Figures on one side of another."""
+
+    sign: str  # "<", "<=", ">" or ">="
+    figure: Figure
+
+    def matches(self, value: float) -> bool:
+        wanted = self.figure.value
+        if self.sign.startswith("<"):
+            return value < wanted or (self.sign == "<=" and value == wanted)
+        return value > wanted or (self.sign == ">=" and value == wanted)
+
+
+def figures(text: str, sign: str, *, binary: bool) -> Between | Compared:
+    """`10`, `2.5G`, `0-7`: what they mean after that sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
+    found = _RANGE.fullmatch(text) if text.isascii() else None
+    if found is None:
+        raise BadPattern(f"{text} is no figure", "write e.g. 10, 2.5G or 0-7")
+    low, high = found[1], found[2]
+    if sign in ("<", "<=", ">", ">="):
+        if high is not None:
+            raise BadPattern(f"{sign} compares with one figure, not with {text}", f"write {sign}{low}, or {text} alone")
+        return Compared(sign, _figure(low, binary))
+    first, last = _figure(low, binary), _figure(high or low, binary)
+    if last.value < first.value:
+        raise BadPattern(f"{text} ends before it begins", f"write {high}-{low}")
+    return Between(first, last)
+
+
+def _figure(text: str, binary: bool) -> Figure:
+    parts = _PARTS.fullmatch(text)
+    assert parts is not None, text  # the range's own pattern let it through
+    unit = (1024.0 if binary else 1000.0) ** _POWER[parts[3]]
+    half = 0.5 * 10.0 ** -len(parts[2] or "") * unit
+    return Figure(float(parts[1]) * unit, half)

@@ -1,0 +1,250 @@
+"""`FilterBar`: where a filter is typed, with what may come next below it, or what is wrong and where.
+
+    / state:stuck nod                                            1 of 512
+      node:
+    / state:stuck foo:1                                          1 of 512
+                  ╰ no field foo; did you mean job?
+
+It parses at every key and says `Changed` when the text is a filter; while it is none, the last one goes on. A last
+word that may yet become a field's name waits for a blank or Enter. A kept filter is one line without the second;
+without a text there is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widgets import Input
+
+from ..keys import bindings, in_scope
+from ..models.filtering import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
+from ..models.spans import Span
+from ..text import clean, width_of
+from .bar import Bar
+
+R = TypeVar("R")
+#: Earlier filters that Ctrl-R brings back.
+_REMEMBERED = 50
+_PROMPT = "/ "
+
+
+class FilterLine(Input):
+    """The text itself; its own keys first, then those of the filter."""
+
+    BINDINGS = bindings(in_scope("filter"))
+
+    def __init__(self, bar: FilterBar[Any]) -> None:
+        super().__init__(compact=True, select_on_focus=False, placeholder="state:stuck node:node0[1-3]* util:<10 -word")
+        self._bar = bar
+
+    def action_complete(self) -> None:
+        self._bar.complete()
+
+    def action_forward(self) -> None:
+        """One character on; at the end of the text, what may follow."""
+        if self.cursor_at_end:
+            self._bar.complete()
+        else:
+            self.action_cursor_right()
+
+    def action_clear(self) -> None:
+        self._bar.clear()
+
+    def action_keep(self) -> None:
+        self._bar.keep()
+
+    def action_recall(self) -> None:
+        self._bar.recall()
+
+
+class FilterBar(Vertical, Generic[R]):
+    """`open` it; `values` gives the values of a field that occur now, for completion."""
+
+    DEFAULT_CSS = """
+    FilterBar { height: auto; width: 1fr; display: none; }
+    FilterBar.kept, FilterBar.open { display: block; }
+    FilterBar Horizontal { height: 1; }
+    FilterBar FilterLine { width: 1fr; }
+    FilterBar FilterLine, FilterBar FilterLine:focus { background: $background; background-tint: $background 0%; }
+    FilterBar FilterLine > .input--placeholder { color: $muted; }
+    FilterBar .filter-help { display: none; }
+    FilterBar.open .filter-help { display: block; }
+    """
+
+    class Changed(Message):
+        """Another filter holds from now on."""
+
+        def __init__(self, bar: FilterBar[Any], wanted: Filter[Any]) -> None:
+            super().__init__()
+            self.bar = bar
+            self.wanted = wanted
+
+        @property
+        def control(self) -> FilterBar[Any]:
+            return self.bar
+
+    class Closed(Message):
+        """The person is done typing: whoever opened the bar takes the focus back."""
+
+        def __init__(self, bar: FilterBar[Any]) -> None:
+            super().__init__()
+            self.bar = bar
+
+        @property
+        def control(self) -> FilterBar[Any]:
+            return self.bar
+
+    def __init__(
+        self, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]], *, id: str | None = None
+    ) -> None:
+        super().__init__(id=id)
+        self.vocabulary = vocabulary
+        self.wanted: Filter[R] = Filter(vocabulary)
+        self.history: list[str] = []  # texts that were kept, the newest last
+        self._values = values
+        self._line = FilterLine(self)
+        self._prompt, self._count, self._help = Bar(), Bar(), Bar(classes="filter-help")
+        self._taken = ""  # the text as last read
+        self._error: FilterError | None = None
+        self._refused = False  # Enter was pressed on what is no filter
+        self._completion: Completion | None = None  # what Tab goes through
+        self._chosen = -1
+        self._recalled = 0  # how many filters back
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield self._prompt
+            yield self._line
+            yield self._count
+        yield self._help
+
+    def on_mount(self) -> None:
+        self._prompt.styles.width = len(_PROMPT)
+        self._prompt.show((Span(_PROMPT, "key"),))
+
+    # -- what others say and ask -------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Type here from now on."""
+        self.add_class("open")
+        self._forget_steps()
+        self._line.focus()
+        self._line.cursor_position = len(self._line.value)
+        self._tell()
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("open")
+
+    def count(self, passing: int, of: int, what: str) -> None:
+        """Say how many rows the filter lets through."""
+        text = f" {passing} of {of} {what} "
+        self._count.styles.width = width_of(text)
+        self._count.show((Span(text, "muted" if passing else "warning"),))
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """No filter, and nothing to type."""
+        self._line.value = ""
+        self._take_in("")
+        self._close()
+
+    def keep(self) -> None:
+        """Leave the filter as it is; what is no filter is not left."""
+        self._take_in(self._line.value, whole=True)
+        if self._error is not None:
+            self._refused = True
+            self._tell()
+            return
+        text = self.wanted.text
+        if text:
+            self.history = [*(old for old in self.history if old != text), text][-_REMEMBERED:]
+        self._close()
+
+    def recall(self) -> None:
+        """The filter that was kept before this one."""
+        if not self.history:
+            return
+        present = self._line.value.strip()
+        for _ in self.history:
+            self._recalled = self._recalled % len(self.history) + 1
+            if self.history[-self._recalled] != present:
+                break
+        self._write(self.history[-self._recalled])
+
+    def complete(self) -> None:
+        """Put in what may come next; once more, the one after that."""
+        line = self._line
+        if self._completion is None:
+            found = complete(line.value, line.cursor_position, self.vocabulary, self._values)
+            if not found.options:
+                return
+            self._completion, self._chosen = found, -1
+        found = self._completion
+        typed = found.end if self._chosen < 0 else found.start + len(found.options[self._chosen])
+        self._chosen = (self._chosen + 1) % len(found.options)
+        option, rest = found.options[self._chosen], line.value[typed:]
+        self._write(line.value[: found.start] + option + rest, found.start + len(option))
+        if len(found.options) == 1:
+            self._completion = None  # what comes after it is another question
+        self._tell()
+
+    def _write(self, text: str, cursor: int | None = None) -> None:
+        self._line.value = text
+        self._line.cursor_position = len(text) if cursor is None else cursor
+        self._take_in(text)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if event.value != self._taken:  # what was put in here is not what the person typed
+            self._forget_steps()
+            self._take_in(event.value)
+
+    def _forget_steps(self) -> None:
+        self._completion, self._chosen, self._recalled = None, -1, 0
+
+    def _close(self) -> None:
+        self.remove_class("open")
+        self.post_message(self.Closed(self))
+
+    # -- what it means -----------------------------------------------------------------------------------------------
+
+    def _take_in(self, text: str, *, whole: bool = False) -> None:
+        self._taken, self._refused = text, False
+        try:
+            wanted = parse(text if whole else settled(text, self.vocabulary), self.vocabulary)
+        except FilterError as error:
+            self._error = error
+        else:
+            self._error = None
+            if wanted != self.wanted:
+                self.wanted = wanted
+                self.post_message(self.Changed(self, wanted))
+        self.set_class(bool(self.wanted), "kept")
+        self._tell()
+
+    def _tell(self) -> None:
+        """The line below: what is wrong, under its place, or what may come next."""
+        error = self._error
+        if error is not None and (self._refused or not error.unfinished):
+            before = clean(self._line.value[: error.start])
+            at = len(_PROMPT) + width_of(before) - self._line.scroll_offset.x
+            said, try_ = Span(f"╰ {clean(error.text)}", "failed"), Span(f"; {clean(error.try_)}", "muted")
+            most = self.size.width - width_of(said.text) - width_of(try_.text) - 1
+            self._help.show((Span(" " * max(0, min(at, most))), said, try_))
+            return
+        found = self._completion or complete(
+            self._line.value, self._line.cursor_position, self.vocabulary, self._values
+        )
+        spans = [Span("  ")]
+        first = max(0, self._chosen - 3) if self._completion else 0
+        for at, option in enumerate(found.options[first : first + 40], first):
+            spans += [Span(clean(option), "accent" if self._completion and at == self._chosen else "muted"), Span("  ")]
+        if not found.options and error is not None:
+            spans.append(Span(f"{clean(error.text)}; {clean(error.try_)}", "muted"))
+        self._help.show(spans)

@@ -1,0 +1,171 @@
+"""`RankTree`: a tree that folds; at the right of each row the ranks that are in it.
+
+    ▼ <module> train.py:212                                      [0-511]
+      ▼ train_step train.py:150                                  [0-136,138-511]
+          all_reduce distributed_c10d.py:3252      collective    [0-136,138-511]
+      ▶ next_batch loader.py:61                                  [137]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from textual import events
+
+from ..keys import bindings, in_scope
+from ..models.spans import Span
+from ..models.tree import Branch, Row, unfolded
+from ..text import clean, fit, width_of
+from .line_view import LineView
+
+_INDENT, _GAP = 2, 2
+#: Deeper than this all rows stand below each other: a recursion must not push its own names off the screen.
+_DEEPEST = 24
+
+
+class RankTree(LineView):
+    """`show` gives it roots. Left folds or climbs to the parent, right unfolds or goes in, a click on ▼ does both."""
+
+    BINDINGS = bindings(in_scope("lines"))
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._roots: tuple[Branch, ...] = ()
+        self._folded: set[Hashable] = set()
+        self.rows: list[Row] = []
+        self._at = 0
+        self._layout = (0, 0)  # cells of the notes, and of the ranks
+
+    def show(self, roots: Sequence[Branch]) -> None:
+        """Draw this tree; the cursor stays with its key, what was folded stays folded."""
+        self._roots = tuple(roots)
+        self._arrange()
+
+    @property
+    def selected(self) -> Hashable | None:
+        """The key under the cursor."""
+        return self.rows[self._at].branch.key if self.rows else None
+
+    def fold(self, key: Hashable, fold: bool = True) -> None:
+        """Fold or unfold one branch."""
+        (self._folded.add if fold else self._folded.discard)(key)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        key = self.selected
+        self.rows = unfolded(self._roots, self._folded)
+        found = next((place for place, row in enumerate(self.rows) if row.branch.key == key), None)
+        self._at = min(self._at, max(0, len(self.rows) - 1)) if found is None else found
+        self._measure()
+        self.changed()
+
+    def _measure(self) -> None:
+        """Ranks take at most two fifths of the room, notes a fifth; what is longer is cut with an ellipsis."""
+        width = self.size.width - 1
+        ranks = max((width_of(row.branch.ranks) for row in self.rows), default=0)
+        notes = max((width_of(clean(row.branch.note)) for row in self.rows), default=0)
+        layout = (min(notes, width // 5) if width >= 60 else 0, min(ranks + 2, width * 2 // 5) if ranks else 0)
+        if layout != self._layout:
+            self._layout = layout
+            self.forget()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._measure()
+
+    # -- painting ----------------------------------------------------------------------------------------------------
+
+    def line_count(self) -> int:
+        return len(self.rows)
+
+    def version(self, y: int) -> Hashable:
+        row = self.rows[y]
+        return row.branch.text, row.branch.note, row.branch.ranks, bool(row.branch.children), row.depth, row.folded
+
+    def has_cursor(self, y: int) -> bool:
+        return y == self._at and bool(self.rows)
+
+    def line(self, y: int) -> Sequence[Span]:
+        row, (notes, ranks) = self.rows[y], self._layout
+        room = self.size.width - 1
+        room -= sum(part + _GAP for part in (notes, ranks) if part)
+        head = " " * (_INDENT * min(row.depth, _DEEPEST)) + self._sign(row)
+        spans = [Span(fit(head, min(width_of(head), max(0, room))), "muted")]
+        room -= width_of(spans[0].text)
+        for span in row.branch.text:
+            text = clean(span.text)
+            text = fit(text, min(width_of(text), max(0, room)))
+            spans.append(span._replace(text=text))
+            room -= width_of(text)
+        spans.append(Span(" " * max(0, room)))
+        if notes:
+            spans += [Span(" " * _GAP), Span(fit(clean(row.branch.note), notes), "muted")]
+        if ranks:
+            text = f"[{row.branch.ranks}]" if row.branch.ranks else ""
+            spans += [Span(" " * _GAP), Span(fit(text, ranks), "strong")]
+        return spans
+
+    def _sign(self, row: Row) -> str:
+        if not row.branch.children:
+            return "  "
+        return "▶ " if row.folded else "▼ "
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def _stand(self, y: int) -> None:
+        if self.rows:
+            self._at = min(max(y, 0), len(self.rows) - 1)
+            self.show_line(self._at)
+            self.changed()
+            self.post_message(self.Moved(self))
+
+    def action_down(self) -> None:
+        self._stand(self._at + 1)
+
+    def action_up(self) -> None:
+        self._stand(self._at - 1)
+
+    def action_left(self) -> None:
+        if not self.rows:
+            return
+        row = self.rows[self._at]
+        if row.branch.children and not row.folded:
+            self.fold(row.branch.key)
+        elif row.parent >= 0:
+            self._stand(row.parent)
+
+    def action_right(self) -> None:
+        if not self.rows:
+            return
+        row = self.rows[self._at]
+        if row.folded:
+            self.fold(row.branch.key, False)
+        elif row.branch.children:
+            self._stand(self._at + 1)
+
+    def action_page_down(self) -> None:
+        self._stand(self._at + self.page)
+
+    def action_page_up(self) -> None:
+        self._stand(self._at - self.page)
+
+    def action_top(self) -> None:
+        self._stand(0)
+
+    def action_bottom(self) -> None:
+        self._stand(len(self.rows) - 1)
+
+    def action_open(self) -> None:
+        if self.rows:
+            self.post_message(self.Opened(self))
+
+    def on_click(self, event: events.Click) -> None:
+        y = self.scroll_offset.y + event.y
+        if y >= len(self.rows):
+            return
+        row, again = self.rows[y], y == self._at and event.chain > 1
+        self._stand(y)
+        sign = _INDENT * min(row.depth, _DEEPEST)
+        if row.branch.children and sign <= event.x < sign + _INDENT:
+            self.fold(row.branch.key, not row.folded)
+        elif again:
+            self.action_open()

@@ -1,0 +1,123 @@
+"""Logins that ask a person: once per bastion or key, without hurry, and without making other nodes wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from live import Watched
+from rig import Rig
+
+from gconsole.config import load
+from gconsole.fleet.fleet import Fleet
+from gconsole.fleet.identities import Ask
+from gconsole.hub import Hub
+from gconsole.store import Store
+
+
+class Person:
+    """Answers what is asked, after a while; keeps the questions."""
+
+    def __init__(self, answer: Callable[[int], str | None], after_s: float = 0.0) -> None:
+        self._answer, self._after_s = answer, after_s
+        self.asked: list[tuple[str, str]] = []
+
+    async def __call__(self, who: str, prompt: str) -> str | None:
+        self.asked.append((who, prompt))
+        number = len(self.asked)
+        await asyncio.sleep(self._after_s)
+        return self._answer(number)
+
+
+@asynccontextmanager
+async def watched(hosts: Path, ask: Ask, **flags: str) -> AsyncIterator[Watched]:
+    """The fleet of a hosts file, with somebody there to type."""
+    config = load(str(hosts), flags={key.replace("_", ".", 1): value for key, value in flags.items()})
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    fleet = Fleet(config, hub, ask)
+    watching = Watched(fleet, hub, store)
+    await fleet.start()
+    try:
+        yield watching
+    finally:
+        await fleet.stop()
+
+
+async def test_an_encrypted_key_is_asked_for_once_for_all_nodes_and_opens_at_the_second_try(rig: Rig, tmp_path: Path):
+    key = rig.encrypted_key("correct horse", "id_asked")
+    person = Person(lambda number: "wrong" if number == 1 else "correct horse", after_s=0.3)
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key})
+    async with watched(hosts, person) as watching:
+        await watching.sampled()
+    assert [who for who, _ in person.asked] == [str(key)] * 2
+    assert "did not open" in person.asked[1][1]
+
+
+async def test_a_bastion_with_an_encrypted_key_asks_once_for_all_its_targets(tmp_path: Path):
+    with Rig(nodes=0, name="asking") as rig:
+        bastion = rig.add_bastion()
+        for number in range(4):
+            rig.add_node(f"far{number}", behind=bastion)
+        key = rig.encrypted_key("correct horse", "id_way")
+        person = Person(lambda number: "correct horse", after_s=0.3)
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key, "jump": jump_of(rig, bastion)})
+        async with watched(hosts, person) as watching:
+            await watching.sampled()
+        assert len(person.asked) == 1
+        assert bastion.logins() == 1
+
+
+def jump_of(rig: Rig, bastion) -> str:
+    return f"{bastion.user}@{bastion.address}:{bastion.port}"
+
+
+async def test_who_types_slowly_is_waited_for_and_the_other_nodes_are_not_held_up(tmp_path: Path):
+    with Rig(nodes=2, name="slow") as rig:
+        asking = rig.add_node("asking", "password_only")
+        person = Person(lambda number: asking.password, after_s=4.0)
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        async with watched(hosts, person, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
+            await watching.until(lambda: person.asked)
+            await watching.until(lambda: all(watching.state(node.name) == "ok" for node in rig.nodes[:2]), 3.5)
+            assert watching.state("asking") == "connecting"
+            if asking.password is not None:
+                await watching.until(lambda: watching.state("asking") == "ok")
+    assert len(person.asked) == 1
+    assert "assword" in person.asked[0][1]
+
+
+async def test_who_leaves_it_out_is_told_so_and_asked_again_only_after_reconnect(tmp_path: Path):
+    with Rig(nodes=0, name="none") as rig:
+        asking = rig.add_node("asking", "password_only")
+        person = Person(lambda number: None)
+        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), person) as watching:
+            await watching.until(lambda: watching.state("asking") == "failed")
+            error = watching.store.nodes["asking"].state.error
+            assert (error.name, len(person.asked)) == ("auth_interactive", 1)
+            assert "none was typed" in error.text
+            await watching.fleet.reconnect(asking.name)
+            await watching.until(lambda: len(person.asked) == 2)
+
+
+async def test_a_saved_configuration_is_followed(rig: Rig, tmp_path: Path):
+    text = rig.write_hosts_toml(tmp_path / "hosts.toml").read_text()
+    head, *entries = text.split("[[nodes]]")
+    few, many = tmp_path / "few.toml", tmp_path / "many.toml"
+    few.write_text("[[nodes]]".join([head, *entries[:2]]))
+    many.write_text("[[nodes]]".join([head, *entries[1:]]))
+    first, second, *rest = [node.name for node in rig.nodes]
+    async with watched(few, Person(lambda number: None)) as watching:
+        await watching.sampled()
+        changes = await watching.fleet.apply(load(str(many)))
+        assert changes.removed == (first,)
+        await watching.until(lambda: all(watching.state(name) == "ok" for name in rest))
+        assert "removed" in watching.history(first)
+        assert watching.history(second)[-1] == "ok"
+        [answer] = await watching.fleet.examine([second])
+        assert answer.failure is None and any(check["name"] == "python" for check in answer.value)
+        assert await watching.fleet.add_nodes(second) == []
+
+

@@ -1,0 +1,215 @@
+"""What a person does to the fleet while it runs, and what a login asks of a person."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from invented import demo, pod
+from textual.widgets import Input
+from waiting import screen, settle, shows, until
+
+from gconsole.config import load
+from gconsole.config.follow import HostsFile
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.dialogs import KeysDialog
+from gconsole.tui.prompts import SecretPrompt
+
+SIZE = (80, 24)
+
+
+def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
+    return asyncio.ensure_future(app.ask(who, prompt))
+
+
+class TestALoginThatAsks:
+    async def test_what_is_typed_is_the_answer_and_is_not_shown(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            answer = asking(app, "ops@bastion", "Verification code:")
+            await shows(pilot, "Verification code:")
+            await shows(pilot, "Login: ops@bastion")
+            await pilot.press(*"horse")
+            assert "horse" not in screen(app)
+            await pilot.press("enter")
+            await until(pilot, answer.done)
+            assert answer.result() == "horse"
+            await until(pilot, lambda: len(app.screen_stack) == 1)
+
+    async def test_escape_leaves_it_out(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            answer = asking(app, "node1", "Password for node1")
+            await shows(pilot, "Password for node1")
+            await pilot.press("escape")
+            await until(pilot, answer.done)
+            assert answer.result() is None
+
+    async def test_several_questions_come_one_after_the_other(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            answers = [asking(app, f"node{i}", f"Password for node{i}") for i in (1, 2)]
+            for i in (1, 2):
+                await shows(pilot, f"Password for node{i}")
+                await pilot.press(*f"word{i}", "enter")
+            await until(pilot, lambda: all(answer.done() for answer in answers))
+            assert [answer.result() for answer in answers] == ["word1", "word2"]
+
+    async def test_a_question_waits_until_an_open_dialog_is_closed(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, KeysDialog))
+            answer = asking(app, "node1", "Password for node1")
+            await pilot.pause(0.6)
+            assert isinstance(app.screen, KeysDialog)
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(app.screen, SecretPrompt))
+            answer.cancel()
+
+    async def test_a_question_whose_login_has_ended_is_taken_away(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            answer = asking(app, "node1", "Password for node1")
+            await shows(pilot, "Password for node1")
+            answer.cancel()
+            await until(pilot, lambda: len(app.screen_stack) == 1)
+
+
+class TestTheFleetInThePalette:
+    async def test_nodes_are_added_by_name(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await app.run_action("app.add_nodes")
+            await until(pilot, lambda: isinstance(app.focused, Input))
+            app.screen.query_one(Input).value = "new[1-2]"
+            await pilot.press("enter")
+            await until(pilot, lambda: ("add", "new1,new2") in cluster.asked)
+            await shows(pilot, "connecting to new[1-2]")
+
+    async def test_a_node_set_that_cannot_be_read_is_a_word_and_adds_nothing(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await app.run_action("app.add_nodes")
+            await until(pilot, lambda: isinstance(app.focused, Input))
+            app.screen.query_one(Input).value = "node[1-"
+            await pilot.press("enter")
+            await shows(pilot, "node[1-")
+            assert cluster.asked == []
+
+    async def test_a_node_is_removed_after_a_yes_only(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            for key, asked in (("escape", []), ("y", [("remove", "node1")])):
+                await app.run_action("app.remove")
+                await shows(pilot, "Remove node1?")
+                await pilot.press(key)
+                await until(pilot, lambda: len(app.screen_stack) == 1)
+                await until(pilot, lambda asked=asked: cluster.asked == asked)
+
+    async def test_all_failed_nodes_are_reconnected_at_once(self):
+        cluster = pod()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            failed = [node.name for node in app.troubled_nodes()]
+            await app.run_action("app.reconnect_failed")
+            assert failed and cluster.asked == [("reconnect", name) for name in failed]
+
+    async def test_the_doctor_looks_at_every_node(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await app.run_action("app.examine_all")
+            await shows(pilot, "Health check")
+            await shows(pilot, "3.10.12")
+            await pilot.press("escape")
+            await until(pilot, lambda: len(app.screen_stack) == 1)
+
+    async def test_the_doctor_looks_at_the_selected_node(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await app.run_action("app.examine")
+            await until(pilot, lambda: ("examine", "node1") in cluster.asked)
+
+
+def write(path: Path, hosts: str) -> None:
+    path.write_text(f'[[nodes]]\nhosts = "{hosts}"\n')
+
+
+class TestHostsTomlIsSaved:
+    async def test_it_is_read_again_and_the_fleet_follows(self, tmp_path: Path):
+        path = tmp_path / "hosts.toml"
+        write(path, "node[1-4]")
+        cluster = demo()
+        app = cluster.app(hosts=HostsFile(path, lambda: load(str(path), environ={})))
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            write(path, "node[1-3]")
+            await until(pilot, lambda: ("apply", "hosts") in cluster.asked)
+            await shows(pilot, "removed")
+
+    async def test_a_broken_file_says_why_and_changes_nothing(self, tmp_path: Path):
+        path = tmp_path / "hosts.toml"
+        write(path, "node[1-4]")
+        cluster = demo()
+        app = cluster.app(hosts=HostsFile(path, lambda: load(str(path), environ={})))
+        async with app.run_test(size=(160, 30), notifications=True) as pilot:
+            await settle(pilot)
+            path.write_text("[[nodes]]\nhosts = 3\n")
+            await shows(pilot, "the fleet stays as it was")
+            assert cluster.asked == []
+
+    def test_a_file_that_an_editor_is_still_writing_is_left_alone(self, tmp_path: Path):
+        path = tmp_path / "hosts.toml"
+        write(path, "node1")
+        hosts = HostsFile(path, lambda: load(str(path)))
+        assert not hosts.is_saved()
+        path.unlink()
+        assert [hosts.is_saved(), hosts.is_saved()] == [False, False]
+        write(path, "node[1-2]")
+        assert [hosts.is_saved(), hosts.is_saved(), hosts.is_saved()] == [False, True, False]
+
+
+async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = demo().app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+s", "ctrl+s")
+        await shows(pilot, "saved")
+        saved = svgs(tmp_path)
+        assert len(saved) == 2
+        assert "<svg" in saved[0].read_text()
+
+
+async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gconsole.tui.app.save_svg", _refuse)
+    app = demo().app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+s")
+        await shows(pilot, "no screenshot: Permission denied")
+
+
+def _refuse(svg: str) -> Path:
+    raise PermissionError(13, os.strerror(13))
+
+
+def svgs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("gconsole-*.svg"))

@@ -1,0 +1,401 @@
+"""The Events and the Nodes view, and marks, on a screen: every key of theirs, following, drilling in, climbing out."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from invented import Cluster, demo, pod
+from test_screens import HOSTILE, assert_rectangular, hostile
+from textual.pilot import Pilot
+from textual.widgets import Input
+from waiting import screen, settle, shows, until
+
+from gconsole.records import Gap, Host, Log, Mark, Missing, Node
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.dialogs import StoryDialog
+from gconsole.tui.marks import MarkDialog
+from gconsole.tui.views.events import Events
+from gconsole.tui.views.nodes import Nodes
+
+SIZE = (80, 24)
+
+
+def busy_night() -> Cluster:
+    """The pod with something of everything in its events, and one node of which much is known."""
+    cluster = pod()
+    for number in (136, 137):
+        cluster.process("node018", number, "python train.py --config llama-70b.toml --data /data/web")
+    cluster.say(
+        Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus",
+            try_="nvidia-smi -r -i 4"),
+        Log(node="node002", source="agent", text="py-spy staged"),
+        Gap(node="node007", source="buffer", reason="the console was slow", count=1200),
+        Mark(text="switched the fabric over"),
+        Node(
+            node="node018", hostname="pod-a-18.example.org", boot_id="0b9c7d42", kernel="5.15.0-107-generic",
+            arch="x86_64", python="3.10.12", os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 << 30, uid=1000,
+            user="ops", pid=4711, sample_interval_ms=1000, ptrace_scope=1, capabilities=("psutil", "psi", "gpu"),
+            missing=(Missing("py-spy", "ptrace is restricted to descendants", "sysctl kernel.yama.ptrace_scope=0"),),
+        ),
+        Host(
+            node="node018", cpu_pct=71.2, load_1m=130.0, mem_used_bytes=1500 << 30, cpu_stall_pct=3.0,
+            mem_stall_pct=0.0, io_stall_pct=41.0, disk_read_bytes_s=3.5e6, disk_write_bytes_s=8e8,
+            net_rx_bytes_s=1.2e9, net_tx_bytes_s=1.1e9, swap_used_bytes=0, uptime_s=86_400.0 * 12,
+        ),
+    )  # fmt: skip
+    cluster.rank("llama-70b", 9, "node002", 512, status="exited", reason="signal 9", pid=40009)
+    return cluster
+
+
+def events_of(app: ConsoleApp) -> Events:
+    assert isinstance(app.view, Events)
+    return app.view
+
+
+def nodes_of(app: ConsoleApp) -> Nodes:
+    assert isinstance(app.view, Nodes)
+    return app.view
+
+
+def log(cluster: Cluster, *texts: str) -> None:
+    cluster.say(*(Log(node="node1", source="job", text=text) for text in texts))
+
+
+class TestEvents:
+    async def test_the_newest_stands_at_the_bottom_and_is_followed(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8")
+            await shows(pilot, "following")
+            log(cluster, *(f"line {i}" for i in range(50)))
+            await shows(pilot, "line 49")
+            assert "line 49" in screen(pilot.app).splitlines()[-2]
+
+    @pytest.mark.parametrize("key", ["k", "up", "pageup", "ctrl+u", "g", "home"])
+    async def test_looking_back_holds_the_picture_and_G_follows_again(self, key: str):
+        cluster = demo()
+        log(cluster, *(f"line {i}" for i in range(50)))
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8", key)
+            await shows(pilot, "G follows")
+            before = [line[:70].rstrip() for line in screen(pilot.app).splitlines()[4:-1]]
+            log(cluster, "line 50")
+            await shows(pilot, "1 below" if key in ("k", "up") else "below")
+            assert [line[:70].rstrip() for line in screen(pilot.app).splitlines()[4:-1]] == before
+            await pilot.press("G")
+            await shows(pilot, "line 50")
+            await shows(pilot, "following")
+
+    async def test_the_wheel_holds_it_too(self):
+        cluster = demo()
+        log(cluster, *(f"line {i}" for i in range(50)))
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8")
+            await shows(pilot, "line 49")
+            events_of(app).home().scroll_relative(y=-5, animate=False, immediate=True)
+            await shows(pilot, "below")
+            log(cluster, "line 50")
+            await pilot.pause(0.3)
+            assert "line 50" not in screen(app)
+
+    async def test_what_is_looked_at_stays_while_the_oldest_go(self):
+        cluster = demo()
+        log(cluster, *(f"line {i}" for i in range(10_900)))
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8", *["pageup"] * 3)
+            await shows(pilot, "G follows")
+            before = screen(app).splitlines()[5:-1]
+            log(cluster, *(f"more {i}" for i in range(1_200)))
+            await until(pilot, lambda: events_of(app)._frame.events.first > 0)
+            await pilot.pause()
+            after = screen(app).splitlines()[5:-1]
+            assert [line[:70].rstrip() for line in after] == [line[:70].rstrip() for line in before]
+
+    async def test_enter_shows_the_whole_event(self):
+        cluster = demo()
+        cluster.say(Log(node="node3", source="kernel", severity="error", text="Xid 79", try_="reset the GPU"))
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node's clock"):
+                await shows(pilot, text)
+
+    async def test_R_means_the_node_of_the_event(self):
+        cluster = demo()
+        log(cluster, "x")
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8", "R")
+            await until(pilot, lambda: cluster.asked == [("reconnect", "node1")])
+
+    async def test_a_frozen_stream_stands_still(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("8", "space")
+            log(cluster, "too late")
+            await pilot.press("1", "8", "g", "G")
+            await pilot.pause(0.3)
+            assert "too late" not in screen(pilot.app)
+            await pilot.press("space")
+            await shows(pilot, "too late")
+
+    async def test_before_anything_happened_it_says_so(self):
+        async with Cluster().app().run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: len(pilot.app._views) == 11)  # type: ignore[attr-defined]
+            await pilot.press("8")
+            await shows(pilot, "nothing has happened yet")
+
+    async def test_what_is_dropped_at_each_width_is_decided(self):
+        shown = {}
+        for width in (60, 80, 120):
+            app = busy_night().app()
+            async with app.run_test(size=(width, 24)) as pilot:
+                await settle(pilot)
+                await pilot.press("8")
+                await pilot.pause()
+                shown[width] = events_of(app).home().shown_columns
+        assert shown[60] == ["time", "severity", "node", "text"]
+        assert shown[80] == ["time", "age", "severity", "node", "text"]
+        assert shown[120] == ["time", "node_time", "age", "severity", "node", "kind", "text"]
+
+    async def test_ten_thousand_events_cost_no_more_than_what_is_on_the_screen(self):
+        cluster = demo()
+        log(cluster, *(f"line {i}" for i in range(10_000)))
+        app = cluster.app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("8")
+            await shows(pilot, "line 9999")
+            view = events_of(app)
+            took = []
+            for number in range(20):
+                log(cluster, f"new {number}")
+                frame = app._watch.look()
+                began = time.perf_counter()
+                view.look(frame)
+                took.append(time.perf_counter() - began)
+            assert sorted(took)[10] < 0.016, took
+
+
+class TestNodes:
+    async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n")
+            await shows(pilot, "node▲")
+            await pilot.press("O")
+            await shows(pilot, "node▼")
+            await pilot.press("g")
+            await until(pilot, lambda: "node064" in screen(pilot.app).splitlines()[4])
+            await pilot.press("o")
+            await shows(pilot, "CPU▲")
+
+    async def test_a_click_on_a_title_sorts_and_the_worst_stand_first(self):
+        app = pod().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n")
+            await shows(pilot, "state")
+            await pilot.click("#node-grid", offset=(4, 0))
+            await shows(pilot, "state▲")
+            await pilot.press("g")
+            await until(pilot, lambda: "✖ failed" in screen(app).splitlines()[4])
+            assert "auth: the key was refused" in screen(app).splitlines()[4]
+
+    async def test_rows_of_a_live_column_do_not_jump_at_every_sample(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n", "o", "O")
+            await until(pilot, lambda: "CPU▼" in screen(app))
+            cluster.say(Host(node="node4", cpu_pct=99.0))
+            await shows(pilot, "99")
+            assert nodes_of(app).home().rows[0].key == "node1"
+            cluster.later(3)
+            cluster.up("node1", "node2", "node3")
+            cluster.say(Host(node="node4", cpu_pct=99.0))
+            await until(pilot, lambda: nodes_of(app).home().rows[0].key == "node4")
+
+    async def test_enter_opens_the_page_and_escape_climbs_back_step_by_step(self):
+        app = busy_night().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n", *"jjjjjjjjjjjjjjjjj", "enter")
+            for text in ("pod-a-18.example.org", "kernel 5.15.0-107-generic", "no py-spy", "yama.ptrace_scope=0"):
+                await shows(pilot, text)
+            await pilot.press("escape")
+            await shows(pilot, "node▲")
+            assert app.view.selected_node == "node018"
+            await pilot.press("escape")
+            await until(pilot, lambda: app.view.id == "overview")
+
+    async def test_the_page_scrolls_to_its_ranks_processes_and_events_and_enter_tells_of_them(self):
+        cluster = busy_night()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await app.action_show("nodes")
+            nodes_of(app).open("node018")
+            await shows(pilot, "node018 ● ok")
+            await pilot.press("G")
+            await shows(pilot, "waiting for its turn")
+            await pilot.press("enter")
+            await shows(pilot, "our clock")
+            await pilot.press("escape", "k", "k", "enter")
+            await shows(pilot, "process 40137  node018")
+            await pilot.press("escape", "k", "k", "enter")
+            await shows(pilot, "rank 143  moving")
+            await pilot.press("escape", *"kkkkkkkk", "enter")
+            await shows(pilot, "GPU-node018-7")
+
+    async def test_with_room_the_lists_stand_beside_the_facts_and_tab_goes_there(self):
+        app = busy_night().app()
+        async with app.run_test(size=(200, 60)) as pilot:
+            await settle(pilot)
+            await app.action_show("nodes")
+            nodes_of(app).open("node018")
+            await shows(pilot, "PROCESSES 2")
+            first = screen(app).splitlines()[4]
+            assert "attempts" in first and "GPUs 8" in first
+            await pilot.press("tab", "enter")
+            await shows(pilot, "GPU-node018-0")
+            await pilot.press("escape")
+            await pilot.resize_terminal(80, 24)
+            await until(pilot, lambda: "GPUs 8" not in screen(app).splitlines()[4])
+            assert_rectangular(app)
+
+    async def test_enter_on_a_node_of_the_overview_opens_its_page_and_escape_leads_back(self):
+        app = pod().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("shift+tab", "shift+tab", "enter")
+            await shows(pilot, "node033 ✖ failed")
+            assert app.view.id == "nodes"
+            await pilot.press("escape")
+            await until(pilot, lambda: app.view.id == "overview")
+            await pilot.press("n")
+            await shows(pilot, "node▲")
+
+    async def test_a_page_follows_what_happens_to_its_node(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n", "enter")
+            await shows(pilot, "node1 ● ok")
+            cluster.loses("node1", "the connection ended")
+            await shows(pilot, "node1 ✖ lost")
+            await shows(pilot, "the connection ended")
+            await cluster.remove_node("node1")
+            await shows(pilot, "not of this fleet any more")
+
+    async def test_R_on_a_page_reconnects_its_node(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("n", "j", "enter", "R")
+            await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
+
+    async def test_a_frozen_page_stands_still(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=(80, 50)) as pilot:
+            await settle(pilot)
+            await pilot.press("n", "space")
+            cluster.process("node1", 0, "python late.py")
+            log(cluster, "too late")
+            await pilot.press("enter")
+            await shows(pilot, "PROCESSES 0")
+            assert "too late" not in screen(pilot.app)
+
+    async def test_the_columns_of_each_width_are_decided(self):
+        shown = {}
+        for width in (60, 80, 200):
+            app = pod().app()
+            async with app.run_test(size=(width, 24)) as pilot:
+                await settle(pilot)
+                await pilot.press("n")
+                await until(pilot, lambda app=app: app.view.id == "nodes" and app.view.home().shown_columns)
+                shown[width] = nodes_of(app).home().shown_columns
+        assert shown[60] == ["state", "node", "cpu", "mem", "gpus", "ranks", "agent"]
+        assert shown[80] == ["state", "node", "cpu", "mem", "io_stall", "rx", "tx", "gpus", "ranks", "agent"]
+        assert len(shown[200]) == 20
+
+
+class TestMarks:
+    async def test_M_asks_for_a_note_and_enter_keeps_it(self):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("8", "M")
+            await until(pilot, lambda: isinstance(app.screen, MarkDialog) and isinstance(app.focused, Input))
+            await pilot.press(*"q [1]", "enter")
+            await until(pilot, lambda: cluster.asked == [("mark", "q [1]")])
+            await shows(pilot, "◆")
+            await shows(pilot, "it stands in Events")
+
+    @pytest.mark.parametrize("keys", [["escape"], ["enter"], ["space", "enter"]])
+    async def test_escape_and_an_empty_note_mark_nothing(self, keys: list[str]):
+        cluster = demo()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("M")
+            await until(pilot, lambda: isinstance(app.screen, MarkDialog))
+            await pilot.press(*keys)
+            await until(pilot, lambda: len(app.screen_stack) == 1)
+            assert cluster.asked == []
+
+    async def test_the_palette_offers_it(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            assert "app.mark" in {action.id for action, _ in app.offered_actions()}
+
+
+class TestHostileText:
+    @pytest.mark.parametrize("kind", HOSTILE)
+    async def test_text_from_a_node_breaks_no_line_of_the_stream_the_grid_and_a_page(self, kind: str):
+        cluster = hostile(HOSTILE[kind])
+        text = HOSTILE[kind]
+        cluster.say(
+            Log(node="node1", source=text, severity="error", text=text, try_=text),
+            Gap(node="node1", source=text, reason=text),
+            Mark(text=text),
+        )
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            for keys in (["8"], ["enter"], ["escape", "k", "k", "enter"], ["escape", "n"], ["enter"], ["G"]):
+                await pilot.press(*keys)
+                await pilot.pause()
+                assert_rectangular(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("what", ["events", "nodes", "page", "mark"])
+def test_it_looks_as_it_did(snap_compare, what: str, size: tuple[int, int]):
+    async def open_it(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, ConsoleApp)
+        await settle(pilot)
+        await app.action_show("events" if what in ("events", "mark") else "nodes")
+        if what == "page":
+            nodes_of(app).open("node018")
+        if what == "mark":
+            await pilot.press("M")
+            await until(pilot, lambda: isinstance(app.screen, MarkDialog))
+            app.screen.query_one(Input).cursor_blink = False
+        await settle(pilot)
+
+    assert snap_compare(busy_night().app(), terminal_size=size, run_before=open_it)

@@ -1,0 +1,155 @@
+"""The stream of events without a screen: what is kept, how each reads, and what its story says."""
+
+from __future__ import annotations
+
+import pytest
+from invented import NOON, SECOND, Cluster
+
+from gconsole.config.model import Config
+from gconsole.fleet.fleet import Fleet
+from gconsole.hub import Hub
+from gconsole.records import Failure, Finding, Gap, Log, Mark, NodeState, Rank
+from gconsole.tui.models.events import (
+    KEPT,
+    SLACK,
+    EventLog,
+    EventRow,
+    event_kind,
+    event_status,
+    event_story,
+    event_text,
+    is_of_node,
+)
+
+
+def a_log(text: str = "something", severity: str = "info", **fields: object) -> Log:
+    known = {"node": "node1", "source": "kernel", "rx": NOON, "t": NOON} | fields
+    return Log(text=text, severity=severity, **known)  # type: ignore[arg-type]
+
+
+def a_finding(**fields: object) -> Finding:
+    known = {"id": "slow", "severity": "warning", "confidence": "likely", "text": "it lags", "first_seen": NOON}
+    return Finding(**(known | fields))  # type: ignore[arg-type]
+
+
+def a_rank(**fields: object) -> Rank:
+    known = {"job": "llama", "rank": 7, "pid": 1, "start_ticks": 1, "source": "environ", "node": "node1"}
+    return Rank(**(known | fields))  # type: ignore[arg-type]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("record", "status", "kind", "text"),
+        [
+            (NodeState(node="n", state="ok", attempt=3), "ok", "node", "data come in (attempt 3)"),
+            (NodeState(node="n", state="connecting"), None, "node", "connecting"),
+            (NodeState(node="n", state="failed", error=Failure("auth", "the key was refused")), "failed", "node",
+             "failed: auth: the key was refused"),
+            (NodeState(node="n", state="lost", error=Failure("lost", "no word for 3 s")), "failed", "node",
+             "lost: no word for 3 s"),
+            (a_log("link down", "error"), "failed", "kernel", "link down"),
+            (a_log("staged"), None, "kernel", "staged"),
+            (Gap(node="n", source="buffer", reason="full", count=1200), "warning", "gap",
+             "hole in buffer: 1 200 lost, full"),
+            (Gap(node="n", source="link", reason="cut"), "warning", "gap", "hole in link: uncounted, cut"),
+            (Mark(text="now"), None, "mark", "now"),
+            (a_finding(), "warning", "finding", "slow: it lags"),
+            (a_finding(cleared_at=NOON), "ok", "finding", "cleared: slow: it lags"),
+            (a_rank(status="exited", reason="signal 9"), "failed", "rank", "rank 7 of llama exited: signal 9"),
+            (a_rank(status="no_permission", rank=None), "warning", "rank", "rank – of llama may not be read"),
+            (a_rank(status="stale"), "stale", "rank", "rank 7 of llama is left over from an earlier attempt"),
+        ],
+    )  # fmt: skip
+    def test_each_kind_has_its_glyph_its_word_and_its_phrase(self, record, status, kind, text):
+        assert (event_status(record), event_kind(record), event_text(record)) == (status, kind, text)
+
+    def test_text_of_a_node_is_one_clean_line(self):
+        assert event_text(a_log("a\x1b[2J\nb")) == "a␛[2J b"
+
+    def test_an_event_without_a_time_has_no_age(self):
+        assert EventRow(0, a_log(rx=0), NOON).age == "–"
+
+    def test_a_row_looks_different_once_its_age_reads_different(self):
+        record = a_log()
+        young, older = EventRow(4, record, NOON + SECOND), EventRow(4, record, NOON + 2 * SECOND)
+        assert young.version != older.version
+        assert young.version == EventRow(4, record, NOON + SECOND + 1).version
+
+    def test_what_the_console_observes_has_no_clock_of_the_node(self):
+        assert is_of_node(a_log())
+        assert not is_of_node(a_log(source="console"))
+        assert not is_of_node(NodeState(node="node1", state="ok"))
+        assert not is_of_node(a_log(node=""))
+
+
+class TestTheStory:
+    def test_it_tells_both_clocks_what_to_try_and_where_it_comes_from(self):
+        record = a_log("Xid 79", "error", try_="reset it", t=NOON + 250_000_000, agent="a1", seq=12)
+        facts = {fact.label: fact.text for fact in event_story(record, NOON + 5 * SECOND).facts}
+        assert facts["what"] == "Xid 79"
+        assert facts["try"] == "reset it"
+        assert facts["our clock"] == "2023-11-15 12:00:00.000, 5 s ago"
+        assert facts["node's clock"] == "2023-11-15 12:00:00.250, +0.250 s from ours"
+        assert facts["record"] == "#12 of a1"
+
+    def test_a_finding_names_its_evidence_and_whom_it_blames(self):
+        story = event_story(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
+        facts = [(fact.label, fact.text) for fact in story.facts]
+        assert ("culprits", "rank 7") in facts
+        assert [text for label, text in facts if label == "evidence"] == ["e1", "e2"]
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            a_rank(status="exited"),
+            Mark(text="x"),
+            Gap(source="s", reason="r", first_seq=1, last_seq=2),
+            NodeState(node="n", state="lost", error=Failure("lost", "t", "try"), retry_at=NOON),
+        ],
+    )
+    def test_every_kind_has_one(self, record):
+        assert event_story(record, NOON).facts[0].label == "what"
+
+
+class TestTheLog:
+    def test_numbers_stay_while_the_oldest_go(self):
+        log = EventLog()
+        log.add([a_log(str(i)) for i in range(KEPT + SLACK - 1)])
+        assert (log.first, len(log.records)) == (0, KEPT + SLACK - 1)
+        log.add([a_log("last")])
+        assert (log.first, len(log.records), log.end) == (SLACK, KEPT, KEPT + SLACK)
+        rows = log.rows(NOON)
+        assert (rows[0].number, rows[0].span.text) == (SLACK, str(SLACK))
+        assert event_text(log.find(KEPT + SLACK - 1)) == "last"
+        assert log.find(0) is None
+        assert log.find(log.end) is None
+
+    def test_the_newest_of_a_node_come_first_and_no_more_than_asked_for(self):
+        log = EventLog()
+        log.add([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
+        assert [number for number, _ in log.of_node("node1", 3)] == [9, 7, 5]
+
+    def test_a_copy_grows_no_more(self):
+        log = EventLog([a_log()])
+        copy = log.copied()
+        log.add([a_log()])
+        assert len(copy.rows(NOON)) == 1
+
+    def test_the_frame_carries_every_event_of_the_store_once(self):
+        cluster = Cluster("node1")
+        app = cluster.app()
+        cluster.say(a_log("one"))
+        cluster.say(a_log("two"))
+        assert [row.span.text for row in app._watch.look().events.rows(NOON)][-2:] == ["one", "two"]
+        assert len(app._watch.look().events.rows(NOON)) == len(cluster.store.events)
+
+
+async def test_a_mark_on_the_live_fleet_is_a_record_of_the_console():
+    hub, said = Hub(), []
+    hub.subscribe(said.extend)
+    fleet = Fleet(Config(cluster="lab", nodes=()), hub)
+    await fleet.mark("switched the fabric over")
+    await fleet.stop()
+    assert [(type(record), record.text, record.agent) for record in said] == [
+        (Mark, "switched the fabric over", hub.console_id)
+    ]

@@ -1,0 +1,286 @@
+"""Filtering on the screen: the bar in the Ranks view, its keys, its words, and what stays of the list."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from invented import Cluster, demo, pod
+from textual.pilot import Pilot
+from waiting import screen, settle, shows, until
+
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.models.jobs import RankRow
+from gconsole.tui.models.rank_filter import RANKS
+from gconsole.tui.views.ranks import Ranks
+
+SIZE = (80, 24)
+
+
+def ranks(pilot: Pilot[None]) -> Ranks:
+    app = pilot.app
+    assert isinstance(app, ConsoleApp) and isinstance(app.view, Ranks)
+    return app.view
+
+
+def listed(pilot: Pilot[None]) -> list[int | None]:
+    return [row.number for row in ranks(pilot)._grid.rows if isinstance(row, RankRow)]
+
+
+async def type_filter(pilot: Pilot[None], text: str) -> None:
+    await settle(pilot)
+    await pilot.press("2", "slash", *text)
+    await until(pilot, lambda: ranks(pilot)._filter._line.value == text)
+
+
+class TestTyping:
+    async def test_the_list_follows_every_key_and_says_how_many(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "state:idle")
+            await until(pilot, lambda: listed(pilot) == [138])
+            await shows(pilot, "1 of 512 ranks")
+            await shows(pilot, "1 shown")
+
+    async def test_enter_keeps_the_filter_and_gives_the_list_the_keys_again(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:0-2")
+            await pilot.press("enter", "j")
+            assert ranks(pilot)._grid.has_focus
+            assert listed(pilot) == [0, 1, 2]
+            assert "/ rank:0-2" in screen(pilot.app)
+
+    async def test_escape_clears_while_typing_and_afterwards_and_only_then_leaves(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:0")
+            await pilot.press("escape")
+            await until(pilot, lambda: len(listed(pilot)) == 512)
+            assert "/ rank" not in screen(pilot.app)
+            await pilot.press("slash", *"rank:1", "enter", "escape")
+            await until(pilot, lambda: len(listed(pilot)) == 512)
+            assert ranks(pilot).id == "ranks"
+            await pilot.press("escape")
+            assert isinstance(pilot.app, ConsoleApp) and pilot.app.view.id == "overview"
+
+    async def test_a_mistake_is_shown_under_its_place_and_the_last_filter_goes_on(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:0 stat:x")
+            await shows(pilot, "╰ no field stat; did you mean state?")
+            lines = screen(pilot.app).splitlines()
+            at = next(y for y, line in enumerate(lines) if line.startswith("/ "))
+            assert lines[at + 1].index("╰") == lines[at].index("stat:x")
+            assert listed(pilot) == [0]
+            await pilot.press("enter")
+            assert ranks(pilot)._filter.is_open, "what is no filter is not kept"
+
+    async def test_an_unfinished_term_is_no_mistake_until_enter(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "util:")
+            await shows(pilot, "util: % its GPU is busy")
+            assert "╰" not in screen(pilot.app)
+            await pilot.press("enter")
+            await shows(pilot, "╰ no value for util")
+
+    async def test_the_beginning_of_a_field_waits_for_the_rest_or_for_enter(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:7 wch")
+            assert listed(pilot) == [7]
+            await pilot.press("enter")
+            await until(pilot, lambda: listed(pilot) == [])
+
+    async def test_letters_are_letters_while_typing(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "q o R 1 ?")
+            assert pilot.app.is_running and ranks(pilot).id == "ranks"
+
+    async def test_no_match_says_so_and_how_to_go_on(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "nonsense")
+            await shows(pilot, "No rank passes the filter.")
+            await shows(pilot, "0 of 512 ranks")
+            await pilot.press("escape")
+            await shows(pilot, "▾ llama-70b")
+
+    async def test_a_filter_holds_while_data_arrive(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "state:stopped")
+            await shows(pilot, "No rank passes")
+            cluster.moves("demo-ring", 3, "node2", "stopped")
+            await until(pilot, lambda: listed(pilot) == [3])
+
+    async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "ctrl+p", *"list only ranks")
+            await shows(pilot, "List only ranks that match")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
+            await shows(pilot, "Tab complete")
+            await shows(pilot, "^r earlier")
+
+
+class TestCompleting:
+    @pytest.mark.parametrize("key", ["tab", "right"])
+    async def test_tab_and_right_put_in_what_may_come_next(self, key: str):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "sta")
+            await shows(pilot, "  state:")
+            await pilot.press(key)
+            assert ranks(pilot)._filter._line.value == "state:"
+            await shows(pilot, "uninterruptible")
+
+    async def test_tab_again_is_the_next_value_and_the_list_shows_it(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "state:")
+            seen = []
+            for _ in range(3):
+                await pilot.press("tab")
+                seen.append(ranks(pilot)._filter._line.value)
+            assert len(set(seen)) == 3 and all(text.startswith("state:") for text in seen)
+
+    async def test_node_names_of_now_are_offered(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "node:node01")
+            await shows(pilot, "node010  node011")
+
+    async def test_the_arrow_moves_within_the_text(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "abc")
+            await pilot.press("left", "left", "right")
+            assert ranks(pilot)._filter._line.cursor_position == 2
+
+
+class TestRecall:
+    async def test_ctrl_r_brings_back_earlier_filters_in_turn(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:1")
+            await pilot.press("enter", "escape", "slash", *"rank:2", "enter", "escape", "slash", "ctrl+r")
+            assert ranks(pilot)._filter._line.value == "rank:2"
+            await pilot.press("ctrl+r")
+            assert ranks(pilot)._filter._line.value == "rank:1"
+            await until(pilot, lambda: listed(pilot) == [1])
+
+
+class TestVocabulary:
+    async def test_ranks_are_found_by_node_tag_gpu_and_simulation(self):
+        cluster = demo()
+        cluster.rank("demo-ring", 9, "node2", 10, gpu="GPU-node2-1")
+        for text, numbers in (
+            ("node:node[2-3]", [2, 3, 4, 5, 9]), ("util:<10", [1, 7]), ("gpu_util:55 pid:40009", [9]),
+            ("-simulated", []),
+            ("simulated rank:0", [0]), ("job:ring rank:<1", [0]), ("state:ok gpu:none", []), ("mem:>44G rank:1", [1]),
+        ):  # fmt: skip
+            async with cluster.app().run_test(size=SIZE) as pilot:
+                await type_filter(pilot, text)
+                await until(pilot, lambda numbers=numbers: listed(pilot) == numbers, text)
+
+    async def test_the_state_of_a_rank_is_its_word_or_how_bad_it_is(self):
+        cluster = demo()
+        cluster.moves("demo-ring", 3, "node2", "stopped")
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "state:failed")
+            await until(pilot, lambda: listed(pilot) == [3])
+
+    def test_every_field_has_one_name(self):
+        names = [name for field in RANKS.fields for name in (field.name, *field.aliases)]
+        assert len(names) == len(set(names))
+
+
+async def test_hostile_names_break_no_completion():
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.job('[red]\x1b[31m "x" ' + "y" * 4096, 1)
+    async with cluster.app().run_test(size=SIZE) as pilot:
+        await type_filter(pilot, "job:")
+        await pilot.press("tab")
+        await until(pilot, lambda: listed(pilot) == [0])
+        assert all(len(line) <= 80 for line in screen(pilot.app).splitlines())
+
+
+class TestGrouping:
+    async def test_b_groups_by_job_node_and_state_in_turn(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "b")
+            await shows(pilot, "▾ node001  8 ranks   ● 8 moving")
+            await pilot.press("b", "g")
+            await shows(pilot, "▾ uninterruptible  1 rank")
+            await pilot.press("b", "g")
+            await shows(pilot, "▾ llama-70b")
+
+    async def test_jobs_are_not_mixed_within_a_node(self):
+        cluster = demo()
+        cluster.job("other", 4, per_node=1)
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "b")
+            await shows(pilot, "▾ node1  demo-ring  2 ranks")
+            await shows(pilot, "▾ node1  other  1 rank")
+
+    async def test_the_head_of_a_node_means_that_node(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "b", "g")
+            await until(pilot, lambda: ranks(pilot).selected_node == "node1")
+            await pilot.press("enter")
+            await shows(pilot, "8/8 found")
+
+
+class TestCopying:
+    async def test_y_copies_the_rank_under_the_cursor_as_text(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "j", "y")
+            await shows(pilot, "1 rank copied")
+            heading, row = app.clipboard.splitlines()
+            assert heading.split()[:3] == ["rank", "state", "node"]
+            assert row.split()[:4] == ["0", "●", "moving", "node1"]
+
+    async def test_on_a_head_the_whole_group_is_copied_as_far_as_the_filter_shows_it(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:2-4")
+            await pilot.press("enter", "g", "y")
+            assert [line.split()[0] for line in app.clipboard.splitlines()] == ["rank", "2", "3", "4"]
+
+    async def test_Y_copies_json_with_the_records(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "j", "Y")
+            [rank] = json.loads(app.clipboard)
+            assert (rank["job"], rank["rank"], rank["state"]) == ("demo-ring", 0, "moving")
+            assert rank["record"]["node"] == "node1" and rank["stat"]["rss_bytes"] > 0
+
+    async def test_more_than_terminals_take_is_refused_with_the_limit(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 24), notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "Y")
+            await shows(pilot, "terminals take 74 kB")
+            assert app.clipboard == ""
+
+    async def test_a_missing_rank_is_copied_with_its_reason(self):
+        app = pod().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "rank:256")
+            await pilot.press("enter", "g", "y")
+            assert "not found" in app.clipboard
+
+
+class TestOrder:
+    async def test_jitter_of_a_live_column_moves_no_row(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2")
+            ranks(pilot)._sort_by("cpu")
+            before = listed(pilot)
+            for number in range(8):
+                cluster.moves("demo-ring", number, f"node{number // 2 + 1}", cpu_pct=98.9 - number % 5 / 9)
+            await settle(pilot)
+            assert listed(pilot) == before
+            cluster.moves("demo-ring", before[-1] or 0, f"node{(before[-1] or 0) // 2 + 1}", cpu_pct=1.0)
+            await until(pilot, lambda: listed(pilot)[0] == before[-1])

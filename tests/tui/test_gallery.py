@@ -1,0 +1,70 @@
+"""The gallery in every theme, as SVG; and its keys."""
+
+from __future__ import annotations
+
+import pytest
+from rich.color import ColorType
+from textual.pilot import Pilot
+from waiting import until
+
+from gconsole.tui.gallery import Gallery
+from gconsole.tui.status import GLYPHS
+from gconsole.tui.themes import theme_files
+from gconsole.tui.widgets.progress import Progress
+
+SIZE = (90, 50)
+NAMES = [theme.name for theme in theme_files()]
+
+
+@pytest.mark.parametrize("theme", NAMES)
+def test_every_widget_looks_as_it_did(snap_compare, theme: str):
+    async def run(pilot: Pilot[None]) -> None:
+        assert isinstance(pilot.app, Gallery)
+        pilot.app.use_theme(theme)
+        await pilot.pause()
+
+    assert snap_compare(Gallery(), terminal_size=SIZE, run_before=run)
+
+
+async def test_t_shows_one_theme_after_the_other():
+    app = Gallery()
+    async with app.run_test(size=SIZE) as pilot:
+        for name in [*NAMES[1:], NAMES[0]]:
+            await pilot.press("t")
+            assert app.theme == f"gconsole-{name}"
+
+
+async def test_tab_walks_and_escape_cancels_the_progress():
+    app = Gallery()
+    async with app.run_test(size=SIZE) as pilot:
+        progress = app.query_one(Progress)
+        for _ in range(3):
+            await pilot.press("tab")
+            if progress.has_focus:
+                break
+        assert progress.has_focus
+        await pilot.press("escape")
+        await until(pilot, lambda: progress.is_cancelled)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_it_can_be_left(key: str):
+    app = Gallery()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press(key)
+    assert app.return_code == 0
+
+
+@pytest.mark.parametrize("theme", NAMES)
+async def test_without_colour_every_theme_paints_none_and_keeps_the_glyphs(monkeypatch: pytest.MonkeyPatch, theme: str):
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = Gallery()
+    async with app.run_test(size=SIZE) as pilot:
+        app.use_theme(theme)
+        await pilot.pause()
+        strips = app.screen._compositor.render_strips()
+        styles = [segment.style for strip in strips for segment in strip if segment.style]
+        colors = [color for style in styles for color in (style.color, style.bgcolor) if color]
+        assert {color.type for color in colors} <= {ColorType.DEFAULT}
+        assert any(style.reverse for style in styles)  # the cursor is seen all the same
+        assert set(GLYPHS.values()) <= set("".join(segment.text for strip in strips for segment in strip))

@@ -1,0 +1,137 @@
+"""The rows and the page of the Nodes view, without a screen."""
+
+from __future__ import annotations
+
+from invented import NOON, Cluster, demo, pod
+
+from gconsole.records import Host, Missing, Process
+from gconsole.tui.models.nodepage import Known, Thing, facts_lines, list_lines, process_story, wrapped
+from gconsole.tui.models.noderows import FIELDS, NodeRow, node_rows, sorted_rows
+from gconsole.tui.models.ordering import SteadyOrder
+from gconsole.tui.text import width_of
+from gconsole.tui.views.node_page import _known
+
+
+def rows_of(cluster: Cluster) -> list[NodeRow]:
+    frame = frame_of(cluster)
+    return node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
+
+
+def frame_of(cluster: Cluster):
+    app = cluster.app()
+    app._fold.accept(app._fold.prepare(app._watch.look())())
+    return app._watch.look()
+
+
+def ordered(rows: list[NodeRow], sort: str, reverse: bool = False) -> list[NodeRow]:
+    return sorted_rows(rows, sort, reverse, SteadyOrder(lambda: 0.0))
+
+
+def texts(row: NodeRow) -> dict[str, str]:
+    return {key: field.span(row).text for key, field in FIELDS.items()}
+
+
+def known_of(cluster: Cluster, name: str) -> Known:
+    known = _known(frame_of(cluster), name)
+    assert known is not None
+    return known
+
+
+class TestRows:
+    def test_a_row_says_what_is_known_and_no_zero_for_what_is_not(self):
+        cluster = pod()
+        cluster.say(Host(node="node002", mem_used_bytes=811 << 30, disk_read_bytes_s=3.5e6, net_tx_bytes_s=0.0))
+        row = next(row for row in rows_of(cluster) if row.key == "node002")
+        said = texts(row)
+        assert (said["state"], said["gpus"], said["ranks"], said["agent"]) == ("● ok", "8", "8", "0.4")
+        assert (said["mem"], said["read"], said["tx"], said["rx"]) == ("40", "3.3M", "0B", "–")
+        assert (said["kernel"], said["tags"], said["io_stall"]) == ("5.15.0-107-generic", "–", "–")
+
+    def test_a_node_that_never_spoke_has_its_reason_in_place_of_figures(self):
+        row = next(row for row in rows_of(pod()) if row.key == "node033")
+        assert row.note is not None and row.note.text == "auth: the key was refused"
+        assert (texts(row)["gpus"], texts(row)["ranks"], texts(row)["cpu"]) == ("–", "–", "–")
+
+    def test_figures_of_a_silent_node_are_drawn_as_stale_and_carry_their_age(self):
+        cluster = demo()
+        cluster.later(9)
+        row = rows_of(cluster)[0]
+        assert texts(row)["state"] == "◐ stale 9 s"
+        assert FIELDS["cpu"].span(row).style == "stale"
+        assert FIELDS["kernel"].span(row).style == "text"
+
+    def test_a_node_without_the_figure_stands_last_in_either_order(self):
+        cluster = pod()
+        cluster.say(Host(node="node002", cpu_pct=2.0), Host(node="node003", cpu_pct=99.0))
+        rows = rows_of(cluster)
+        up, down = ordered(rows, "cpu"), ordered(rows, "cpu", True)
+        assert (up[0].key, down[0].key) == ("node002", "node003")
+        assert up[-1].key == down[-1].key == "node033"
+
+    def test_names_sort_as_people_count_and_states_the_worst_first(self):
+        cluster = Cluster("n10", "n9", "n1")
+        cluster.up("n10", "n1")
+        cluster.fails("n9", "auth", "no")
+        rows = rows_of(cluster)
+        assert [row.key for row in ordered(rows, "node")] == ["n1", "n9", "n10"]
+        assert ordered(rows, "state")[0].key == "n9"
+
+    def test_a_row_that_says_nothing_new_has_the_same_version(self):
+        cluster = demo()
+        before = rows_of(cluster)
+        assert [row.version for row in rows_of(cluster)] == [row.version for row in before]
+        cluster.say(Host(node="node2", cpu_pct=1.0))
+        changed = [row.key for row, old in zip(rows_of(cluster), before, strict=True) if row.version != old.version]
+        assert changed == ["node2"]
+
+
+class TestThePage:
+    def test_it_tells_the_failure_its_attempts_and_the_next_try(self):
+        said = "\n".join(line.text for line in facts_lines(known_of(pod(), "node033"), 78))
+        assert "ssh-add ~/.ssh/id_ed25519" in said
+        assert "not by itself; R tries now" in said
+
+    def test_it_tells_what_is_missing_why_and_what_to_try(self):
+        cluster = Cluster("node1")
+        cluster.up(missing=[Missing("py-spy", "ptrace is restricted", "sysctl kernel.yama.ptrace_scope=0")])
+        lines = [line.text for line in facts_lines(known_of(cluster, "node1"), 78)]
+        place = next(y for y, line in enumerate(lines) if line.startswith("no py-spy"))
+        assert "ptrace is restricted" in lines[place]
+        assert "sysctl kernel.yama.ptrace_scope=0" in lines[place + 1]
+
+    def test_it_lists_its_own_gpus_ranks_processes_and_events(self):
+        cluster = demo()
+        cluster.process("node2", 2, "python train.py")
+        known = known_of(cluster, "node2")
+        lines = list_lines(known, 78)
+        kinds = [line.key.kind for line in lines if isinstance(line.key, Thing)]
+        assert {kind: kinds.count(kind) for kind in kinds} == {"gpu": 8, "rank": 2, "process": 1, "event": 2}
+        assert "data come in" in next(line.text for line in lines if line.text.startswith("12:00:00"))
+
+    def test_of_a_node_that_never_spoke_nothing_is_counted(self):
+        said = "\n".join(line.text for line in list_lines(known_of(pod(), "node033"), 78))
+        assert "RANKS" not in said
+        assert "PROCESSES" not in said
+
+    def test_no_line_is_wider_than_its_room(self):
+        cluster = demo()
+        cluster.process("node1", 0, "漢字" * 200)
+        cluster.fails("node1", "auth", "漢字カタカナ" * 40, "x" * 300)
+        known = known_of(cluster, "node1")
+        for width in (20, 60, 78):
+            lines = [*facts_lines(known, max(width, 26)), *list_lines(known, width)]
+            assert max(width_of(line.text) for line in lines) <= max(width, 26)
+
+    def test_long_text_breaks_at_blanks_and_nothing_is_lost(self):
+        assert wrapped("one two three", 8) == ["one two", "three"]
+        assert "".join(wrapped("漢" * 7, 4)) == "漢" * 7
+        assert wrapped("a  b", 9) == ["a  b"]
+
+    def test_a_process_has_a_story(self):
+        process = Process(node="n", pid=5, start_ticks=7, ppid=1, uid=0, comm="python", role="rank", job="j", rank=3)
+        facts = {fact.label: fact.text for fact in process_story(process).facts}
+        assert (facts["job"], facts["command"]) == ("j, rank 3", "its command line may not be read")
+
+
+def test_what_a_page_knows_is_of_one_instant():
+    assert known_of(demo(), "node1").now == NOON

@@ -1,0 +1,342 @@
+"""Curves, lanes, trees and progress: what they draw and what their keys do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from gconsole.tui.gallery import curve, lanes, stacks
+from gconsole.tui.models.lane import Lane, bar, ticks, top_of
+from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
+from gconsole.tui.models.spans import Span
+from gconsole.tui.models.tree import Branch, unfolded
+from gconsole.tui.text import width_of
+from gconsole.tui.themed import ThemedApp
+from gconsole.tui.widgets.history import History
+from gconsole.tui.widgets.lanes import Lanes
+from gconsole.tui.widgets.line_view import LineView
+from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.rank_tree import RankTree
+from gconsole.tui.widgets.sparkline import Sparkline
+
+NAN = float("nan")
+FIGURES = ["–", "0", "0.5", "100", "1980", "81.9G"]
+HOSTILE = "[bold]\x1b[31m" + "e\u0301" * 30 + "שלום" + "漢字" + "x" * 4096
+
+
+class Alone(ThemedApp):
+    """One widget on a screen of its own."""
+
+    CSS_PATH = "../../console/tui/console.tcss"
+
+    def __init__(self, widget: Widget) -> None:
+        super().__init__()
+        self.widget = widget
+        self.heard: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield self.widget
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        self.heard.append("opened")
+
+    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
+        self.heard.append("cancelled")
+
+
+def drawn(widget: Widget) -> list[str]:
+    """The lines of a widget as text, each checked to be exactly as wide as the widget."""
+    strips = [widget.render_line(y) for y in range(widget.size.height)]
+    assert {strip.cell_length for strip in strips} <= {widget.size.width}
+    return [strip.text.rstrip() for strip in strips]
+
+
+class TestBraille:
+    def test_a_line_from_corner_to_corner(self):
+        assert braille(np.array([0.0, 1, 2, 3]), 2, 1, 0, 3) == ["⡠⠊"]
+
+    def test_low_is_at_the_bottom_and_high_at_the_top(self):
+        assert braille(np.array([0.0, 0]), 1, 2, 0, 1) == [" ", "⣀"]
+        assert braille(np.array([1.0, 1]), 1, 2, 0, 1) == ["⠉", " "]
+
+    def test_what_is_unknown_is_a_gap_and_is_not_bridged(self):
+        assert braille(np.array([0.0, 0, NAN, NAN, 0, 0]), 3, 1, 0, 1) == ["⣀ ⣀"]
+
+    def test_nothing_known_is_nothing_drawn(self):
+        assert braille(np.full(10, NAN), 4, 2, 0, 1) == ["    ", "    "]
+        assert braille(np.array([]), 4, 1, 0, 1) == ["    "]
+
+    def test_few_values_stand_at_the_right_where_now_is(self):
+        assert braille(np.array([0.0]), 3, 1, 0, 1) == ["  ⢀"]
+
+    def test_a_spike_of_one_second_is_never_lost(self):
+        values = np.zeros(300)
+        values[137] = 100
+        least, most = columns(values, 20)
+        assert most.max() == 100
+        assert least.max() == 0
+        assert braille(values, 10, 4, 0, 100)[0].strip()
+
+    def test_what_is_beyond_an_end_is_drawn_at_that_end(self):
+        assert braille(np.array([-5.0, 9]), 1, 1, 0, 1) == braille(np.array([0.0, 1]), 1, 1, 0, 1)
+
+    @pytest.mark.parametrize(("width", "height"), [(0, 3), (-1, 1), (4, 0)])
+    def test_no_room_is_no_error(self, width: int, height: int):
+        assert all(line == "" for line in braille(np.ones(5), width, height, 0, 1))
+
+
+class TestPlot:
+    def test_the_axis_ends_at_a_round_number(self):
+        assert [round_up(value) for value in (0, 0.3, 1, 1.1, 7, 51, 812)] == [1, 0.5, 1, 2, 10, 100, 1000]
+        assert Plot("x", "", np.array([3.0, 7, NAN])).top == 10
+        assert Plot("x", "", np.array([NAN])).top == 1
+
+    def test_the_newest_unknown_is_unknown_now_whatever_was_before(self):
+        assert Plot("x", "", np.array([3.0, NAN])).now is None
+        assert Plot("x", "", np.array([])).now is None
+
+    def test_figures_are_short(self):
+        assert [short(value) for value in (None, 0.0, 0.5, 100.0, 1980.0, 81.9e9)] == FIGURES
+
+    def test_the_time_axis_fills_its_width(self):
+        assert time_axis(300, 20) == "5 min ago        now"
+        assert all(len(time_axis(300, width)) == width for width in range(1, 40))
+
+
+class TestSparkline:
+    @pytest.mark.parametrize("width", [1, 8, 20, 60, 200])
+    async def test_it_fits_every_width(self, width: int):
+        widget = Sparkline()
+        async with Alone(widget).run_test(size=(width, 3)):
+            widget.show(curve(), 1)
+            drawn(widget)
+
+    async def test_it_says_title_value_and_unit(self):
+        widget = Sparkline()
+        async with Alone(widget).run_test(size=(60, 3)):
+            widget.show(curve(), 1)
+            (line,) = drawn(widget)
+            assert line.startswith("utilisation")
+            assert line.endswith("95.8 %")
+
+    async def test_the_same_version_is_not_drawn_again(self):
+        widget = Sparkline()
+        async with Alone(widget).run_test(size=(60, 3)):
+            widget.show(curve(), 1)
+            before = drawn(widget)
+            widget.show(Plot("other", "W", np.zeros(3)), 1)
+            assert drawn(widget) == before
+            widget.show(Plot("other", "W", np.zeros(3)), 2)
+            assert drawn(widget) != before
+
+
+class TestHistory:
+    async def test_axes_units_and_figures_are_there(self):
+        widget = History()
+        async with Alone(widget).run_test(size=(60, 8)) as pilot:
+            widget.show(curve(), 1)
+            await pilot.pause()
+            lines = drawn(widget)
+        assert lines[0].startswith("utilisation %  now 95.8  least 1.0  mean")
+        assert lines[1].startswith("   100 ┤")
+        assert lines[5].startswith("     0 ┤")
+        assert lines[-1].endswith("now")
+        assert "5 min ago" in lines[-1]
+
+    @pytest.mark.parametrize("size", [(1, 1), (5, 2), (12, 5), (60, 8), (200, 60)])
+    async def test_it_fits_every_size(self, size: tuple[int, int]):
+        widget = History()
+        async with Alone(widget).run_test(size=size) as pilot:
+            widget.show(curve(), 1)
+            await pilot.pause()
+            drawn(widget)
+            await pilot.resize_terminal(40, 10)
+            await pilot.pause()
+            drawn(widget)
+
+    async def test_keys_scroll_where_there_is_too_little_room(self):
+        widget = History()
+        async with Alone(widget).run_test(size=(40, 5)) as pilot:
+            widget.styles.height, widget.styles.min_height = 3, 3
+            widget.show(curve(), 1)
+            await pilot.pause()
+            widget.focus()
+            await pilot.press("j")
+            await pilot.pause()
+            assert widget.scroll_offset.y == 1
+            await pilot.press("k")
+            await pilot.pause()
+            assert widget.scroll_offset.y == 0
+
+
+class TestProgress:
+    async def test_it_counts_and_escape_cancels_once(self):
+        widget = Progress()
+        app = Alone(widget)
+        async with app.run_test(size=(80, 3)) as pilot:
+            widget.show("captured", 371, 512, "ranks", 1.8)
+            assert drawn(widget)[0].startswith("captured 371/512 ranks  █")
+            assert drawn(widget)[0].endswith("Esc cancels")
+            widget.focus()
+            await pilot.press("escape", "escape")
+            assert app.heard == ["cancelled"]
+            assert drawn(widget)[0].endswith("cancelling …")
+            widget.show("captured", 0, 512, "ranks")
+            assert not widget.is_cancelled
+
+    async def test_a_total_nobody_knows_is_a_dash_and_no_bar(self):
+        widget = Progress()
+        async with Alone(widget).run_test(size=(80, 3)):
+            widget.show("read", 12, None, "files")
+            assert drawn(widget)[0].startswith("read 12/– files  ···")
+
+    @pytest.mark.parametrize("width", [1, 10, 24, 40, 300])
+    @pytest.mark.parametrize("done", [0, 1, 512, 600])
+    async def test_it_fits_every_width_and_text(self, width: int, done: int):
+        widget = Progress()
+        async with Alone(widget).run_test(size=(width, 2)):
+            widget.show("captured", done, 512, HOSTILE[:40], 3.0)
+            drawn(widget)
+
+
+class TestRankTree:
+    async def shown(self, widget: RankTree) -> None:
+        widget.show([stacks()])
+        widget.focus()
+
+    async def test_ranks_stand_at_the_right_in_one_column(self):
+        widget = RankTree()
+        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+            await self.shown(widget)
+            await pilot.pause()
+            lines = drawn(widget)
+        assert lines[0].startswith("▼ <module> train.py:212")
+        assert lines[2].startswith("      all_reduce")
+        assert "collective" in lines[2]
+        assert len({line.index("[") for line in lines[:5]}) == 1
+        assert lines[4].endswith("[137]")
+
+    async def test_left_folds_and_climbs_and_right_unfolds_and_goes_in(self):
+        widget = RankTree()
+        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+            await self.shown(widget)
+            await pilot.press("j")
+            assert widget.selected == ("train_step", "train.py:150")
+            await pilot.press("h")
+            assert len(widget.rows) == 4
+            assert "▶ train_step" in drawn(widget)[1]
+            await pilot.press("left")
+            assert widget.selected == ("<module>", "train.py:212")
+            await pilot.press("j", "l")
+            assert len(widget.rows) == 5
+            await pilot.press("right")
+            assert widget.selected == ("all_reduce", "distributed_c10d.py:3252")
+            await pilot.press("G")
+            assert widget.selected == ("load_shard", "dataset.py:88")
+            await pilot.press("g", "pagedown", "pageup", "k")
+            assert widget.selected == ("<module>", "train.py:212")
+
+    async def test_enter_and_a_double_click_open_and_a_click_on_the_sign_folds(self):
+        widget = RankTree()
+        app = Alone(widget)
+        async with app.run_test(size=(100, 8)) as pilot:
+            await self.shown(widget)
+            await pilot.press("enter")
+            assert app.heard == ["opened"]
+            await pilot.click(RankTree, offset=(2, 1))
+            assert len(widget.rows) == 4
+            await pilot.click(RankTree, offset=(10, 2), times=2)
+            assert app.heard == ["opened", "opened"]
+
+    async def test_what_is_folded_and_the_cursor_stay_when_the_tree_is_new(self):
+        widget = RankTree()
+        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+            await self.shown(widget)
+            await pilot.press("j", "h", "j")
+            widget.show([stacks()])
+            assert len(widget.rows) == 4
+            assert widget.selected == ("next_batch", "loader.py:61")
+            widget.show([])
+            assert widget.selected is None
+            await pilot.press("j", "h", "l", "enter", "G")
+
+    @pytest.mark.parametrize("width", [1, 10, 30, 60, 200])
+    async def test_hostile_names_break_no_line(self, width: int):
+        widget = RankTree()
+        branch = Branch(1, (Span(HOSTILE),), "0-511," * 200, HOSTILE, (Branch(2, (Span("x"),)),))
+        async with Alone(widget).run_test(size=(width, 5)) as pilot:
+            widget.show([branch])
+            await pilot.pause()
+            drawn(widget)
+
+    def test_a_stack_of_ten_thousand_frames_is_no_recursion(self):
+        branch = Branch(0, (Span("f"),))
+        for depth in range(1, 10_000):
+            branch = Branch(depth, (Span("f"),), children=(branch,))
+        rows = unfolded([branch], set())
+        assert len(rows) == 10_000
+        assert rows[-1].depth == 9_999
+
+
+class TestLanes:
+    def test_the_error_bar_reaches_as_far_as_the_error(self):
+        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, 20, "ok"), 11, 100))
+        assert text == "···├─●─┤   "
+
+    def test_an_error_nobody_knows_is_a_question_mark(self):
+        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, None, "warning"), 11, 100))
+        assert text == "·····▲?    "
+
+    def test_an_unknown_figure_is_not_drawn_at_nought(self):
+        text = "".join(span.text for span in bar(Lane(1, "1", "", None, None, "unknown"), 11, 100))
+        assert text == "◌ unknown  "
+
+    @pytest.mark.parametrize("value", [None, -5.0, 0.0, 33.3, 100.0, 250.0])
+    @pytest.mark.parametrize("error", [None, 0.0, 0.1, 40.0])
+    @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 17])
+    def test_a_bar_is_exactly_as_wide_as_its_room(self, value: float | None, error: float | None, width: int):
+        spans = bar(Lane(1, "1", "", value, error, "ok"), width, 100)
+        assert sum(width_of(span.text) for span in spans) == width
+
+    def test_the_axis_holds_every_far_end(self):
+        assert top_of(tuple(lanes())) == 50
+        assert top_of(()) == 1
+        assert ticks(30, 50, "ms") == "0            25          50 ms"
+        assert all(len(ticks(width, 50, "ms")) == width for width in range(60))
+
+    async def test_keys_walk_and_open(self):
+        widget = Lanes("rank", "late", "ms")
+        app = Alone(widget)
+        async with app.run_test(size=(80, 8)) as pilot:
+            widget.show(lanes())
+            widget.focus()
+            await pilot.press("j", "j", "enter")
+            assert widget.selected == 12
+            assert app.heard == ["opened"]
+            await pilot.press("G")
+            assert widget.selected == 99
+            await pilot.press("g", "pagedown", "k", "pageup")
+            assert widget.selected == 137
+            await pilot.click(Lanes, offset=(3, 2), times=2)
+            assert widget.selected == 40
+            assert app.heard == ["opened", "opened"]
+            widget.show(lanes()[::-1])
+            assert widget.selected == 40
+
+    async def test_of_thousands_only_those_on_the_screen_become_text(self):
+        widget = Lanes("rank", "late", "ms")
+        async with Alone(widget).run_test(size=(80, 8)) as pilot:
+            widget.show([Lane(n, str(n), f"{n}.0 ms", n, 1.0, "ok") for n in range(4096)])
+            await pilot.pause()
+            assert len(widget._painted) <= 8
+            assert drawn(widget)[1].startswith("0 ")
+
+    @pytest.mark.parametrize("width", [1, 10, 30, 200])
+    async def test_hostile_labels_break_no_line(self, width: int):
+        widget = Lanes("rank", "late", "ms")
+        async with Alone(widget).run_test(size=(width, 5)) as pilot:
+            widget.show([Lane(1, HOSTILE, HOSTILE, 3.0, 1.0, "ok")])
+            await pilot.pause()
+            drawn(widget)

@@ -1,0 +1,182 @@
+"""A person's own themes: found, drawn when saved, refused with a word; and the choice that is remembered."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from invented import demo
+from waiting import settle, shows, until
+
+from gconsole.tui import themed
+from gconsole.tui.theme_shelf import ThemeShelf
+
+DARK = (resources.files("gconsole.themes") / "dark.toml").read_text(encoding="utf-8")
+MINE = DARK.replace('name = "dark"', 'name = "mine"')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "themes"
+    path.mkdir()
+    return path
+
+
+def save(path: Path, text: str) -> None:
+    """Write, with a time of its own however fast the test is."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def names(shelf: ThemeShelf) -> list[str]:
+    return [theme.name for theme in shelf.themes]
+
+
+class TestTheFolder:
+    def test_a_theme_in_the_folder_stands_beside_those_of_gconsole(self, folder: Path):
+        save(folder / "mine.toml", MINE)
+        shelf = ThemeShelf(folder)
+        assert shelf.look().names == ("mine",)
+        assert names(shelf)[-1] == "mine"
+        assert len(names(shelf)) == 6
+
+    def test_a_folder_that_is_not_there_is_nothing_to_speak_of(self, tmp_path: Path):
+        assert not ThemeShelf(tmp_path / "nowhere").look()
+
+    def test_nothing_new_is_no_news(self, folder: Path):
+        save(folder / "mine.toml", MINE)
+        shelf = ThemeShelf(folder)
+        shelf.look()
+        assert not shelf.look()
+
+    def test_a_saved_file_is_read_again(self, folder: Path):
+        save(folder / "mine.toml", MINE)
+        shelf = ThemeShelf(folder)
+        shelf.look()
+        save(folder / "mine.toml", MINE.replace("#4fca86", "#7fda96"))
+        assert shelf.look().names == ("mine",)
+        assert shelf.themes[-1].status.ok == "#7fda96"
+
+    def test_a_file_that_goes_takes_its_theme_along(self, folder: Path):
+        save(folder / "mine.toml", MINE)
+        shelf = ThemeShelf(folder)
+        shelf.look()
+        (folder / "mine.toml").unlink()
+        assert shelf.look().names == ("mine",)
+        assert "mine" not in names(shelf)
+
+    def test_a_persons_own_dark_stands_in_the_place_of_ours(self, folder: Path):
+        save(folder / "dark.toml", DARK.replace("#4fca86", "#7fda96"))
+        shelf = ThemeShelf(folder)
+        shelf.look()
+        assert names(shelf).count("dark") == 1
+        assert shelf.themes[0].status.ok == "#7fda96"
+
+    def test_two_files_with_one_name_are_told_apart(self, folder: Path):
+        save(folder / "a.toml", MINE)
+        save(folder / "b.toml", MINE)
+        (said,) = ThemeShelf(folder).look().complaints
+        assert said == "theme b.toml: a.toml is called 'mine' already; give it another name"
+
+    @pytest.mark.parametrize(
+        ("data", "told"),
+        [
+            (b"name = = 1", "line 1"),
+            (b"\xff\xfe", "not UTF-8"),
+            (b"# " + b"x" * 70_000, "larger than 64 KiB"),
+            (MINE.replace("#0f141b", "red").encode(), "colors.background"),
+            (MINE.replace('"mine"', '"[bold]x"').encode(), "letters, digits"),
+        ],
+        ids=["toml", "bytes", "size", "colour", "name"],
+    )
+    def test_a_broken_file_is_one_line_once(self, folder: Path, data: bytes, told: str):
+        (folder / "mine.toml").write_bytes(data)
+        shelf = ThemeShelf(folder)
+        (said,) = shelf.look().complaints
+        assert said.startswith("theme mine.toml: ")
+        assert told in said
+        assert not shelf.look()
+        assert "mine" not in names(shelf)
+
+    def test_a_file_that_breaks_keeps_what_it_was(self, folder: Path):
+        save(folder / "mine.toml", MINE)
+        shelf = ThemeShelf(folder)
+        shelf.look()
+        save(folder / "mine.toml", "name = 'mi")
+        (said,) = shelf.look().complaints
+        assert said.endswith("it stays as it was before")
+        assert names(shelf)[-1] == "mine"
+
+    def test_text_that_cannot_be_read_is_told_and_drawn_all_the_same(self, folder: Path):
+        save(folder / "mine.toml", MINE.replace("#96a2b4", "#303844"))
+        shelf = ThemeShelf(folder)
+        (said,) = shelf.look().complaints
+        assert "muted on background has a contrast of 1." in said
+        assert names(shelf)[-1] == "mine"
+
+    def test_a_folder_that_is_a_file_or_a_directory_named_like_a_theme_raises_nothing(self, tmp_path, folder):
+        (tmp_path / "file").write_text("")
+        ThemeShelf(tmp_path / "file").look()
+        (folder / "mine.toml").mkdir()
+        (said,) = ThemeShelf(folder).look().complaints
+        assert "directory" in said
+
+
+class TestTheChoice:
+    def test_it_is_remembered(self, tmp_path: Path):
+        memory = tmp_path / "state" / "theme"
+        assert ThemeShelf(memory=memory).remember("light") == ""
+        assert ThemeShelf(memory=memory).chosen() == "light"
+
+    @pytest.mark.parametrize("held", [b"", b"a-theme-that-is-gone", b"\xff\xff"], ids=["empty", "gone", "bytes"])
+    def test_what_cannot_be_had_is_the_default(self, tmp_path: Path, held: bytes):
+        (tmp_path / "theme").write_bytes(held)
+        assert ThemeShelf(memory=tmp_path / "theme").chosen() == "dark"
+
+    def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path):
+        (tmp_path / "file").write_text("")
+        assert "not remembered" in ThemeShelf(memory=tmp_path / "file" / "theme").remember("light")
+
+
+class TestOnTheScreen:
+    async def test_a_theme_chosen_from_the_palette_is_there_the_next_time(self, tmp_path: Path):
+        shelf = ThemeShelf(memory=tmp_path / "theme")
+        async with demo().app(themes=shelf).run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("ctrl+p", *"theme terminal")
+            await shows(pilot, "Draw everything in the terminal theme")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
+        app = demo().app(themes=ThemeShelf(memory=tmp_path / "theme"))
+        assert app.theme == "gconsole-terminal"
+
+    async def test_the_present_theme_is_drawn_anew_when_its_file_is_saved(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
+        save(folder / "mine.toml", MINE)
+        app = demo().app(themes=ThemeShelf(folder))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            app.use_theme("mine")
+            await until(pilot, lambda: app.screen.styles.background.hex == "#0F141B")
+            save(folder / "mine.toml", MINE.replace("#0f141b", "#000000"))
+            await until(pilot, lambda: app.screen.styles.background.hex == "#000000")
+            (folder / "mine.toml").unlink()
+            await until(pilot, lambda: app.theme == "gconsole-dark")
+            assert "mine" not in app.theme_names
+
+    async def test_a_broken_theme_is_a_toast_and_no_crash(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
+        save(folder / "first.toml", "name = [")
+        app = demo().app(themes=ThemeShelf(folder))
+        async with app.run_test(size=(80, 24), notifications=True) as pilot:
+            await settle(pilot)
+            await shows(pilot, "first.toml")
+            save(folder / "second.toml", "[bold]")
+            await shows(pilot, "second.toml")
+            assert app.theme == "gconsole-dark"
