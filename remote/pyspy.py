@@ -44,7 +44,7 @@ class NoStack(Exception):
 class Thread(object):
     """One Python thread; `frames` are (function, file, line, native), outermost first.
 
-    `locals` are (index of the frame, name, value as text) of the variables in `wanted`.
+    `locals` are (index of the frame, name, value as text) of the variables in `wanted`: NAME, or FUNCTION:NAME.
     """
 
     __slots__ = ("active", "frames", "gil", "locals", "name", "os_thread_id", "thread_id")
@@ -152,8 +152,10 @@ def _locals(frames, wanted):
     found = []
     for at, frame in enumerate(frames):
         for one in frame.get("locals") or ():
-            if one["name"] in wanted and len(found) < MOST_LOCALS:
-                found.append((at, str(one["name"]), printable(str(one.get("repr")), _MOST_VALUE)))
+            name = str(one["name"])
+            asked = name in wanted or "%s:%s" % (str(frame.get("name")).rsplit(".", 1)[-1], name) in wanted
+            if asked and len(found) < MOST_LOCALS:
+                found.append((at, name, printable(str(one.get("repr")), _MOST_VALUE)))
     return found
 
 

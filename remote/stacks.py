@@ -258,7 +258,7 @@ class Capture(object):
         if path is None:
             fields["path"] = self._paths[thread.frames] = len(self._paths)
             fields["frames"] = self._sources.frames(target.pid, thread.frames)
-        if thread.locals:
+        if self.plan.locals:
             fields["locals"] = [{"frame": at, "name": name, "value": value} for at, name, value in thread.locals]
         return fields
 

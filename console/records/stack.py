@@ -83,4 +83,4 @@ class Stack(Record, tag="stack", kw_only=True):
     gil: bool | None = None  # holds the interpreter's lock
     path: Count | None = None  # number of this stack among those of the agent in this capture
     frames: tuple[Frame, ...] | None = None  # outermost first
-    locals: tuple[Local, ...] = ()  # only those that were asked for
+    locals: tuple[Local, ...] | None = None  # those that were asked for; None where none were

@@ -362,6 +362,7 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
         return
     maker = stacks.Capture.__new__(stacks.Capture)
     maker._paths, maker._sources = {}, Sources(ProcFs())
+    maker.plan = stacks.Plan({"id": "c", "at": 0, "deadline": 1})
     me = stacks.Target(RankRef({
         "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
         "ns_pid": None,
