@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ...records import Local, Stack, StackStatus
-from ..frames import Call, Reader, Trace, class_of, class_within
+from ...records import Frame, Local, Stack, StackStatus
+from ..frames import Call, Reader, Trace, class_of, class_within, is_library
 from ..models import FrameClass
 from .evidence import ProcessKey, Still
 from .looks import Look
@@ -72,11 +72,17 @@ class Standing:
         return self.trace.calls if self.trace else ()
 
     @property
+    def caller(self) -> Site | None:
+        """Where the job calls what it stands in: its own innermost call that no model knows."""
+        return None if self.trace is None or self.trace.site < 0 else _site(self.trace.frames[self.trace.site])
+
+    @property
     def site(self) -> Site | None:
-        if self.trace is None or self.trace.site < 0:
+        """The job's own innermost call: the line that holds it up. Where none is its own, the innermost of all."""
+        if self.trace is None or not self.trace.frames:
             return None
-        frame = self.trace.frames[self.trace.site]
-        return Site(frame.function, frame.file, frame.line, frame.source)
+        innermost = self.trace.frames[-1]
+        return self.caller if is_library(innermost.file) else _site(innermost)
 
     @property
     def call(self) -> str:
@@ -119,6 +125,10 @@ def stand(
         classes=tuple(_class([look], trace, _share_running([look]) > 0, is_main)
                       for look, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
+
+
+def _site(frame: Frame) -> Site:
+    return Site(frame.function, frame.file, frame.line, frame.source)
 
 
 def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
