@@ -173,7 +173,7 @@ def _run(count: int, holds: Callable[[int], bool]) -> int:
 
 def _asleep(look: Look, last: Look) -> bool:
     """Whether the main thread slept from one look to the other."""
-    if look.main.proc_state == "R" or last.main.proc_state == "R":
+    if _has_processor(look) or _has_processor(last):
         return False
     if look.switches is not None and last.switches is not None:
         return last.switches - look.switches <= WAKES
@@ -191,7 +191,12 @@ def _lasting(looks: Sequence[Look], count: int) -> float:
 
 
 def _share_running(looks: Sequence[Look]) -> float:
-    return sum(look.main.proc_state == "R" for look in looks) / len(looks)
+    return sum(map(_has_processor, looks)) / len(looks)
+
+
+def _has_processor(look: Look) -> bool:
+    """The kernel's word; where nobody wrote that down, the engine's."""
+    return look.main.proc_state == "R" if look.main.proc_state is not None else bool(look.main.active)
 
 
 def _path(trace: Trace) -> tuple[tuple[str, str], ...]:
