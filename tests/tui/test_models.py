@@ -7,7 +7,7 @@ from invented import SECOND, Cluster, demo, pod
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.jobfold import JobFold
 from gconsole.tui.models.header import header_spans
-from gconsole.tui.models.heat import LEVELS, METRICS, heat_row, host_row
+from gconsole.tui.models.heat import LEVELS, heat_row, host_row
 from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
 from gconsole.tui.models.ranks import rank_rows
 from gconsole.tui.models.spans import Line

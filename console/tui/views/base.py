@@ -23,6 +23,14 @@ class NodeWanted(Message):
         self.node = node
 
 
+class GpuWanted(Message):
+    """Somebody wants to see everything known of that GPU: the app opens its page."""
+
+    def __init__(self, node: str, uuid: str) -> None:
+        super().__init__()
+        self.node, self.uuid = node, uuid
+
+
 class View(Container):
     """Derive one, and add its row to `table.VIEWS`. Nothing in it may block, own a timer or keep the store."""
 
