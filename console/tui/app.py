@@ -187,7 +187,7 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
         count, status = len(self.frame.findings), self.frame.worst_finding
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
-        actions = [*in_scope(self.view.scope), *in_scope("lines"), *in_scope("app")]
+        actions = [*self.view.actions, *in_scope("lines"), *in_scope("app")]
         if isinstance(self.screen_stack[0].focused, Input):  # there a letter is a letter
             actions = [action for action in actions if action.id == "app.palette"]
             actions = [*in_scope("filter"), *actions]
@@ -223,7 +223,7 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
     def action_keys(self) -> None:
         """List the keys: of the focused widget and its view first."""
         here = next((row.title for row in VIEWS if row.name == self._current), "")
-        own = [*in_scope(self.view.scope), *(in_scope("lines") if self.view.home() else [])]
+        own = [*self.view.actions, *(in_scope("lines") if self.view.home() else [])]
         everywhere = [*in_scope("app"), *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):
@@ -250,7 +250,7 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
 
     def offered_actions(self) -> Iterator[tuple[Action, DOMNode]]:
         """What the palette offers, each with the node it is run on."""
-        for action in in_scope(self.view.scope):
+        for action in self.view.actions:
             if action.palette:
                 yield action, self.view
         for action in (*(row.action for row in VIEWS), *in_scope("app")):

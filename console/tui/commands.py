@@ -43,6 +43,8 @@ class ConsoleCommands(Provider):
         for action, target in app.offered_actions():
             name = action.label[0].upper() + action.label[1:]
             yield Command(name, action.tells, partial(app.run_action, action.call, target))
+        for offer in app.view.offers():
+            yield Command(*offer)
         for name in app.theme_names:
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:

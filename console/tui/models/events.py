@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import localtime, strftime
 
 from ...records import Finding, Gap, Log, Mark, NodeState, Rank, Record
+from ...records.event import Severity
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean
@@ -142,6 +143,14 @@ def event_status(record: Record) -> Status | None:
     if isinstance(record, Finding | Log):
         return None if record.severity == "info" else SEVERITY_STATUS[record.severity]
     return None
+
+
+def severity_word(record: Record) -> Severity:
+    """How bad it is, in the word of findings and log lines."""
+    if isinstance(record, Finding | Log) and event_status(record) != "ok":
+        return record.severity
+    status = event_status(record)
+    return "error" if status == "failed" else "warning" if status in ("warning", "stale") else "info"
 
 
 def is_of_node(record: Record) -> bool:

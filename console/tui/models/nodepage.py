@@ -14,7 +14,6 @@ from ..text import clean, fit, width_of
 from .events import EventRow
 from .heat import index_of
 from .jobs import RankRow
-from .noderows import byte_rate
 from .nodes import NodeSummary
 from .spans import Line, Span, cut, plain
 from .stories import Fact, Story, node_story
@@ -79,7 +78,7 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
     host, who = now.host, now.node
     if host:
         rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
-        read, write, came, went = map(byte_rate, rates)
+        read, write, came, went = map(figures.byte_rate, rates)
         yield Fact("disk", f"read {read}/s   written {write}/s")
         yield Fact("network", f"in {came}/s   out {went}/s")
         yield Fact("swap used", figures.size(host.swap_used_bytes))
@@ -94,7 +93,7 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
             yield Fact("ptrace_scope", str(who.ptrace_scope))
         yield Fact("boot", clean(who.boot_id), "muted")
     if now.cost:
-        yield Fact("agent sends", f"{byte_rate(now.cost.tx_bytes_s)}/s")
+        yield Fact("agent sends", f"{figures.byte_rate(now.cost.tx_bytes_s)}/s")
 
 
 def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
