@@ -36,7 +36,8 @@ from .screenshot import save_svg
 from .status import GLYPHS
 from .theme_shelf import ThemeShelf
 from .themed import ThemedApp
-from .views.base import NodeWanted, View
+from .views.base import GpuWanted, NodeWanted, View
+from .views.gpus import Gpus
 from .views.nodes import Nodes
 from .views.table import VIEWS
 from .watch import Frame, Staging, Watch
@@ -240,6 +241,12 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
         await self.action_show("nodes")
         if isinstance(self.view, Nodes):
             self.view.open(event.node, visiting=True)
+
+    async def on_gpu_wanted(self, event: GpuWanted) -> None:
+        """Open the page of a GPU; Escape leads back."""
+        await self.action_show("gpus")
+        if isinstance(self.view, Gpus):
+            self.view.open((event.node, event.uuid), visiting=True)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         self.refresh_bindings()

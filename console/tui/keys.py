@@ -34,6 +34,8 @@ class Action:
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("overview.metric", "m", "metric", "metric", "Show the next figure in the heat map", footer=True),
+    Action("gpus.figure", "m", "figure", "figure", "Draw the curve of the next figure of the GPU", footer=True),
+    Action("gpus.span", "t", "span", "5 min / 1 h", "Draw the last five minutes, or the last hour", footer=True),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
     Action("list.reverse", "O", "reverse", "reverse", "Turn the order around"),
     Action("list.filter", "slash", "filter", "filter", "List only rows that match what you type", footer=True,

@@ -8,6 +8,7 @@ from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.jobfold import JobFold
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat import LEVELS, heat_row, host_row
+from gconsole.tui.models.metrics import METRICS
 from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
 from gconsole.tui.models.ranks import rank_rows
 from gconsole.tui.models.spans import Line
@@ -336,7 +337,7 @@ class TestHeat:
         gpu.util_pct = None
         frame = frame_of(cluster)
         row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), METRICS[0])
-        assert row.cells == (("–", None),)
+        assert row.cells == (("–", None, ""),)
 
     def test_gpus_stand_in_the_order_of_their_index(self):
         cluster = Cluster("node1")
@@ -347,7 +348,7 @@ class TestHeat:
     def test_every_metric_reads_something(self):
         frame = frame_of(demo())
         texts = [heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in METRICS]
-        assert texts == ["97", "50", "663", "73"]
+        assert texts == ["97", "50", "663", "73", "2.0", "–", "–", "0"]
 
     def test_without_gpus_the_node_itself_is_the_cell(self):
         cluster = Cluster("node1")

@@ -140,17 +140,18 @@ def uuid_of(gpu: GpuNow) -> str:
     return record.uuid if record else ""
 
 
-def pointed_spans(node: str, gpu: GpuNow, metric: Metric) -> tuple[Span, ...]:
-    """One GPU in a line: the metric of the map first, then what else people ask of it."""
+def pointed_spans(node: str, gpu: GpuNow, metric: Metric, *, all_of_it: bool) -> tuple[Span, ...]:
+    """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
     now, value = gpu.gpu, metric.read(gpu)
     said = figures.UNKNOWN if value is None else f"{metric.write(value)} {metric.unit}"
-    more = [] if now is None else [
+    more = [] if now is None or not all_of_it else [
         text for name, text in (
             ("util", f"{figures.percent(now.util_pct)} %"), ("memory", figures.size(now.mem_used_bytes)),
             ("power", f"{figures.whole(now.power_w)} W"), ("temperature", f"{figures.whole(now.temp_c)} °C"),
         ) if name != metric.name
     ]  # fmt: skip
-    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(said, "text"), Span("  " + "  ".join(more), "muted"))
+    rest = "".join(f"  {text}" for text in more)
+    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(said, "text"), Span(rest, "muted"))
 
 
 def _is_simulated(gpu: GpuNow) -> bool:

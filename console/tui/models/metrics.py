@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
 
+from ...records import Gpu
 from ...store import GpuNow
 from .. import figures
 
@@ -88,12 +89,11 @@ def _most_nvlink_gb(gpu: GpuNow) -> float:
     return 2 * links * _NVLINK_BYTES_S / 1e9
 
 
-def held_pct(gpu: GpuNow) -> float | None:
+def held_pct(now: Gpu | None) -> float | None:
     """The share of the last tick in which heat or the hardware held the clocks down, in percent.
 
     Where the driver counts no time, 100 while such a reason is given and 0 while none is.
     """
-    now = gpu.gpu
     if now is None or (now.sm_clock_mhz is None and not now.clocks_event_reasons and not now.clocks_event_share_pct):
         return None
     shares = [now.clocks_event_share_pct[reason] for reason in HELD_BY if reason in now.clocks_event_share_pct]
@@ -121,7 +121,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("nvlink", "NVLink, in and out", "GB/s", "load", _both_ways("nvlink"), lambda v, g: v / _most_nvlink_gb(g),
            20, _gb),
     Metric("pcie", "PCIe, in and out", "GB/s", "load", _both_ways("pcie"), lambda v, g: v / _most_pcie_gb(g), 4, _gb),
-    Metric("throttle", "held down by heat or hardware", "% of time", "temperature", held_pct, lambda v, _: v / 100, 5),
+    Metric("throttle", "held down by heat or hardware", "% of time", "temperature",
+           lambda g: held_pct(g.gpu), lambda v, _: v / 100, 5),
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from .base import GpuWanted, NodeWanted, Teller, View
 
 #: The GPUs are compared with each other so often.
 _PEERS_EVERY_NS = 1_000_000_000
+#: From this width on the heading of the map has all figures of the GPU that is pointed at.
+_ALL_FIGURES = 76
 #: From this width on two columns of parts; below the second only one.
 WIDE, NARROW = 100, 72
 
@@ -115,7 +117,7 @@ class Overview(View):
             return (Span(node, "muted"),)
         if place >= len(gpus):
             return (Span(f"{node} ", "muted"), Span(f"{row.cells[place].text} %", "text"))
-        return pointed_spans(node, gpus[place], self._metric)
+        return pointed_spans(node, gpus[place], self._metric, all_of_it=self._heat.size.width >= _ALL_FIGURES)
 
     # -- room --------------------------------------------------------------------------------------------------------
 

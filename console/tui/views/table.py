@@ -9,6 +9,7 @@ from typing import Final
 from ..keys import Action
 from .base import View
 from .events import Events
+from .gpus import Gpus
 from .nodes import Nodes
 from .overview import Overview
 from .ranks import Ranks
@@ -44,7 +45,8 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("hang", "3", "Hang", "Hang", _soon, "which rank holds the job, and the proof"),
     ViewRow("skew", "4", "Skew", "Skew", _soon, "who arrives late at each collective, with its uncertainty"),
     ViewRow("topology", "5", "Topology", "Topo", _soon, "GPUs, NICs and NUMA nodes, and the ranks on them"),
-    ViewRow("gpus", "6", "GPUs", "GPUs", _soon, "every figure of every GPU, and the ranks that use it"),
+    ViewRow("gpus", "6", "GPUs", "GPUs", lambda row: Gpus(id=row.name),
+            "every figure of every GPU, and the ranks that use it"),
     ViewRow("clocks", "7", "Clocks", "Clk", _soon, "offset, drift and bound of every node's clock"),
     ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
             "one stream of what happened: XID, OOM, node lost, marks"),
