@@ -9,10 +9,10 @@ from ...analysis.hints import Hint, hints
 from ...records import Gpu, GpuInfo, GpuLink, GpuProcess
 from .. import figures
 from ..status import GLYPHS
-from ..text import clean, fit
+from ..text import clean, fit, width_of
 from .events import EventRow
 from .gpurows import GpuRow, age_text, ranks_text
-from .page import Thing, event_line, fact_lines, section
+from .page import Thing, event_line, fact_lines, section, wrapped
 from .spans import Line, Span, cut, plain
 from .stories import Fact
 
@@ -37,7 +37,7 @@ def page_lines(known: Known, width: int) -> tuple[Line, ...]:
     return (
         *fact_lines(list(_identity(row)), width),
         plain(""),
-        *section("HINTS", found, _hint_line, width),
+        *_hint_lines(found, width),
         *section("PROCESSES", known.processes, _process_line, width),
         *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_lacks(row.info)], width),
         plain(""),
@@ -155,11 +155,21 @@ def _lacks(info: GpuInfo | None) -> Iterator[Fact]:
         yield Fact("not told", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
 
 
-def _hint_line(hint: Hint, width: int) -> Line:
-    status = "warning" if hint.severity == "warning" else "unknown"
-    mark = Span(f"{GLYPHS['warning'] if status == 'warning' else '·'} ", status)
-    spans = (mark, Span(clean(hint.text)), Span(f"   {clean(hint.counter)}", "muted"))
-    return Line(cut(spans, width), Thing("fact", hint.counter))
+def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
+    """What each hint says and its counter behind it, or below it where they do not fit into one line."""
+    yield Line((Span("HINTS", "accent"), Span(f" {len(found)}", "muted")))
+    for hint in found:
+        key = Thing("fact", hint.counter)
+        mark = Span(f"{GLYPHS['warning']} ", "warning") if hint.severity == "warning" else Span("· ", "unknown")
+        text, counter = clean(hint.text), Span(f"   {clean(hint.counter)}", "muted")
+        if width_of(text) + width_of(counter.text) + 2 <= width:
+            yield Line((mark, Span(text), counter), key)
+            continue
+        first, *more = wrapped(text, width - 2)
+        yield Line((mark, Span(first)), key)
+        yield from (Line((Span("  "), Span(part)), key) for part in more)
+        yield Line(cut((Span(" "), counter), width), key)
+    yield plain("")
 
 
 def _process_line(process: GpuProcess, width: int) -> Line:
