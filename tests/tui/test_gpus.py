@@ -9,6 +9,7 @@ from waiting import screen, settle, shows, until
 
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from gconsole.store import Store
+from gconsole.tui.models.gpupage import Known, page_lines
 from gconsole.tui.models.gpurows import gpu_rows, ranks_on
 from gconsole.tui.models.metrics import METRICS, peers_of
 from gconsole.tui.views.gpus import COLUMNS, Gpus
@@ -227,3 +228,8 @@ class TestTheHeatMap:
             await shows(pilot, "node003 gpu")
             await pilot.hover("#node-list")
             await until(pilot, lambda: "node003 gpu" not in screen(app))
+
+
+def test_a_page_without_room_is_made_all_the_same():
+    cluster = one_node(remap_pending=True)
+    assert page_lines(Known(rows_of(cluster)["node1:gpu0"]), -3)

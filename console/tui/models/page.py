@@ -44,7 +44,8 @@ def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most that many cells, broken at blanks where there are some."""
+    """The text in lines of at most that many cells (one at least), broken at blanks where there are some."""
+    width = max(1, width)
     if width_of(text) <= width:
         return [text]
     lines: list[str] = []
