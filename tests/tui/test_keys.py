@@ -281,7 +281,7 @@ class TestEverywhere:
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
-            offered = {action.id for action, _ in app.offered_actions()}
+            offered = {action.id for action, _ in app.guide.offered()}
             assert offered >= {action.id for action in in_scope("app", "overview") if action.palette}
             assert offered >= {row.action.id for row in VIEWS}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from invented import NOON, Cluster, demo, pod
 
 from gconsole.records import Host, Missing, Process
-from gconsole.tui.models.nodepage import Known, Thing, facts_lines, list_lines, process_story, wrapped
 from gconsole.tui.models.nodelist import FIELDS
+from gconsole.tui.models.nodepage import Known, Thing, facts_lines, list_lines, process_story, wrapped
 from gconsole.tui.models.noderows import NodeRow, node_rows
 from gconsole.tui.models.ordering import SteadyOrder
 from gconsole.tui.text import width_of
