@@ -97,12 +97,12 @@ def _unknown(id: str, known: Mapping[str, Action]) -> str:
 
 
 def _keys(action: Action, value: object) -> list[str]:
-    """The keys of one entry, in Textual's names; fixed ones of that action stay. Raises BadKey."""
+    """The keys of one entry, in Textual's names; fixed ones of that action stay, behind them. Raises BadKey."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise BadKey('write a key, as in "x", or several, as in ["x", "ctrl+x"]')
     own = action.keys.split(",")
-    found = [key for key in own if key in FIXED]
+    found: list[str] = []
     for text in texts:
         key = key_name(text)
         if key in FIXED and key not in own:
@@ -111,7 +111,7 @@ def _keys(action: Action, value: object) -> list[str]:
             raise BadKey(f"{text} is a letter that is typed there; take one with ctrl+")
         if key not in found:
             found.append(key)
-    return found
+    return [*found, *(key for key in own if key in FIXED and key not in found)]
 
 
 def _clashes(

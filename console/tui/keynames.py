@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import string
 from typing import Final
 
 from textual.binding import Binding
-from textual.keys import Keys, key_to_character
+from textual.keys import Keys
 
 _MODIFIERS: Final = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 #: Names that people use → Textual's.
@@ -19,13 +20,24 @@ _NAMED: Final = frozenset(key.value for key in Keys if "+" not in key.value and 
 _SAME_BYTE: Final = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+left_square_bracket": "escape", "ctrl+h": "backspace"}
 
 
+def _textual_name(character: str) -> str:
+    """Textual's name of a character that is neither letter nor digit."""
+    return next(iter(Binding.make_bindings([Binding(character, "")]))).key
+
+
+#: Names of characters that have one: comma is what parts keys in a binding, so it is not asked.
+_CHARACTERS: Final = frozenset(
+    ["comma", "space", *(_textual_name(character) for character in string.punctuation if character != ",")]
+)
+
+
 class BadKey(ValueError):
     """A text that names no key, or one that cannot be had; the message says which and why."""
 
 
 def key_name(text: str) -> str:
     """Textual's name of the key: `Ctrl+F` → ctrl+f, `PgDn` → pagedown, `?` → question_mark. Raises BadKey."""
-    *modifiers, base = text.strip().split("+") if text.strip() not in ("", "+") else [text.strip() or " "]
+    *modifiers, base = text.strip().split("+") if text.strip() not in ("", "+") else [text.strip() or text]
     modifiers = [modifier.strip().lower() for modifier in modifiers]
     base = _base(base.strip() or base, text)
     for modifier in modifiers:
@@ -43,8 +55,7 @@ def key_name(text: str) -> str:
 
 def is_character(key: str) -> bool:
     """Whether the key writes something where text is typed: x, question_mark, space."""
-    character = key_to_character(key)
-    return character is not None and character.isprintable()
+    return len(key) == 1 or key in _CHARACTERS
 
 
 def _base(base: str, text: str) -> str:
@@ -53,12 +64,7 @@ def _base(base: str, text: str) -> str:
     if base in _ALIASES or lower in _ALIASES:
         return _ALIASES.get(base, _ALIASES.get(lower, ""))
     if len(base) == 1 and base.isprintable():
-        return base if base.isalnum() else _named(base)
-    if lower in _NAMED or is_character(lower):
+        return base if base.isalnum() else _textual_name(base)
+    if lower in _NAMED or lower in _CHARACTERS:
         return lower
     raise BadKey(f"{text!r} is no key; write e.g. x, X, f5, ctrl+x, pagedown, ?")
-
-
-def _named(character: str) -> str:
-    """Textual's name of a character that is neither letter nor digit."""
-    return next(iter(Binding.make_bindings([Binding(character, "")]))).key

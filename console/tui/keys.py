@@ -108,6 +108,11 @@ ACTIONS: Final[tuple[Action, ...]] = (
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
 _APART: Final = ("filter", "columns", "dialog", "prompt", "confirm", "progress", "gallery")
+#: What also works there, beside what works in every dialog.
+_ALSO: Final = {
+    "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
+    "dialog": ("app.reconnect",),
+}  # fmt: skip
 
 
 def in_scope(*scopes: str) -> list[Action]:
@@ -148,7 +153,12 @@ def places(actions: Sequence[Action]) -> list[list[Action]]:
     own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
     views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
     found = [[*own[scope], *of_lists, *everywhere] for scope in views] or [[*of_lists, *everywhere]]
-    return [*found, *([*own[scope], *over_all] for scope in scopes if scope in _APART)]
+    apart = []
+    for scope in scopes:
+        if scope in _APART and scope != "gallery":
+            also = [action for action in actions if action.id in _ALSO.get(scope, ())]
+            apart.append([*own[scope], *also, *over_all])
+    return [*found, *apart, own.get("gallery", [])]  # the gallery is an app of its own
 
 
 def key_names(keys: str) -> str:
