@@ -61,4 +61,4 @@ def _batch(config: Config, for_s: float, output: str | None, order: CaptureOrder
 def _tui(config: Config) -> int:
     from .live import run_tui
 
-    return run_tui(config)
+    return run_tui(config, remember=False)

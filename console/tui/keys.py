@@ -6,7 +6,7 @@ a person's own keymap and the tests name them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,11 +98,23 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.screenshot", "ctrl+s", "app.save_svg", "screenshot", "Save the screen as an SVG in the current folder",
            priority=True),
     Action("app.theme", "", "app.next_theme", "theme", "Next theme: dark, light, …"),
+    Action("app.forget", "", "app.forget", "reset what is remembered", "Arrange everything as at first"),
     Action("app.interrupt", "ctrl+c", "app.interrupt", "quit", "Copy what is selected; twice: leave", palette=False,
            priority=True),
     Action("app.suspend", "ctrl+z", "app.suspend_process", "suspend", "Put the console into the background",
            palette=False),
 )  # fmt: skip
+
+
+#: Keys that mean the same for everybody: no action gets one of them that has it not here.
+FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
+#: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
+_APART: Final = ("filter", "columns", "dialog", "prompt", "confirm", "progress", "gallery")
+#: What also works there, beside what works in every dialog.
+_ALSO: Final = {
+    "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
+    "dialog": ("app.reconnect",),
+}  # fmt: skip
 
 
 def in_scope(*scopes: str) -> list[Action]:
@@ -113,11 +125,42 @@ def in_scope(*scopes: str) -> list[Action]:
 def bindings(actions: Iterable[Action]) -> list[BindingType]:
     """Textual's bindings for these actions, with their ids."""
     return [
-        Binding(action.keys, action.call, action.label, id=action.id, tooltip=action.tells, show=action.footer,
-                key_display=action.shown_key or None, priority=action.priority)
+        Binding(action.keys or no_key(action.id), action.call, action.label, id=action.id, tooltip=action.tells,
+                show=action.footer, key_display=action.shown_key or None, priority=action.priority)
         for action in actions
-        if action.keys
     ]  # fmt: skip
+
+
+def no_key(id: str) -> str:
+    """What an action without a key is bound to: a key that no keyboard has. Textual's keymap only moves bindings."""
+    return f"no-key-of-{id}"
+
+
+def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
+    """The keys of an action where a person's own may stand in the place of the table's."""
+    return [key for key in keymap.get(action.id, action.keys).split(",") if key]
+
+
+def is_typed_into(action: Action) -> bool:
+    """Whether it works where text is typed: there a letter is a letter."""
+    return action.scope in ("filter", "prompt")
+
+
+def places(actions: Sequence[Action]) -> list[list[Action]]:
+    """Which actions work at the same time: a key may mean only one of them."""
+    everywhere = [action for action in actions if action.scope == "app"]
+    over_all = [action for action in everywhere if action.priority]
+    of_lists = [action for action in actions if action.scope in ("list", "lines")]
+    scopes = list(dict.fromkeys(action.scope for action in actions))
+    own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
+    views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
+    found = [[*own[scope], *of_lists, *everywhere] for scope in views] or [[*of_lists, *everywhere]]
+    apart = []
+    for scope in scopes:
+        if scope in _APART and scope != "gallery":
+            also = [action for action in actions if action.id in _ALSO.get(scope, ())]
+            apart.append([*own[scope], *also, *over_all])
+    return [*found, *apart, own.get("gallery", [])]  # the gallery is an app of its own
 
 
 def key_names(keys: str) -> str:

@@ -8,6 +8,7 @@ from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.jobfold import JobFold
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat import LEVELS, heat_row, host_row
+from gconsole.tui.models.listing import Arrangement
 from gconsole.tui.models.metrics import METRICS
 from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
 from gconsole.tui.models.ranks import rank_rows
@@ -276,7 +277,7 @@ class TestRanks:
         assert states == [(0, "moving"), (1, "missing"), (2, "moving")]
 
     def test_sorted_by_state_the_worst_come_first(self):
-        rows = rank_rows(frame_of(pod()).jobs, "state")
+        rows = rank_rows(frame_of(pod()).jobs, Arrangement("state"))
         assert [row.state for row in rows[1:4]] == ["idle", "uninterruptible", "lost"]
 
     def test_an_unknown_figure_stands_last_in_both_directions(self):
@@ -285,7 +286,7 @@ class TestRanks:
         cluster.job("a", 3, absent=[1])
         jobs = frame_of(cluster).jobs
         for reverse in (False, True):
-            rows = rank_rows(jobs, "cpu", reverse)
+            rows = rank_rows(jobs, Arrangement("cpu", reverse))
             assert rows[-1].number == 1
 
     def test_ranks_of_a_lost_node_keep_their_figures_and_say_their_age(self):
@@ -317,7 +318,7 @@ class TestRanks:
         cluster.job("big", 4096)
         jobs = frame_of(cluster).jobs
         assert (jobs.found, jobs.world_size) == (4096, 4096)
-        assert len(rank_rows(jobs, "cpu", True)) == 4097
+        assert len(rank_rows(jobs, Arrangement("cpu", reverse=True))) == 4097
 
 
 class TestHeat:

@@ -85,8 +85,12 @@ class Events(Listing[EventRow]):
         self._basis = self._tags(frame)
         self._sieve = Sieve(passing(self._filter.wanted, around_of(frame)))
         self._listed = (0, -1, 0.0)
+        followed = self._stream.following
         self._stream.begin()
         self._draw(frame)
+        if not self._is_stream and followed:  # the newest was looked at because it is the newest: that is over
+            self._stream.action_top()
+            self._stream.following = False
 
     def _tags(self, frame: Frame) -> tuple[object, ...]:
         """The tags of all nodes, where what is shown depends on them: all else of an event never changes."""

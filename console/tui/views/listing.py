@@ -8,11 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
-from .. import clipboard
 from ..columns import ColumnsDialog
 from ..keys import Action, bindings, in_scope
 from ..models import copying
@@ -22,6 +21,7 @@ from ..models.grouping import Head, group_under
 from ..models.listing import Arrangement, Kind, arranged, passing
 from ..models.ordering import SteadyOrder
 from ..models.spans import Line, plain
+from ..taking import TakingApp
 from ..watch import Frame
 from ..widgets.filter_bar import FilterBar
 from ..widgets.record_grid import Column, GridRow, RecordGrid, as_arranged
@@ -244,7 +244,7 @@ class Listing(View, Generic[R]):
 
     def _copy(self, text: str, rows: Sequence[R]) -> None:
         if rows:
-            clipboard.copy(self.app, text, self.kind.counted(len(rows)))
+            cast(TakingApp, self.app).copy(text, self.kind.counted(len(rows)))
 
 
 def around_of(frame: Frame) -> Around:

@@ -9,6 +9,7 @@ from ...store import GpuKey
 from ..keys import bindings, in_scope
 from ..models import stories
 from ..models.heat import HeatRow, heat_row, host_row, pointed_spans, uuid_of
+from ..models.listing import Arrangement
 from ..models.metrics import METRICS, Peers, peers_of
 from ..models.nodes import NodeSummary
 from ..models.overview import finding_lines, job_lines, node_lines
@@ -55,6 +56,15 @@ class Overview(View):
 
     def home(self) -> HeatMap:
         return self._heat
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return Arrangement(metric="" if self._metric is METRICS[0] else self._metric.name)
+
+    def restore(self, arrangement: Arrangement) -> None:
+        self._metric = next((metric for metric in METRICS if metric.name == arrangement.metric), METRICS[0])
+        if self._frame is not None:
+            self.look(self._frame)
 
     def look(self, frame: Frame) -> None:
         self._frame = frame
