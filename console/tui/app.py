@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
 from .questions import Questions
+from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
 from .views.base import GpuWanted, NodeWanted, View
 from .views.gpus import Gpus
@@ -45,7 +47,7 @@ from .widgets.tab_bar import Tab, TabBar
 FOLLOW_S = 1.0
 
 
-class ConsoleApp(NodeActions, PersonalApp, inherit_bindings=False):
+class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False):
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
@@ -85,6 +87,7 @@ class ConsoleApp(NodeActions, PersonalApp, inherit_bindings=False):
         self._control = control
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
+        self.stacks = Stacks(self, store, control)
         self._on_start = on_start
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
         self._fold = JobFold(self._watch, store)
@@ -152,9 +155,13 @@ class ConsoleApp(NodeActions, PersonalApp, inherit_bindings=False):
 
     def draw(self) -> None:
         """Look at the store and show what changed; while frozen only the header is new."""
-        self.frame = frame = self._watch.look(self._frozen)
+        frame = self._watch.look(self._frozen)
+        if self._frozen is None:
+            frame = replace(frame, hang=self.stacks.seen, capturing=self.stacks.under_way)
+        self.frame = frame
         if self._frozen is None:
             self._fold.look(frame, partial(self.run_worker, name="fold jobs"))
+            self.stacks.look(partial(self.run_worker, name="judge"))
             self.view.look(frame)
             if isinstance(self.screen, Dialog):
                 self.screen.look(frame)
@@ -165,7 +172,7 @@ class ConsoleApp(NodeActions, PersonalApp, inherit_bindings=False):
     def is_current(self) -> bool:
         """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
         mounted = all(name in self._views and self._views[name].is_mounted for name in (row.name for row in VIEWS))
-        return mounted and self._fold.is_current(self.frame)
+        return mounted and self._fold.is_current(self.frame) and self.stacks.is_current
 
     def _draw_footer(self, _: object = None) -> None:
         self._footer.show(*self.guide.footer())

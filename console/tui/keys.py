@@ -34,6 +34,19 @@ class Action:
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("overview.metric", "m", "metric", "metric", "Show the next figure in the heat map", footer=True),
+    Action("hang.cancel", "escape", "cancel", "cancel", "Give up the capture that is under way", footer=True,
+           palette=False),
+    Action("hang.walk", "tab", "walk", "walk on", "On from the verdict to the tree, the ranks, the threads",
+           footer=True, palette=False, shown_key="Tab"),
+    Action("hang.walk_back", "shift+tab", "walk_back", "walk back", "Back to the part before", palette=False),
+    Action("hang.compare", "x", "compare", "compare", "Mark a branch; on another one: the two side by side",
+           footer=True),
+    Action("hang.compare_captures", "X", "compare_captures", "what changed", "Who moved since the capture before"),
+    Action("hang.earlier", "left_square_bracket", "earlier", "earlier", "Look at the capture before this one",
+           shown_key="["),
+    Action("hang.later", "right_square_bracket", "later", "later", "Look at the capture after this one", shown_key="]"),
+    Action("hang.threads", "t", "threads", "all threads", "Fold the main thread of each process, or all of them"),
+    Action("hang.copy", "y", "copy", "copy", "Copy the verdict as text"),
     Action("gpus.figure", "m", "figure", "figure", "Draw the curve of the next figure of the GPU", footer=True),
     Action("gpus.span", "t", "span", "5 min / 1 h", "Draw the last five minutes, or the last hour", footer=True),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
@@ -76,6 +89,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.remove", "", "app.remove", "remove node", "Let go of the selected node"),
     Action("app.examine", "", "app.examine", "health check", "Let the doctor look at the selected node"),
     Action("app.examine_all", "", "app.examine_all", "health check of all nodes", "Let the doctor look at every node"),
+    Action("app.capture", "s", "app.capture", "stacks", "Read every rank's stack now", footer=True),
+    Action("app.capture_many", "S", "app.capture_many", "many stacks", "Read every rank's stack as often as you say"),
+    Action("app.diagnose", "d", "app.diagnose", "diagnose", "Read stacks until it is clear who holds the job",
+           footer=True),
     Action("app.mark", "M", "app.mark", "mark", "Mark this instant with a note of yours"),
     Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
            shown_key="space"),
@@ -168,6 +185,7 @@ def key_names(keys: str) -> str:
     names = {
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
-        "slash": "/", "tab": "Tab", "f1": "F1",
+        "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "left_square_bracket": "[",
+        "right_square_bracket": "]",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

@@ -23,6 +23,8 @@ from .status import SEVERITY_STATUS, Status
 
 if TYPE_CHECKING:
     from ..history import History
+    from .capturing import UnderWay
+    from .judging import JobSeen
 
 #: The nodes are judged at most this often, in seconds; more cannot be read.
 NODES_EVERY_S = 0.25
@@ -49,6 +51,8 @@ class Frame:
     header: Header
     events: EventLog
     history: History | None
+    hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
+    capturing: UnderWay | None = None  # the capture under way
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""

@@ -42,6 +42,18 @@ class GpuWanted(Message):
         self.node, self.uuid = node, uuid
 
 
+class CaptureWanted(Message):
+    """Somebody wants to look at an earlier or later capture, or at other threads of it."""
+
+    def __init__(self, by: int = 0, *, turn_threads: bool = False) -> None:
+        super().__init__()
+        self.by, self.turn_threads = by, turn_threads
+
+
+class CancelWanted(Message):
+    """Somebody gives up the capture that is under way."""
+
+
 class View(Container):
     """Derive one, and add its row to `table.VIEWS`. Nothing in it may block, own a timer or keep the store."""
 
