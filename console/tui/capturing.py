@@ -12,7 +12,6 @@ from ..hub import CaptureDone, CaptureOrder, Control, new_capture
 from ..nodesets import fold
 from ..store import ENDED, Store
 
-
 _NO_RANK = "there is no rank whose stack could be read; the Ranks view says what was found"
 
 
