@@ -181,6 +181,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
 
     async def action_show(self, name: str) -> None:
         """Open a view."""
+        if not self._stage.is_attached:
+            return  # a key that was still waiting when the app was told to leave
         view = self._view(name)
         if not view.is_attached:
             await self._stage.mount(view)

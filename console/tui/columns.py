@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from .keys import bindings, in_scope
+from .keys import bindings, in_scope, key_names
 from .models.spans import Span
 from .widgets.line_view import LineView
 from .widgets.record_grid import Column
@@ -94,7 +94,7 @@ class ColumnList(LineView):
 
 
 class ColumnsDialog(ModalScreen[None]):
-    """Space shows or hides a column, J and K move it, r brings back how it was at first."""
+    """Shows or hides a column, moves it, or brings back how they were at first."""
 
     BINDINGS = bindings(in_scope("columns"))
 
@@ -104,17 +104,22 @@ class ColumnsDialog(ModalScreen[None]):
         self._list = ColumnList(owner)
 
     def compose(self) -> ComposeResult:
-        keys = (("Space", "shows or hides"), ("K J", "move it"), ("r", "as at first"), ("Esc", "closes"))
-        with Vertical(classes="dialog") as box:
-            box.border_subtitle = Content.assemble(
-                *(part for key, tells in keys for part in ((f" {key} ", "$accent"), (f"{tells} ", "$muted")))
-            )
-            yield Static(Content.styled("Columns", "bold"), classes="dialog-title")
-            yield self._list
+        self._box = Vertical(Static(Content.styled("Columns", "bold"), classes="dialog-title"), self._list)
+        self._box.add_class("dialog")
+        yield self._box
 
     def on_mount(self) -> None:
         self._list.focus()
         self._fit()
+        self._box.border_subtitle = self._hints()
+
+    def _hints(self) -> Content:
+        """The keys that work here, which may be the person's own."""
+        bound = {item.binding.id: key_names(item.binding.key) for item in reversed(self.active_bindings.values())}
+        parts: list[tuple[str, str]] = []
+        for action in in_scope("columns"):
+            parts += [(f" {bound.get(action.id, '')} ", "$accent"), (f"{action.label} ", "$muted")]
+        return Content.assemble(*parts)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fit)

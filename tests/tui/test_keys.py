@@ -359,6 +359,15 @@ class TestLeaving:
             assert app.is_running
 
 
+    async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await app._stage.remove()
+            await app.action_show("ranks")
+            assert app.is_running
+
+
 class TestFooter:
     async def test_it_shows_the_keys_that_work_here(self):
         async with pod().app().run_test(size=(120, 24)) as pilot:

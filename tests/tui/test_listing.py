@@ -12,6 +12,7 @@ from waiting import accept, screen, settle, shows, until
 from gconsole.records import Host, Log, Mark, NodeState
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
+from gconsole.tui.keyfile import OwnKeys
 from gconsole.tui.models.event_filter import EVENTS
 from gconsole.tui.models.eventlist import KIND as EVENT_KIND
 from gconsole.tui.models.eventlist import Sieve, events_of
@@ -381,6 +382,23 @@ class TestColumns:
                 await pilot.press("k")
             await shows(pilot, "the last column stays")
             assert list_of(pilot)._grid.shown_columns == ["rank"]
+
+    async def test_the_dialog_tells_the_persons_own_keys(self):
+        async with demo().app(keys=OwnKeys({"columns.first": "F"})).run_test(size=SIZE) as pilot:
+            await open_list(pilot, "2", "C")
+            await shows(pilot, "F as at first")
+            await shows(pilot, "Space on, off")
+
+    @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)], ids="{0[0]}x{0[1]}".format)
+    @pytest.mark.parametrize("theme", ["dark", "light"])
+    def test_it_looks_as_it_did(self, snap_compare, theme: str, size: tuple[int, int]):
+        async def open_it(pilot: Pilot[None]) -> None:
+            assert isinstance(pilot.app, ConsoleApp)
+            pilot.app.use_theme(theme)
+            await open_list(pilot, "2", "C", "j", "j", "space", "j")
+            await settle(pilot)
+
+        assert snap_compare(demo().app(), terminal_size=size, run_before=open_it)
 
     async def test_at_60x20_every_line_of_the_dialog_can_be_reached(self):
         async with demo().app().run_test(size=(60, 20)) as pilot:

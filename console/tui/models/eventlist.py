@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ...nodesets import natural
@@ -16,6 +17,9 @@ from .events import EventLog, EventRow, clock_ms, event_kind, event_status, even
 from .fields import Field, field
 from .grouping import NONE, Grouping, Head
 from .listing import Kind
+
+#: Ten thousand events are of a few hundred nodes.
+_natural = lru_cache(4096)(natural)
 
 
 def _quiet(row: EventRow, text: str) -> str:
@@ -40,7 +44,7 @@ FIELDS: dict[str, Field[EventRow]] = {
         field("node_time", "node's clock", _node_time, lambda t: clock_ms(t or 0), _quiet),
         Field("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
         Field("severity", "", lambda row: row.mark.text, _badness, lambda row, _: row.mark.style),
-        Field("node", "node", lambda row: row.node, lambda row: natural(row.node), lambda row, _: _node_style(row)),
+        Field("node", "node", lambda row: row.node, lambda row: _natural(row.node), lambda row, _: _node_style(row)),
         Field("kind", "kind", lambda row: event_kind(row.record), lambda row: event_kind(row.record), _quiet),
         Field("text", "what happened", lambda row: event_text(row.record), lambda row: event_text(row.record),
               lambda row, _: row.span.style),

@@ -210,7 +210,9 @@ class Listing(View, Generic[R]):
 
     def choose_columns(self, columns: Sequence[str], hidden: Sequence[str]) -> None:
         """Show the columns in this order, without those that are hidden."""
-        self._arranged = msgspec.structs.replace(self._arranged, columns=tuple(columns), hidden=tuple(hidden))
+        at_first = [column.key for column in self.columns]
+        order = () if list(columns) == at_first else tuple(columns)
+        self._arranged = msgspec.structs.replace(self._arranged, columns=order, hidden=tuple(hidden))
         self._grid.set_columns(as_arranged(self.columns, columns, hidden))
 
     @property
