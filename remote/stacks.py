@@ -1,5 +1,7 @@
 """A capture: the stacks of all ranks of this node, and of the processes below them, at one instant.
 
+Beside them, where it was asked for, what communication libraries recorded (`flight`), which is read meanwhile.
+
 Nothing is stopped and nothing is attached to: /proc is read first, of all processes as close together as possible, then
 py-spy reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like any other,
 which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its deadline.
@@ -11,6 +13,7 @@ import time
 
 from . import clock, commands, pyspy
 from .blobs import PY_SPY
+from .flight.reading import Flight, Wanted
 from .looks import Look, state_of
 from .procfs import GONE, ProcFs
 from .pulse import end_of
@@ -29,7 +32,8 @@ class BadPlan(ValueError):
 
 
 class Plan(object):
-    """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often."""
+    """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often;
+    `flight`, what to read besides stacks, or None."""
 
     def __init__(self, args):
         self.id = args.get("id")
@@ -44,6 +48,8 @@ class Plan(object):
         if not isinstance(self.id, str) or not 1 <= self.samples <= MOST_SAMPLES:
             raise BadPlan("a capture has an id and 1 to %d samples" % MOST_SAMPLES)
         self.every_ns = max(1, every_ms) * 1000000
+        flight = args.get("flight")
+        self.flight = Wanted(flight) if isinstance(flight, dict) else None
         now, mono = clock.realtime_ns(), time.monotonic()
         if self.at - now > FARTHEST_S * 1e9:
             raise BadPlan("it is to begin in %d s: have the clocks been set?" % ((self.at - now) / 1e9))
@@ -88,6 +94,7 @@ class Capture(object):
         self._post = post
         self._procfs = procfs or ProcFs()
         self._lock = threading.Lock()
+        self._seen_ranks = [rank for rank in seen.ranks if plan.jobs is None or rank.job in plan.jobs] if seen else []
         self._paths = {}  # frames → their number; what has one has travelled
         self._counts = {}
         self._stopped_since = 0
@@ -95,6 +102,7 @@ class Capture(object):
     def run(self):
         """Take all samples. Gives {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
         spreads = []
+        flight = None
         for number in range(self.plan.samples):
             at = self.plan.next_slot(number)
             if self.plan.when(at) > self.plan.deadline:
@@ -103,7 +111,13 @@ class Capture(object):
             self._look_at_all()
             looks = [target.look.looked for target in self.targets if target.look]
             spreads.append(max(looks) - min(looks) if looks else 0)
+            if self.plan.flight is not None and flight is None:  # not before: the first look must be at the instant
+                flight = Flight(self.plan.flight, self.plan.id, self._seen_ranks, self._procfs, self._post,
+                                self.plan.deadline)
+                flight.start()
             self._read_all(number, at)
+        if flight is not None:
+            flight.join()
         return {
             "ranks": self._ranks,
             "processes": len(self.targets),
