@@ -10,6 +10,7 @@ import msgspec
 
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
+from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
@@ -136,6 +137,7 @@ class Report(msgspec.Struct):
     gpus: list[GpuLine]
     nics: list[NicLine]
     captures: list[CaptureLine]
+    collectives: CollectivesLine
     verdicts: list[Any]  # none before stacks are judged
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -159,6 +161,7 @@ def make_report(store: Store) -> Report:
         gpus=_gpu_lines(store),
         nics=_nic_lines(store),
         captures=capture_lines(store),
+        collectives=collectives_line(store),
         verdicts=[],
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[

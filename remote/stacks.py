@@ -98,11 +98,11 @@ class Capture(object):
         self._paths = {}  # frames → their number; what has one has travelled
         self._counts = {}
         self._stopped_since = 0
+        self._flight = None
 
     def run(self):
         """Take all samples. Gives {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
         spreads = []
-        flight = None
         for number in range(self.plan.samples):
             at = self.plan.next_slot(number)
             if self.plan.when(at) > self.plan.deadline:
@@ -111,13 +111,11 @@ class Capture(object):
             self._look_at_all()
             looks = [target.look.looked for target in self.targets if target.look]
             spreads.append(max(looks) - min(looks) if looks else 0)
-            if self.plan.flight is not None and flight is None:  # not before: the first look must be at the instant
-                flight = Flight(self.plan.flight, self.plan.id, self._seen_ranks, self._procfs, self._post,
-                                self.plan.deadline)
-                flight.start()
+            if number == self.plan.samples - 1:
+                self._begin_flight()
             self._read_all(number, at)
-        if flight is not None:
-            flight.join()
+        if self._flight is not None:
+            self._flight.join()
         return {
             "ranks": self._ranks,
             "processes": len(self.targets),
@@ -126,6 +124,13 @@ class Capture(object):
             "spread_ns": max(spreads) if spreads else None,
             "stopped_since": self._stopped_since,
         }
+
+    def _begin_flight(self):
+        """Beside the last sample, after its look, which must be at its instant: what it tells is the newest."""
+        if self.plan.flight is not None:
+            ranks, deadline = self._seen_ranks, self.plan.deadline
+            self._flight = Flight(self.plan.flight, self.plan.id, ranks, self._procfs, self._post, deadline)
+            self._flight.start()
 
     def _look_at_all(self):
         for target in self.targets:

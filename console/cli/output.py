@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, files, report
+from .. import batch, captured, communication, files, report
 from ..store import Store
 
 
@@ -25,7 +25,7 @@ def finish(store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ..
             raise click.FileError(output, error.strerror or str(error)) from error
     if not quiet:
         click.echo(batch.summary(made), err=output == "-")
-        trees = captured.capture_text(store)
-        if trees:
-            click.echo(f"\n{trees}", err=output == "-")
+        for part in (captured.capture_text(store), communication.collectives_text(store)):
+            if part:
+                click.echo(f"\n{part}", err=output == "-")
     return report.exit_code(made, fail_on)

@@ -55,11 +55,11 @@ def _place(procfs, pid, tid):
 
 def traces(procfs, place, deadline):
     """The bytes of every Flight Recorder that the server at `place` has: JSON, one a handler. Raises NoFlight."""
-    offered = _names(ask(procfs, place, "/handler/", deadline))
+    offered = _names(ask(procfs, place, "GET /handler/", deadline))
     handlers = [name for name in HANDLERS if name in offered]
     if not handlers:
         raise NoFlight("refused", "its worker server has no Flight Recorder (a torch older than 2.8)")
-    return [ask(procfs, place, "/handler/" + name, deadline) for name in handlers]
+    return [ask(procfs, place, "POST /handler/" + name, deadline) for name in handlers]
 
 
 def _names(data):
@@ -70,29 +70,29 @@ def _names(data):
     return said if isinstance(said, list) else list(HANDLERS[:1])
 
 
-def ask(procfs, place, path, deadline):
-    """The body of the answer to one POST. Raises NoFlight."""
+def ask(procfs, place, what, deadline):
+    """The body of the answer to one request, `POST /handler/ping`. Raises NoFlight."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise NoFlight("timed_out", "its turn did not come before the capture's deadline")
     link = sockets.connect(procfs, place, left)
     try:
         # 1.0: the body ends with the connection, and is never in chunks
-        link.sendall(b"POST %s HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % path.encode())
-        return _body(b"".join(sockets.receive(link, deadline, MOST_BYTES, time.monotonic)), path)
+        link.sendall(b"%s HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % what.encode())
+        return _body(b"".join(sockets.receive(link, deadline, MOST_BYTES, time.monotonic)), what)
     except OSError as error:
         raise NoFlight("refused", "the connection broke: %s" % error)
     finally:
         link.close()
 
 
-def _body(answer, path):
+def _body(answer, what):
     head, end, body = answer.partition(b"\r\n\r\n")
     words = head[:_MOST_HEAD].split(None, 2)
     if not end or len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise NoFlight("unreadable", "what answers is no HTTP server")
     if words[1] != b"200":
-        raise NoFlight("refused", "%s: HTTP status %s" % (path, words[1].decode()))
+        raise NoFlight("refused", "%s: HTTP status %s" % (what, words[1].decode()))
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip().isdigit() and len(body) < int(value):
