@@ -61,10 +61,13 @@ class Fault:
         at = f"{self.op or 'operation'}{f' #{self.seq}' if self.seq is not None else ''} of group {self.title}"
         if self.camps:
             return f"ranks differ at {at}: " + ", ".join(f"[{ranges(one.ranks)}] {one.what}" for one in self.camps)
-        who = f"[{ranges(self.ranks)}]" if self.ranks else "nobody that is known"
+        waits = "waits" if len(self.waiting) == 1 else "wait"
         waited = f" for {self.waited_s:.0f} s" if self.waited_s is not None else ""
+        who = f"which [{ranges(self.ranks)}] {'has' if len(self.ranks) == 1 else 'have'} not entered"
+        if not self.ranks:
+            who = "and who has not come is not known" + ("" if self.unseen else ": its members are not recorded")
         tail = f"; of [{ranges(self.unseen)}] nothing is known" if self.unseen else ""
-        return f"[{ranges(self.waiting)}] wait{waited} in {at}, which {who} has not entered{tail}"
+        return f"[{ranges(self.waiting)}] {waits}{waited} in {at}, {who}{tail}"
 
 
 def faults_of(groups: Iterable[Group], least_wait_s: float = LEAST_WAIT_S) -> list[Fault]:
@@ -118,9 +121,12 @@ def _confidence(group: Group, behind: tuple[int, ...], waited_s: float | None) -
         return "none"
     instants = [member.read_at for member in group.members.values() if member.read_at is not None]
     apart_s = (max(instants) - min(instants)) / 1e9 if instants else 0.0
-    if waited_s is None or apart_s > max(ONE_INSTANT_S, waited_s):
+    everybody = group.is_whole and not group.unseen
+    if waited_s is None:  # files without an instant: they are mostly written when a collective has timed out
+        return "likely" if everybody else "possible"
+    if apart_s > max(ONE_INSTANT_S, waited_s):
         return "possible"
-    return "certain" if group.is_whole and not group.unseen else "likely"
+    return "certain" if everybody else "likely"
 
 
 def _absence_evidence(group: Group, seq: int, waiting: Sequence[int], behind: Sequence[int]) -> tuple[str, ...]:

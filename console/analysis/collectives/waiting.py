@@ -42,7 +42,9 @@ def ordered(faults: Sequence[Fault], groups: Iterable[Group]) -> list[Fault]:
             if member.waits_in():
                 by_rank[rank].append((group.name, group.title))
     marked = [_marked(fault, by_rank) for fault in faults]
-    return sorted(marked, key=lambda one: (one.follows, bool(one.held), one.kind == "missing_rank"))
+    return sorted(
+        marked, key=lambda one: (one.confidence == "none", one.follows, bool(one.held), one.kind == "missing_rank")
+    )
 
 
 def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> Fault:
@@ -54,8 +56,8 @@ def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> F
     return replace(fault, held=held, follows=bool(fault.ranks) and {rank for rank, _ in held} >= set(fault.ranks))
 
 
-def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Iterable[Group]) -> WaitGraph:
-    """The edges that absences and unanswered sends and receives make.
+def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Sequence[Group]) -> WaitGraph:
+    """The edges that absences and unanswered sends and receives make. Who waits for nobody knows whom is no cause.
 
     gloo records neither sends nor receives, so nothing of them is in a graph of a gloo job.
     """
@@ -69,7 +71,8 @@ def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], group
     for wait in waits:
         edges[wait.rank].add(wait.on)
     targets = {wait.on for wait in waits}
-    causes = tuple(sorted(rank for rank in targets if not edges.get(rank)))
+    busy = {rank for group in groups for rank, member in group.members.items() if member.waits_in()}
+    causes = tuple(sorted(rank for rank in targets if not edges.get(rank) and rank not in busy))
     return WaitGraph(tuple(waits), causes, tuple(_cycles(edges)))
 
 
