@@ -111,13 +111,14 @@ class Flight(object):
         """Whether the rank's worker server has given a Flight Recorder with something in it."""
         began = clock.realtime_ns()
         try:
-            place = workers.find(self._procfs, rank.pid)
-            if place is None:
+            threads = workers.threads(self._procfs, rank.pid)
+            if not threads:
                 return False
             if self._procfs.stat(rank.pid).state in "Tt":
                 raise NoFlight("timed_out", "the rank is stopped, so its worker server cannot answer")
+            place = workers.find(self._procfs, rank.pid, threads)
             read = [(data, trace.parse(data, until)) for data in workers.traces(self._procfs, place, until)]
-        except GONE:
+        except GONE + (PermissionError,):
             return False
         except NoFlight as error:
             self._say_failure(rank, "worker_server", error)

@@ -20,29 +20,36 @@ _ACCEPT = {"x86_64": ("43", "288"), "aarch64": ("202", "242")}
 #: What the server offers that is a Flight Recorder: of any backend, and NCCL's own.
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 MOST_BYTES = 64 << 20
+LOOKS, LOOK_S = 5, 0.02
 _MOST_HEAD = 1 << 16
 
 
-def find(procfs, pid):
-    """The Place where the worker server of a rank listens; None where it has none. Raises NoFlight."""
-    denied = None
+def threads(procfs, pid):
+    """The threads of a rank's worker server; none where it has no such server."""
     try:
-        for tid in sorted(os.listdir(procfs.path(pid, "task")), key=int):
-            if procfs.read_at_once(pid, "task/%s/comm" % tid) != THREAD:
-                continue
+        tids = sorted(os.listdir(procfs.path(pid, "task")), key=int)
+        return [tid for tid in tids if procfs.read_at_once(pid, "task/%s/comm" % tid) == THREAD]
+    except GONE:
+        return []
+
+
+def find(procfs, pid, tids):
+    """The Place where the worker server with these threads listens. Raises NoFlight.
+
+    Its thread may be about to wait, or about to hand a connection over: it is looked at more than once.
+    """
+    for _ in range(LOOKS):
+        for tid in tids:
             try:
                 place = _place(procfs, pid, tid)
             except PermissionError:
-                denied = NoFlight("no_permission", "its worker server's socket may not be looked up",
-                                  'run_as = "sudo"')
+                raise NoFlight("no_permission", "its worker server's socket may not be looked up", 'run_as = "sudo"')
+            except GONE:
                 continue
             if place is not None:
                 return place
-    except GONE:
-        return None
-    if denied is not None:
-        raise denied
-    return None
+        time.sleep(LOOK_S)
+    raise NoFlight("refused", "its worker server does not wait for connections")
 
 
 def _place(procfs, pid, tid):

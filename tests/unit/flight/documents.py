@@ -25,7 +25,9 @@ def waiting(seq: int, name: str = "nccl:all_reduce", **more: Any) -> dict[str, A
     return an_entry(seq, name, **{"state": "started", "retired": False, **more})
 
 
-def a_dump(entries: list[dict[str, Any]], version: str = "2.10", ranks: Any = "[0, 1, 2]", **more: Any) -> dict[str, Any]:
+def a_dump(
+    entries: list[dict[str, Any]], version: str = "2.10", ranks: Any = "[0, 1, 2]", **more: Any
+) -> dict[str, Any]:
     """A dump of one rank in the default group, with the counters as the JSON form has them."""
     last = max((entry["collective_seq_id"] for entry in entries), default=-1)
     return {
@@ -109,16 +111,16 @@ Warnings
 
 """
 
-NCCL_LOG = """node1:4711:4711 [0] NCCL INFO ncclCommInitRank comm 0x5581aa rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 \
-commId 0x8c1f - Init COMPLETE
+NCCL_LOG = """node1:4711:4711 [0] NCCL INFO ncclCommInitRank comm 0x5581aa rank 0 nranks 2 cudaDev 0 nvmlDev 0 \
+busId 1a000 commId 0x8c1f - Init COMPLETE
 node1:4711:4711 [0] NCCL INFO AllReduce: opCount 9 sendbuff 0x7f1 recvbuff 0x7f2 count 1024 datatype 7 op 0 root 0 \
 comm 0x5581aa [nranks=2] stream 0x55
 2026-01-02T03:04:05 node1:4711:4711 [0] NCCL INFO AllReduce: opCount a sendbuff 0x7f1 recvbuff 0x7f2 count 2048 \
 datatype 9 op 0 root 0 comm 0x5581aa [nranks=2] stream 0x55
 node1:4711:4711 [0] NCCL INFO Send: opCount b sendbuff 0x7f1 recvbuff (nil) count 16 datatype 7 op 0 root 1 comm \
 0x5581aa [nranks=2] stream 0x55
-node1:4712:4712 [1] NCCL INFO Broadcast: opCount 3 sendbuff 0x1 recvbuff 0x2 count 5 datatype 99 op 0 root 0 comm 0xdead \
-stream 0x55
+node1:4712:4712 [1] NCCL INFO Broadcast: opCount 3 sendbuff 0x1 recvbuff 0x2 count 5 datatype 99 op 0 root 0 \
+comm 0xdead stream 0x55
 step 12 loss 3.4
 """
 
@@ -127,8 +129,9 @@ def an_inspector_line(sn: int, rank: int = 0, op: str = "AllReduce", took_us: fl
     """One line of Inspector's log, version 4."""
     return json.dumps({
         "header": {"id": "0x8c1f", "comm_name": "dp", "rank": rank, "n_ranks": 2, "nnodes": 1},
-        "metadata": {"inspector_output_format_version": "v4.0", "git_rev": "", "rec_mechanism": "nccl_profiler_interface",
-                     "dump_timestamp_us": 1748030377748202, "hostname": f"node{rank}", "pid": 4711 + rank},
+        "metadata": {"inspector_output_format_version": "v4.0", "git_rev": "",
+                     "rec_mechanism": "nccl_profiler_interface", "dump_timestamp_us": 1748030377748202,
+                     "hostname": f"node{rank}", "pid": 4711 + rank},
         "coll_perf": {"coll": op, "coll_sn": sn, "coll_msg_size_bytes": 1 << 20, "coll_exec_time_us": took_us,
                       "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 2.0, "coll_busbw_gbs": 3.5, **perf},
     })  # fmt: skip

@@ -1,10 +1,10 @@
 """NCCL's own log and Inspector's: what was launched, what was completed. All synthetic, after NCCL's sources."""
 
 from fakeproc import check
-from flight.documents import NCCL_LOG, an_inspector_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flight.documents import NCCL_LOG, an_inspector_line
 from gconsole_remote.flight import inspector, nccllog
 
 HEAD = {"capture": "c", "job": "j", "rank": 0}
@@ -67,8 +67,9 @@ def test_a_line_of_inspector_that_makes_no_sense_is_counted():
 
 
 def test_inspectors_sends_have_their_peers():
-    line = an_inspector_line(1).replace('"coll_perf"', '"p2p_perf"').replace('"coll_', '"p2p_').replace('"coll"', '"p2p"')
-    line = line.replace('"AllReduce"', '"Send"').replace('"p2p_sn"', '"p2p_peer": 1, "p2p_sn"')
+    line = an_inspector_line(1).replace('"coll_perf"', '"p2p_perf"').replace('"coll_', '"p2p_')
+    for old, new in (('"coll"', '"p2p"'), ('"AllReduce"', '"Send"'), ('"p2p_sn"', '"p2p_peer": 1, "p2p_sn"')):
+        line = line.replace(old, new)
     [one] = inspector.parse(line.encode()).entries
     assert (one["profiling_name"], one["is_p2p"], one["p2p_seq_id"]) == ("nccl:send 0->1", True, 1)
 

@@ -4,10 +4,10 @@ import pickle
 import time
 
 import pytest
-from flight.documents import RECORDED, a_dump, an_entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flight.documents import RECORDED, a_dump, an_entry
 from gconsole_remote.flight.pickled import BadPickle, loads
 
 PLAIN = st.recursive(
@@ -19,7 +19,7 @@ PLAIN = st.recursive(
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.pickle")), ids=lambda path: path.name)
 def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
     data = path.read_bytes()
-    assert loads(data) == pickle.loads(data)  # noqa: S301 - our own file
+    assert loads(data) == pickle.loads(data)
 
 
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))

@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 from fakeproc import check
-from flight.documents import RECORDED, a_dump, an_entry, waiting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flight.documents import RECORDED, a_dump, an_entry, waiting
 from gconsole_remote.flight import trace
 
 HEAD = {"capture": "c", "source": "fr_dump", "job": "j", "rank": 0}
@@ -157,7 +157,9 @@ def test_odd_parts_are_left_out_and_said():
     dump["pg_config"]["y"] = 5
     said = trace.read_document(dump)
     assert len(said.entries) == 1
-    assert said.problems == ["entry 1 is none", "3 entries are none", "pg_config of y is none", "pg_status of x is none"]
+    assert said.problems == [
+        "entry 1 is none", "3 entries are none", "pg_config of y is none", "pg_status of x is none",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("data", [b"", b"   ", b"[]", b"{}", b"{", b"\x80\x02.", b"nonsense", b'{"entries": ', b"null"])
