@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from .analysis.collectives import Communication, Fault, Group, communication
-from .analysis.collectives.communication import jobs_in
+from .analysis.collectives import LEAST_WAIT_S, Communication, Fault, Group, communication
+from .analysis.collectives.communication import JobKey, jobs_in
 from .analysis.ranges import ranges
 from .captures import CaptureNow
 from .plaintext import printable
@@ -219,7 +219,16 @@ def collectives_text(store: Store) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _newest(store: Store) -> Mapping[tuple[str, int], tuple[CaptureNow, Communication]]:
+def said_of(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
+    """What the newest capture with anything of a job says of it; None where no source has said anything."""
+    ranks = [now.rank for now in store.ranks.values()]
+    for capture in reversed(store.captures.values()):
+        if job in jobs_in(capture.collectives, capture.groups):
+            return communication(capture.collectives, capture.groups, job, ranks, least_wait_s)
+    return None
+
+
+def _newest(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
     """By job, the newest capture that has anything of it, and what it says."""
     ranks = [now.rank for now in store.ranks.values()]
     found = {}

@@ -142,6 +142,9 @@ class HangConfig(Section, frozen=True):
         Meta(description="logs of NCCL Inspector on the nodes, read with each capture",
              extra={"example": ["/var/log/train/inspector/*.log"]}),
     ] = ()
+    min_frozen_s: Annotated[
+        float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
+    ] = 5.0
 
 
 class NodeEntry(Section, frozen=True):
