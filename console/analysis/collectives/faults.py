@@ -218,9 +218,10 @@ def _comparable(member: Member, seq: int) -> str | None:
 
 
 def _split(group: Group, seq: int, kind: FaultKind, sides: dict[str, list[int]], op: str) -> Fault:
-    """Two or more camps. The smaller may be named, and a tie names nobody: nobody is behind here."""
+    """Two or more camps. The smaller may be named, where most of the whole group are in another; a tie names nobody."""
     camps = sorted((Camp(what, tuple(ranks)) for what, ranks in sides.items()), key=lambda one: -len(one.ranks))
-    is_tie = len(camps[0].ranks) * 2 <= sum(len(one.ranks) for one in camps)
+    voters = sum(len(one.ranks) for one in camps) + len(group.unseen)
+    is_tie = len(camps[0].ranks) * 2 <= voters or not group.is_whole
     odd = () if is_tie else tuple(sorted(rank for one in camps[1:] for rank in one.ranks))
     everybody = sorted(rank for one in camps for rank in one.ranks)
     waiting = tuple(rank for rank in everybody if seq in group.members[rank].waits_in())

@@ -124,6 +124,12 @@ def test_a_tie_names_nobody():
     assert (fault.kind, fault.ranks, fault.confidence) == ("op_mismatch", (), "none")
 
 
+def test_a_majority_among_those_that_were_seen_is_none_of_the_group():
+    ops = [an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True)]
+    fault = next(one for one in said(*ops).faults if one.kind == "op_mismatch")
+    assert (fault.ranks, fault.unseen) == ((), (3,)), "with the fourth it may be two against two"
+
+
 def test_the_first_rank_is_no_reference():
     fault = only(said(an_op(0, 5, numel=65, waits=True), *(an_op(rank, 5, waits=True) for rank in (1, 2, 3))))
     assert (fault.kind, fault.ranks) == ("shape_dtype_mismatch", (0,))

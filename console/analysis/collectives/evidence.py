@@ -11,7 +11,7 @@ from .communication import Communication
 from .faults import Fault
 
 
-def testimony(said: Communication) -> tuple[CollectiveEvidence, ...]:
+def evidence_of(said: Communication) -> tuple[CollectiveEvidence, ...]:
     """One piece of evidence a witness that has spoken of any rank."""
     return tuple(
         CollectiveEvidence(
@@ -20,7 +20,7 @@ def testimony(said: Communication) -> tuple[CollectiveEvidence, ...]:
             absences=tuple(_absence(fault) for fault in said.faults if fault.witness == witness and _proves(fault)),
             mismatches=tuple(
                 Mismatch(fault.title, fault.seq, tuple((camp.what, camp.ranks) for camp in fault.camps))
-                for fault in said.faults if fault.witness == witness and len(fault.camps) > 1
+                for fault in said.faults if fault.witness == witness and _differs(fault)
             ),
         )
         for witness, ranks in said.heard if witness != "NCCL Inspector"
@@ -31,6 +31,12 @@ def _proves(fault: Fault) -> bool:
     """Whether an absence is more than a moment's difference, and not merely what follows from another one."""
     proven = fault.kind == "missing_rank" and fault.confidence in ("certain", "likely")
     return proven and fault.seq is not None and not fault.follows
+
+
+def _differs(fault: Fault) -> bool:
+    """Whether there are camps, and all that could be in one are: else the smaller may be the larger."""
+    is_even = len({len(camp.ranks) for camp in fault.camps}) == 1
+    return len(fault.camps) > 1 and (bool(fault.ranks) or is_even)
 
 
 def _absence(fault: Fault) -> Absence:
