@@ -13,6 +13,10 @@ from .failures import NoFlight
 PORT = 28028
 VARIABLES = ("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE")
 MOST_BYTES = 64 << 20
+#: What a process that uses NCCL has mapped, whether it is linked with it or loads it. Tables of sockets cost 10 ms on a
+#: busy node: they are read only for such.
+_LIBRARIES = (b"libcuda.so", b"libnccl.so")
+_MOST_MAPS = 16 << 20
 #: The answer takes a leg's timeout where a node is gone; RAS is told this many seconds (its default is 5).
 LEG_S = 2
 #: With several jobs on one port chance decides who answers: so often it is tried.
@@ -30,7 +34,7 @@ def port_of(env):
 def find(procfs, pid, env):
     """The Place where a rank serves RAS; None where it does not. Raises NoFlight."""
     port = port_of(env)
-    if port is None:
+    if port is None or not _may_use_nccl(procfs, pid):
         return None
     places = sockets.listens_at(procfs, pid, port)
     if not places:
@@ -45,6 +49,14 @@ def find(procfs, pid, env):
     except OSError:
         pass  # gone
     return None
+
+
+def _may_use_nccl(procfs, pid):
+    try:
+        maps = procfs.read(pid, "maps", _MOST_MAPS)
+    except OSError:
+        return False
+    return any(name in maps for name in _LIBRARIES)
 
 
 def status(procfs, place, deadline, pids):

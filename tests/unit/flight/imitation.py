@@ -1,11 +1,12 @@
 """A process that looks from outside like a rank whose libraries can be asked: `imitation.py KIND WHERE FILE [MORE]`.
 
 KIND `worker` and `tcp_worker`: a server in a thread called as torch calls its own, at the unix socket WHERE or at any
-port, answering with FILE. `slow`: it answers nothing. `ras`: NCCL's RAS at the port WHERE. `pipe`: at a byte in the
-pipe WHERE copies FILE to MORE. Says READY once it can be asked.
+port, answering with FILE. `slow`: it answers nothing. `ras`: NCCL's RAS at the port WHERE, with a driver's library
+mapped. `pipe`: at a byte in the pipe WHERE copies FILE to MORE. Says READY once it can be asked.
 """
 
 import ctypes
+import mmap
 import os
 import shutil
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 
 PR_SET_NAME = 15
 KIND, WHERE, FILE, *MORE = sys.argv[1:]
+mapped: list[mmap.mmap] = []
 
 
 def serve_http(listener: socket.socket) -> None:
@@ -33,6 +35,10 @@ def serve_http(listener: socket.socket) -> None:
 
 
 def serve_ras(listener: socket.socket) -> None:
+    library = Path(FILE).with_name("libcuda.so.1")
+    library.write_bytes(b"\0" * mmap.PAGESIZE)
+    with library.open("rb") as file:
+        mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     print("READY", flush=True)
     json_is_known = "nojson" not in MORE
     while True:

@@ -277,6 +277,12 @@ def test_ras_that_is_switched_off_is_not_asked(node, tmp_path):
     assert node.read() == []
 
 
+def test_the_tables_of_sockets_are_not_read_for_a_rank_without_a_gpu(node, monkeypatch):
+    node.rank()
+    monkeypatch.setattr(sockets, "listens_at", lambda *_: pytest.fail("10 ms on a busy node"))
+    assert node.read() == []
+
+
 def test_of_many_nodes_a_few_ask_ras():
     def asks(first, count=8):
         ranks = [RankRef(dict.fromkeys(RankRef.__slots__, 0) | {"job": "j", "rank": first + at}) for at in range(count)]
