@@ -54,7 +54,7 @@ def judge(evidence: Evidence) -> Judged:
     if slow is not None:
         verdict = _slow(scene, slow)
     elif still.moves:
-        verdict = _moving(scene, still)
+        verdict = _moving(scene)
     elif still.is_stuck:
         verdict = _stuck(scene, still, weigh(blame(scene, still), scene, evidence.collectives))
     else:
@@ -68,8 +68,7 @@ def _no_ranks(scene: Scene) -> Verdict:
     return _verdict(scene, "no_ranks", Blame("none", (), 0, text), "none", "see whether it was started", ())
 
 
-def _moving(scene: Scene, still: Stillness) -> Verdict:
-    del still
+def _moving(scene: Scene) -> Verdict:
     text = f"it moves: its ranks changed place within {phrases.seconds(scene.watched_s)}."
     return _verdict(scene, "moving", Blame("none", (), 0, text), "none", "nothing to do", evidence_of(scene, ()))
 
@@ -81,14 +80,15 @@ def _slow(scene: Scene, slow: Straggler) -> Verdict:
         f"in {slow.others:.0%}; mostly it was in {slow.cls}."
     )
     found = Blame("straggler", ((rank, slow.cls),), 1, text)
-    confidence = _confidence(scene, found, ())
+    confidence = _confidence(found, ())
     step = phrases.next_step(slow.standing, slow.cls, f" on {slow.standing.node}")
     return _verdict(scene, "slow", found, confidence, step, evidence_of(scene, (slow.standing,)))
 
 
 def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     """Nobody passes. Whether that is a hang depends on whether those who are behind go on."""
-    culprits = [one for one in scene.behind if one.rank in {rank for rank, _ in found.ranks}]
+    blamed = {rank for rank, _ in found.ranks}
+    culprits = [one for one in scene.behind if one.rank in blamed]
     goes_on = found.kind == "rank_missing" and not all(one in still.stuck for one in culprits)
     doubts = (*found.doubts, *_coverage_doubts(scene, found))
     if not still.is_whole and not goes_on:
@@ -98,13 +98,15 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         step = found.need or "capture again"
         confidence: Confidence = "possible" if is_hung else "none"
         return _verdict(scene, "hung" if is_hung else "undecided", found, confidence, step, evidence_of(scene, ()))
+    if goes_on and still.more_s > 0:
+        return _too_short(scene, still, found)
     if goes_on:
         return _goes_on(scene, found, culprits)
-    named = tuple(one for one in scene.standings if one.rank in {rank for rank, _ in found.ranks})
+    named = tuple(one for one in scene.standings if one.rank in blamed)
     state: State = "hung" if still.is_whole or found.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(scene, found, named)
     proof = (*evidence_of(scene, named), *(f"doubt: {doubt}" for doubt in doubts))
-    return _verdict(scene, state, found, _confidence(scene, found, doubts), step, proof)
+    return _verdict(scene, state, found, _confidence(found, doubts), step, proof)
 
 
 def _goes_on(scene: Scene, found: Blame, culprits: Sequence[Standing]) -> Verdict:
@@ -121,7 +123,8 @@ def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     if not scene.captured:
         text, step = found.text, found.need
     elif still.more_s > 0:
-        looked = f"watched for {phrases.seconds(scene.watched_s)} of the {phrases.seconds(least)} that a hang takes"
+        watched_s = max(0.0, least - still.more_s)
+        looked = f"watched for {phrases.seconds(watched_s)} of the {phrases.seconds(least)} that a hang takes"
         text, step = f"{looked}; as far as seen: {found.text}", "watch it for longer: gconsole batch --diagnose"
     else:
         text, step = f"neither moving nor still: {found.text}", found.need or "watch it for longer"
@@ -162,8 +165,7 @@ def _culprit(scene: Scene, rank: int, cls: FrameClass) -> Culprit:
     return Culprit(rank=rank, node=one.node, pid=one.pid, class_=cls, site=site)
 
 
-def _confidence(scene: Scene, found: Blame, doubts: Sequence[str]) -> Confidence:
-    del scene
+def _confidence(found: Blame, doubts: Sequence[str]) -> Confidence:
     most = 1 if found.kind in ("collective_mismatch", "straggler") else 2
     trust = max(0, min(most, found.trust - len(doubts)))
     confidence: Confidence = CONFIDENCES[trust]
@@ -199,8 +201,9 @@ def _next_step(scene: Scene, found: Blame, named: Sequence[Standing]) -> str:
 def _wish(scene: Scene, still: Stillness) -> Wish:
     """Native calls only of what stands still; variables only where nobody is behind."""
     places: dict[object, ProcessKey] = {}
+    opaque = set(scene.opaque)
     for one in (*scene.opaque, *scene.behind):
-        is_silent = one in scene.opaque or (one.cls in ("compute", "sleep") and one.trace and one.trace.in_user)
+        is_silent = one in opaque or (one.cls == "compute" and one.trace and one.trace.in_user)
         if is_silent and not one.native and one.looks > 1 and max(one.place_s, one.frozen_s) > 0:
             places.setdefault(one.calls, one.key)
     asks = not scene.behind and not scene.dead and any(one.locals is None for one in scene.waiting)

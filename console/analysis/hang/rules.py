@@ -45,7 +45,6 @@ def blame(scene: Scene, still: Stillness) -> Blame:
 
 def _dead(scene: Scene, still: Stillness) -> Blame | None:
     """A rank that has ended while others wait for it. Several: those that ended first; the others may have followed."""
-    del still
     if not scene.dead or not (scene.waiting or scene.opaque):
         return None
     first, is_sure = first_deaths(scene)
@@ -59,7 +58,6 @@ def _vanished(scene: Scene, still: Stillness) -> Blame | None:
 
     Only where the others of its node are found on one that can be reached: else it may live on a node nobody named.
     """
-    del still
     gone = {one.rank: scene.home(one.rank) for one in scene.not_found if one.rank is not None}
     is_set_up = any(one.cls in ("collective", "p2p") for one in scene.waiting)
     if not gone or None in gone.values() or not is_set_up or scene.behind:
@@ -77,7 +75,6 @@ def _absent(scene: Scene, still: Stillness) -> Blame | None:
 
     Refuses where several are missing and every node of the list is full: they may well run on nodes nobody named.
     """
-    del still
     absent = tuple(sorted(one.rank for one in scene.not_found if one.rank is not None))
     if not absent or scene.behind or not scene.waiting:
         return None
@@ -102,7 +99,6 @@ def _has_room(scene: Scene) -> bool:
 
 def _held(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that the kernel does not let run."""
-    del still
     found = [one for one in scene.behind if one.cls in HELD and (one.last.proc_state or "") in ("T", "t", "D")]
     if not found:
         return None
@@ -115,9 +111,9 @@ def _held(scene: Scene, still: Stillness) -> Blame | None:
 def _behind(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that are not where the others wait, in whatever number.
 
-    Where nobody waits, nobody is behind: a job of one rank aside.
+    Where nobody is known to wait, nobody is behind: a job of one rank aside.
     """
-    if not scene.behind or not (scene.waiting or scene.opaque or len(scene.standings) == 1):
+    if not scene.behind or not (scene.waiting or len(scene.standings) == 1):
         return None
     stuck = [one for one in scene.behind if one in still.stuck]
     found = stuck or list(scene.behind)
@@ -126,16 +122,13 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
         doubts += ["it goes on, so it may only take its time"] * 2
     elif any(one.runs for one in stuck):
         doubts.append("it computes, so it may only take its time")
-    if scene.opaque and scene.waiting:
+    if scene.opaque:
         doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
-    if not scene.waiting and len(scene.standings) > 1:
-        doubts.append("no other rank was seen to wait in communication")
     return Blame("rank_missing", _named(found), 2, phrases.behind(scene, found), tuple(doubts))
 
 
 def _all_busy(scene: Scene, still: Stillness) -> Blame | None:
     """Every rank does something of its own: what they share may be at fault, or nothing."""
-    del still
     if not scene.behind or scene.waiting or scene.opaque:
         return None
     classes = sorted({one.cls for one in scene.behind})
@@ -147,7 +140,6 @@ def _all_busy(scene: Scene, still: Stillness) -> Blame | None:
 
 def _unread(scene: Scene, still: Stillness) -> Blame | None:
     """Everybody who is seen waits, and somebody is not seen: that proves nothing against the unseen."""
-    del still
     hidden = sorted({*_numbers(scene.unread), *(one.rank for one in scene.out_of_sight if one.rank is not None)})
     if not hidden or not scene.waiting:
         return None
@@ -156,21 +148,22 @@ def _unread(scene: Scene, still: Stillness) -> Blame | None:
 
 def _opaque(scene: Scene, still: Stillness) -> Blame | None:
     """Some stacks do not tell whether their ranks wait for others; their native calls would."""
-    del still
     if not scene.opaque:
         return None
+    if scene.behind and not scene.waiting:
+        need = "the native calls of those that say nothing (--native reads them)"
+        return Blame("none", (), 0, phrases.behind(scene, scene.behind), (), need)
     need = f"the native calls of {phrases.ranks(_numbers(scene.opaque))} (--native reads them)"
     return Blame("none", (), 0, phrases.opaque(scene), (), need)
 
 
 def _cycle(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that wait for each other's messages in a circle: all of them, none more than another."""
-    del still
     found = cycles(scene.waiting)
     if not found:
         return None
     members = [scene.of(rank) for rank in sorted({rank for cycle in found for rank in cycle})]
-    return Blame("p2p_cycle", _named([one for one in members if one]), 2, phrases.cycle(scene, found))
+    return Blame("p2p_cycle", _named([one for one in members if one]), 2, phrases.cycle(found))
 
 
 def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
@@ -179,7 +172,6 @@ def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
     Refuses where the camps are equal or more than two, where both wait in the same operation, or where ranks are known
     to be in groups of their own: those may wait in different places rightly.
     """
-    del still
     camps = camps_of(scene.waiting)
     if len(camps) < 2:
         return None
@@ -195,7 +187,6 @@ def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
 
 def _together(scene: Scene, still: Stillness) -> Blame | None:
     """All ranks are there and wait at one place: nobody is behind, so it is none of them."""
-    del still
     if not scene.waiting:
         return None
     need = "a flight recorder or NCCL RAS tells whether sizes or types differ; the network and the GPUs are next"
@@ -205,7 +196,6 @@ def _together(scene: Scene, still: Stillness) -> Blame | None:
 
 
 def _nothing(scene: Scene, still: Stillness) -> Blame:
-    del still
     need = phrases.remedy(scene, _numbers(scene.unread)) if scene.unread else "a capture of its ranks"
     return Blame("none", (), 0, phrases.nothing(scene), (), need)
 

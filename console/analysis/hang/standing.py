@@ -33,9 +33,12 @@ class Peer:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once."""
+    """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once.
+
+    There is one of each process: two are equal only where they are the same.
+    """
 
     key: ProcessKey
     rank: int | None
@@ -49,6 +52,7 @@ class Standing:
     frozen_s: float  # in the very same stack, and it has not woken up
     runs: bool
     wakes_s: float | None  # how often its main thread was woken, a second
+    written_bytes: int | None  # while it was looked at
     native: bool  # the native calls of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...]
@@ -102,7 +106,7 @@ def stand(
     blocking = blocking_thread(read[-1], reader)
     stacks = [_same_thread(look, blocking) for look in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
-    on_path = _run(len(read), lambda at: _path(traces[at]) == _path(traces[-1]))
+    on_path = _run(len(read), lambda at: traces[at] is traces[-1] or _path(traces[at]) == _path(traces[-1]))
     same = _run(len(read), lambda at: stacks[at].frames == stacks[-1].frames)
     asleep = _run(same, lambda at: _asleep(read[at], read[-1]))
     runs = _share_running(read[-on_path:]) >= RUNS_SHARE
@@ -119,11 +123,10 @@ def stand(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if is_main else blocking.thread_name or "a thread",
         looks=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
-        wakes_s=_wakes_s(read), native=traces[-1].calls in natives, last=last,
+        wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), native=traces[-1].calls in natives, last=last,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
-        classes=tuple(_class([look], trace, _share_running([look]) > 0, is_main)
-                      for look, trace in zip(read, traces, strict=True)),
+        classes=tuple(_class_at(look, trace, is_main) for look, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
 
 
@@ -143,7 +146,8 @@ def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
     return Standing(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=None, thread=None, looks=0,
         watched_s=_lasting(looks, len(looks)), place_s=frozen_s, frozen_s=frozen_s, runs=last.proc_state == "R",
-        wakes_s=_wakes_s(looks), native=False, last=last, peers=(), locals=None, classes=(),
+        wakes_s=_wakes_s(looks), written_bytes=_written_bytes(looks), native=False, last=last, peers=(), locals=None,
+        classes=(),
     )  # fmt: skip
 
 
@@ -163,6 +167,11 @@ def _class(looks: Sequence[Look], trace: Trace, runs: bool, is_main: bool) -> Fr
     return cls
 
 
+def _class_at(look: Look, trace: Trace, is_main: bool) -> FrameClass:
+    """What it did at one look."""
+    return class_of(look.main, trace, _has_processor(look)) if is_main else trace.cls or "python_lock"
+
+
 def _run(count: int, holds: Callable[[int], bool]) -> int:
     """How many of the last ones it holds for, without a break; indices count from the first."""
     length = 0
@@ -173,7 +182,7 @@ def _run(count: int, holds: Callable[[int], bool]) -> int:
 
 def _asleep(look: Look, last: Look) -> bool:
     """Whether the main thread slept from one look to the other."""
-    if look.main.proc_state == "R" or last.main.proc_state == "R":
+    if _has_processor(look) or _has_processor(last):
         return False
     if look.switches is not None and last.switches is not None:
         return last.switches - look.switches <= WAKES
@@ -186,12 +195,22 @@ def _wakes_s(looks: Sequence[Look]) -> float | None:
     return None if first is None or last is None or seconds <= 0 else (last - first) / seconds
 
 
+def _written_bytes(looks: Sequence[Look]) -> int | None:
+    first, last = looks[0].main.written_bytes, looks[-1].main.written_bytes
+    return None if first is None or last is None else last - first
+
+
 def _lasting(looks: Sequence[Look], count: int) -> float:
     return looks[-1].at_s - looks[-count].at_s if count > 1 else 0.0
 
 
 def _share_running(looks: Sequence[Look]) -> float:
-    return sum(look.main.proc_state == "R" for look in looks) / len(looks)
+    return sum(map(_has_processor, looks)) / len(looks)
+
+
+def _has_processor(look: Look) -> bool:
+    """The kernel's word; where nobody wrote that down, the engine's."""
+    return look.main.proc_state == "R" if look.main.proc_state is not None else bool(look.main.active)
 
 
 def _path(trace: Trace) -> tuple[tuple[str, str], ...]:
