@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from flight.documents import NCCL_LOG, RAS_TEXT, RECORDED, a_dump, a_ras_answer, a_ras_rank, an_inspector_line, waiting
@@ -88,3 +91,13 @@ def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_fac
     got = import_files([broken], "j")
     faults(got, "j")
     assert all(str(broken) in str(one) for one in got.problems)
+
+
+def test_a_folder_of_recorders_dumps_alone_is_diagnosed_by_the_command(tmp_path):
+    for rank in range(3):
+        shutil.copyfile(RECORDED / f"missing.{rank}.pickle", tmp_path / f"nccl_trace_rank_{rank}")
+    program = Path(sys.executable).with_name("gconsole")
+    done = subprocess.run([program, "diagnose", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "[0,2] wait in all_reduce #3 of group default_pg (0), which [1] has not entered" in done.stdout
+    assert done.stderr == ""
