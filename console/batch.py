@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
@@ -46,17 +47,20 @@ class Progress:
 
 
 async def watch(
-    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress, order: CaptureOrder | None = None
-) -> None:
+    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress, order: CaptureOrder | None = None,
+    findings: Findings | None = None, is_over: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
     """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
 
-    Before that, where there is an `order`, capture.
+    Before that, where there is an `order`, capture. `findings` are looked for meanwhile; `is_over` ends it early.
     """
     try:
-        await _watch(store, for_s, progress)
+        await _watch(store, for_s, progress, findings, is_over)
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
+        if findings is not None:
+            await findings.look()
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
@@ -64,10 +68,14 @@ async def watch(
             hub.say(msgspec.structs.replace(store.console, state="ended"))
 
 
-async def _watch(store: Store, for_s: float, progress: Progress) -> None:
+async def _watch(
+    store: Store, for_s: float, progress: Progress, findings: Findings | None, is_over: Callable[[], bool]
+) -> None:
     began = time.monotonic()
-    while True:
+    while not is_over():
         progress.show()
+        if findings is not None and findings.is_due:
+            await findings.look()
         elapsed = time.monotonic() - began
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return
@@ -167,7 +175,11 @@ def _unreadable_lines(report: Report) -> list[str]:
 
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    return [f"  {glyphs[line.severity]} {line.id}  {line.text}" for line in report.findings]
+    return [
+        f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
+        + (" (cleared)" if line.cleared_at is not None else "")
+        for line in report.findings
+    ]
 
 
 def warnings(store: Store) -> list[str]:

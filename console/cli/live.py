@@ -15,13 +15,15 @@ from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
+from ..findings import Findings
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
 from ..records import Console
+from ..samples import SampleStream
 from ..store import Store
 from .main import EXIT_INTERRUPTED
-from .output import finish
+from .output import close_stream, finish
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
@@ -51,7 +53,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
         staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
-        themes=ThemeShelf.of_this_user(), hosts=hosts,
+        themes=ThemeShelf.of_this_user(), hosts=hosts, findings=Findings(hub, config.health),
     )
     app.run()
     return app.return_code or 0
@@ -60,10 +62,14 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
 def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",), order: CaptureOrder | None = None,
+    metrics: tuple[str, ...] = (),
 ) -> int:
-    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code."""
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order))
-    status = finish(store, output, quiet, fail_on)
+    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code.
+
+    With `metrics` the samples of these families go to stdout as they come, and the summary to stderr.
+    """
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, metrics))
+    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
     return EXIT_INTERRUPTED if interrupted else status
 
 
@@ -76,20 +82,29 @@ def observe(config: Config) -> Store:
 
 
 async def _watch(
-    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None
-) -> tuple[Store, bool]:
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None,
+    metrics: tuple[str, ...] = (),
+) -> tuple[Store, bool]:  # fmt: skip
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
+    stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
+    if stream:
+        hub.subscribe(stream)
+    findings = Findings(hub, config.health)
     hub.say(_console(config))
     fleet = Fleet(config, hub)
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order))
+    watching = asyncio.create_task(
+        batch.watch(
+            store, hub, fleet, for_s, progress, order, findings, lambda: stream is not None and stream.is_closed
+        )
+    )
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -101,6 +116,8 @@ async def _watch(
         click.echo("", err=True)
         for line in batch.warnings(store):
             click.echo(f"gconsole: {line}", err=True)
+    if stream:
+        close_stream(stream)
     if writer:
         writer.close()
         if writer.failure:

@@ -11,14 +11,14 @@ import msgspec
 
 from .base import Count, Int, Missing, Record
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 from .stack import Frame, Stack, StackStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
 )  # fmt: skip
 
@@ -96,11 +96,13 @@ __all__ = [
     "BadRecord",
     "Confidence",
     "Console",
+    "Digest",
     "Failure",
     "Finding",
     "Frame",
     "Gap",
     "Gpu",
+    "GpuDigest",
     "GpuEvent",
     "GpuInfo",
     "GpuLink",

@@ -18,6 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from ..config.follow import HostsFile
+from ..findings import Findings
 from ..hub import Control
 from ..store import Store
 from .care import Care
@@ -58,6 +59,7 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
     the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
     false in a replay, where now is the time of the newest record. `now` is console time in ns.
     `themes` are the person's own beside those of gconsole. `hosts` is the file that is read again when it is saved.
+    `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
     """
 
     CSS_PATH = "console.tcss"
@@ -80,9 +82,10 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
         now: Callable[[], int] = time.time_ns,
         themes: ThemeShelf | None = None,
         hosts: HostsFile | None = None,
+        findings: Findings | None = None,
     ) -> None:
         super().__init__(themes)
-        self._control = control
+        self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
         self._on_start, self._on_stop = on_start, on_stop
@@ -144,6 +147,8 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if self._findings is not None and self._findings.is_due:
+            self.run_worker(self._findings.look(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
             began = time.perf_counter()
             self.draw()
