@@ -148,24 +148,11 @@ class Figures(object):
 
     def _plain(self):
         ask, nvml = self._asker.ask, self._asker.nvml
-        found = {}
-        utilization = ask(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
-        if utilization is not None:
-            found["util_pct"], found["mem_util_pct"] = utilization.gpu, utilization.memory
-        memory = memory_of(self._asker, "mem_used_bytes")
-        if memory is not None:
-            found["mem_used_bytes"] = memory.used
+        found = quick(self._asker)
         bar1 = ask(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
             found["bar1_used_bytes"] = bar1.bar1Used
-        power = ask(("power_w",), "nvmlDeviceGetPowerUsage")
-        if power is not None:
-            found["power_w"] = power / 1000.0
-        sensor = nvml.NVML_TEMPERATURE_GPU
-        ways = (("nvmlDeviceGetTemperatureV", sensor), ("nvmlDeviceGetTemperature", sensor))
-        _put(found, "temp_c", self._asker.ask_first(("temp_c",), ways))
         _put(found, "fan_pct", ask(("fan_pct",), "nvmlDeviceGetFanSpeed"))
-        _put(found, "sm_clock_mhz", ask(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
         _put(found, "mem_clock_mhz", ask(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
         _put(found, "video_clock_mhz", ask(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))
         _put(found, "pstate", _known_pstate(ask(("pstate",), "nvmlDeviceGetPerformanceState")))
@@ -174,12 +161,6 @@ class Figures(object):
             answer = ask((field,), name)
             if answer is not None:
                 found[field] = answer[0]
-        reasons = self._asker.ask_first(
-            ("clocks_event_reasons",),
-            (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",)),
-        )
-        if reasons:
-            found["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
         return found
 
     # -- field values --------------------------------------------------------------------------------------------------
@@ -268,6 +249,36 @@ class Figures(object):
 
 def _cannot_wrap_twice(bits, seconds):
     return seconds * _PCIE_MOST < 1 << bits
+
+
+#: Several names of one call, newest first.
+_TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+_REASONS = (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",))
+
+
+def quick(asker):
+    """The figures that change fast and cost little: utilisation, memory, power, temperature, SM clock and its reasons.
+
+    Raises Lost.
+    """
+    ask, nvml = asker.ask, asker.nvml
+    found = {}
+    utilization = ask(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
+    if utilization is not None:
+        found["util_pct"], found["mem_util_pct"] = utilization.gpu, utilization.memory
+    memory = memory_of(asker, "mem_used_bytes")
+    if memory is not None:
+        found["mem_used_bytes"] = memory.used
+    power = ask(("power_w",), "nvmlDeviceGetPowerUsage")
+    if power is not None:
+        found["power_w"] = power / 1000.0
+    sensor = nvml.NVML_TEMPERATURE_GPU
+    _put(found, "temp_c", asker.ask_first(("temp_c",), [(name, sensor) for name in _TEMPERATURE]))
+    _put(found, "sm_clock_mhz", ask(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
+    reasons = asker.ask_first(("clocks_event_reasons",), _REASONS)
+    if reasons:
+        found["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
+    return found
 
 
 def memory_of(asker, field):
