@@ -21,8 +21,8 @@ SELDOM = {"pynvml": "libnvidia-ml.so.1"}
 class BundleImporter(object):
     """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
 
-    `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package]; one of SELDOM
-    has the names that are asked of it as a fourth, and they are in its sha256 too.
+    `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
+    One of SELDOM has the names that are asked of it as a fourth, and they are in its sha256 too.
     `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
     """
 

@@ -1,4 +1,4 @@
-"""Leaves out of a module what nobody asks it for: pynvml's eight thousand lines cost an agent 4 MB, and it uses a tenth.
+"""Leaves out of a module what nobody asks it for: pynvml has eight thousand lines, and the agent uses a tenth of them.
 
 What stays is, word for word, the module's own code: every statement but those functions, classes and constants that
 neither the wanted names nor anything that stays refers to.

@@ -75,7 +75,8 @@ class FieldReader(object):
 
     def _sort(self, values):
         found, refused = {}, []
-        for field, (_, _, _, _, kind, code, raw) in zip(self._fields, _LAYOUT.iter_unpack(bytes(values))):
+        for place, (_, _, _, _, kind, code, raw) in enumerate(_LAYOUT.iter_unpack(bytes(values))):
+            field = self._fields[place]
             if code:
                 refused.append((field, code))
             elif kind == _U64:

@@ -241,6 +241,8 @@ class GpuSampler(Sampler):
         unsupported = {field: reason for field, reason in device.asker.unsupported.items() if field not in known}
         if device.event_reason:
             unsupported["gpu_event.xid"] = device.event_reason
+        if self._kernel_log.reason:
+            unsupported["gpu_event.kernel"] = self._kernel_log.reason
         fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)
         fields.update(self._versions)
         if device.parent is not None:

@@ -103,7 +103,7 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
 
 
 def period_ns(node: NodeNow) -> int:
-    """The period in which that node speaks, ns; it samples GPUs more often where it is told to, and says so no oftener."""
+    """The period in which that node speaks, ns; GPUs may be sampled more often, and are told no oftener."""
     period = _DEFAULT_PERIOD_MS
     if node.cost is not None:
         period = node.cost.sample_interval_ms
