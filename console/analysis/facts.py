@@ -178,6 +178,9 @@ class Facts:
         return found
 
     def _gpu_info(self, record: GpuInfo) -> None:
+        if record.parent is not None and record.lost is not None:
+            self._of(record.node).gpus.pop(record.uuid, None)  # a MIG device that was removed: by intent, for good
+            return
         self._gpu_facts(record.node, record.uuid).info = record
         self._of(record.node).unopened.pop(record.index, None)
 

@@ -146,7 +146,7 @@ class HealthConfig(Section, frozen=True):
     ] = 10.0
     xid_s: Annotated[
         float, Meta(ge=1, le=604_800, description="an XID that needs no reset is told for so long, seconds (ours)")
-    ] = 600.0
+    ] = 3600.0
     ecc_corrected_per_min: Annotated[
         float, Meta(ge=0, le=1e9, description="most corrected memory errors of a GPU in a minute (DCGM)")
     ] = 10.0

@@ -1,5 +1,6 @@
 """From the driver's answers to a finding in words: each fault played by the library, and each call failing once."""
 
+import msgspec
 import pytest
 from nvml import scenarios
 from nvml.library import FUNCTIONS
@@ -7,7 +8,10 @@ from nvml.library import FUNCTIONS
 from gconsole.analysis.facts import Facts
 from gconsole.analysis.health import find
 from gconsole.config.model import HealthConfig
-from gconsole.records import Node
+from gconsole.records import KINDS, Node
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.gpu import GpuSampler
+from gconsole_remote.simulate import SimulatedNvml
 
 LIMITS = HealthConfig(window_s=10)
 GIB = scenarios.GIB
@@ -93,3 +97,24 @@ def test_whichever_call_fails_nobody_is_accused_for_it(watch, function):
         pytest.fail(f"one GPU's failing call kept the sampler from starting: {error}")
 
     assert set(watched(watching, 3)) <= ({"gpu_lost"} if function.startswith("nvmlDeviceGetHandle") else set())
+
+
+def test_an_invented_fleet_is_healthy_for_an_hour():
+    now = [0.0]
+    samplers = {name: GpuSampler(Context(), SimulatedNvml(8, name, clock=lambda: now[0])) for name in ("n1", "n2")}
+    facts = Facts(LIMITS.window_s, LIMITS.busy_pct)
+    for sampler in samplers.values():
+        sampler.start()
+    found = set()
+    for second in range(0, 3600, 3):
+        now[0] = float(second)
+        for name, sampler in samplers.items():
+            said = [msgspec.convert({"kind": kind, **fields}, KINDS[kind]) for kind, fields in sampler.tick(now[0])]
+            for record in said:
+                record.node, record.mono = name, int(now[0] * 1e9)
+            facts.add(said)
+        found |= {one.text for one in find(facts, LIMITS)}
+    for sampler in samplers.values():
+        sampler.stop()
+
+    assert found == set()

@@ -90,8 +90,8 @@ class TestErrorsOfAGpu:
     def test_an_xid_of_a_program_is_a_warning_for_a_while(self):
         xid = GpuEvent(node="n1", uuid="n1-2", event="xid", severity="warning", text="XID 31: x", xid=31, rx=SECOND)
 
-        assert the_one(info(2), xid, gpu(2, at=500)).severity == "warning"
-        assert found(info(2), xid, gpu(2, at=700)) == {}
+        assert the_one(info(2), xid, gpu(2, at=3500)).severity == "warning"
+        assert found(info(2), xid, gpu(2, at=3700)) == {}
 
     def test_an_xid_that_only_accompanies_others_is_none(self):
         assert found(GpuEvent(node="n1", uuid="n1-0", event="xid", severity="info", text="XID 45", xid=45)) == {}
