@@ -44,12 +44,16 @@ class Digest(object):
             if reason not in self._reasons:
                 self._reasons.append(reason)
 
-    def take(self):
-        """The fields of a `gpu_digest` record since the last call; None where there was at most one look."""
+    def take(self, figures):
+        """The fields of a `gpu_digest` record since the last call, with these figures as its last look.
+
+        None where there was no other look.
+        """
+        if not self._samples:
+            return None
+        self.add(figures)
         samples, values, reasons = self._samples, self._values, self._reasons
         self._begin()
-        if samples < 2:
-            return None
         found = {field: {"min": low, "mean": round(total / float(count), 3), "max": high, "last": last}
                  for field, (low, total, high, last, count) in values.items()}  # fmt: skip
         return dict(found, samples=samples, clocks_event_reasons=reasons)

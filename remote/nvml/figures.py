@@ -51,6 +51,7 @@ _SHARES = (
 )
 _SHARE = "clocks_event_share_pct."
 _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
+_TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
 _LINK_ERRORS = (_CRC[0], "nvlink_replay_errors", "nvlink_recovery_errors")
 _FIELDS = (
     [Field(name, number) for name, number in TOTALS + _FLAGS]
@@ -114,7 +115,7 @@ class Figures(object):
         found = self._plain()
         values = self._reader.read()
         self._take_other_ways(values)
-        self._totals(found, values, now)
+        self._totals(found, values)
         self._shares(found, values, now)
         for name, _ in _FLAGS:
             if name in values:
@@ -184,7 +185,7 @@ class Figures(object):
         except (AttributeError, nvml.NVMLError):
             return None  # the reason is the one that the field value gave
 
-    def _totals(self, found, values, now):
+    def _totals(self, found, values):
         crc = [values[name] for name in _CRC if name in values]
         if crc:
             values[_CRC[0]] = (sum(value for value, _ in crc), min(bits for _, bits in crc))
@@ -192,14 +193,14 @@ class Figures(object):
             if field not in values and total is not None:  # Hopper counts errors by link only
                 values[field] = (total, 64)
         grown = {}
-        for field in [name for name, _ in TOTALS] + [_CRC[0]]:
+        for field in _TOTAL_FIELDS:
             if field not in values:
                 continue
             value, bits = values[field]
             found[field] = value
-            gained = self._counters.gained(field, value, bits, now)
-            if gained is not None and gained[0]:
-                grown[field] = gained[0]
+            gained = self._counters.growth(field, value, bits)
+            if gained:
+                grown[field] = gained
         if grown:
             found["grown"] = grown
 

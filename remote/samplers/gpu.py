@@ -208,8 +208,7 @@ class GpuSampler(Sampler):
                 facts.append(("gpu_link", dict(device.name, **link)))
             figures = device.figures.read(now)
             facts.append(("gpu", dict(device.name, simulated=self.simulated, **figures)))
-            device.digest.add(figures)
-            digest = device.digest.take()
+            digest = device.digest.take(figures)
             if digest is not None:
                 facts.append(("gpu_digest", dict(device.name, simulated=self.simulated, **digest)))
             facts.extend(("gpu_event", dict(device.name, **event)) for event in self._events_of(device, now, figures))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from rig import Node, Rig
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
@@ -35,14 +37,17 @@ _TESTS = Path(__file__).parents[1] / "gpus"
 def measure(quick: bool) -> Outcome:
     warm_up_s, measured_s, runs = (4.0, 5.0, 1) if quick else (WARM_UP_S, MEASURED_S, RUNS)
     nvitop = os.environ.get("BENCH_NVITOP", "")
-    with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch:
-        environment = in_new_process(_scenario, scratch)
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch, Rig(nodes=1, name="bench") as rig:
+        job = _Job(rig.nodes[0])
+        environment = in_new_process(_play, scratch, job.outside)
+        in_new_process(_play, str(rig.nodes[0].folder), job.inside)
+        hosts = _arm(rig, Path(scratch))
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
-        ours, theirs = [], []
-        for run in range(runs + 1):  # the first one fills the cache of compiled code
-            cost = _agent(Path(scratch), environment, warm_up_s if run else 2.0, measured_s if run else 1.0)
-            ours += [cost] if run else []
-            if run and nvitop:
+        _agent(rig, hosts, 4.0, 0.5)  # compiles the code, and leaves it in the node's cache
+        for _ in range(runs):
+            ours.append(_agent(rig, hosts, warm_up_s, measured_s))
+            if nvitop:
                 theirs.append(_nvitop(nvitop, environment, warm_up_s, measured_s))
     rows = [Row("CPU of a tick of 8 GPUs", middle(ticks, "ms"), "≤ 2 ms", statistics.median(ticks) <= TICK_GOAL_MS)]
     cpu, rss = ([cost[place] for cost in ours] for place in (0, 1))
@@ -52,15 +57,39 @@ def measure(quick: bool) -> Outcome:
         _row("agent's RSS, 8 GPUs by NVML", rss, "MB", "≤ 25 MB", RSS_GOAL_MB, peer_rss),
     ]
     return Outcome(rows, [
-        "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a process on each GPU);"
+        "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a rank on each GPU);"
         " a real driver's own time comes on top, for whoever asks",
         f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
-        "agent: all of it (processes, host, ports, GPUs) under `gconsole batch` by the local transport, over"
+        f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
         f" {measured_s:g} s after {warm_up_s:g} s, code cached; CPU of all threads as the scheduler counts it, RSS is"
         " VmRSS",
         "peer: nvitop 1.7.0 `--monitor full --interval 1` in a pseudo-terminal of 140×50, in turns with the agent, on"
-        " the same library and scenario" if nvitop else "peer: not at hand (BENCH_NVITOP)",
+        " the same library and figures; GPUs and their processes only"
+        if nvitop else "peer: not at hand (BENCH_NVITOP)",
     ])  # fmt: skip
+
+
+class _Job:
+    """Ranks that sleep, one a GPU; their pids as the node counts them, and as this machine does."""
+
+    def __init__(self, node: Node) -> None:
+        self.inside, self.outside = [], []
+        for rank in range(GPUS):
+            env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(GPUS), "MASTER_ADDR": "127.0.0.1"}
+            process = node.run(["python3", "-c", "import time; time.sleep(36000)"], env=env, stdin=subprocess.DEVNULL)
+            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            self.outside.append(process.pid)
+            self.inside.append(int(next(line for line in status if line.startswith("NSpid:")).split()[-1]))
+
+
+def _arm(rig: Rig, scratch: Path) -> Path:
+    """Give the node's agent its library; the hosts file."""
+    node = rig.nodes[0]
+    python = node.folder / "gpu-python"
+    python.write_text(f'#!/bin/sh\nexport NVML_SCENARIO={node.inside}/scenario LD_LIBRARY_PATH={node.inside}/lib\n'
+                      'exec python3 "$@"\n')  # fmt: skip
+    python.chmod(0o755)
+    return rig.write_hosts_toml(scratch / "hosts.toml", agent={"python": f"{node.inside}/gpu-python"})
 
 
 def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, theirs: list[float]) -> Row:
@@ -70,13 +99,15 @@ def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, their
     return Row(what, middle(ours, unit), goal, mine <= limit, peer, ratio)
 
 
-def _scenario(scratch: str) -> dict[str, str]:
-    """Compile the library, write the scenario; the environment that shows it to a process."""
+def _play(folder: str, pids: list[int]) -> dict[str, str]:
+    """Put the library and a scenario with these processes into a folder; the environment that shows them."""
     sys.path.insert(0, str(_TESTS))
     from nvml import library, scenarios
 
-    busy = {f"gpu{index}.compute.0": f"{os.getpid()} {scenarios.GIB}" for index in range(GPUS)}
-    return library.Scenario(Path(scratch) / "scenario", scenarios.hgx_h100() | busy).environment
+    shutil.copytree(library.folder(), Path(folder) / "lib")
+    busy = {f"gpu{index}.compute.0": f"{pid} {scenarios.GIB}" for index, pid in enumerate(pids)}
+    scenario = library.Scenario(Path(folder) / "scenario", scenarios.hgx_h100() | busy)
+    return {"NVML_SCENARIO": str(scenario.path), "LD_LIBRARY_PATH": str(Path(folder) / "lib")}
 
 
 def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
@@ -105,19 +136,14 @@ def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
     return 1000 * spent_s / ticks
 
 
-def _agent(scratch: Path, environment: Mapping[str, str], warm_up_s: float, measured_s: float) -> tuple[float, float]:
-    """(CPU in % of a core, RSS in MB) of an agent on this machine."""
-    hosts, records = scratch / "hosts.toml", scratch / "records.ndjson"
+def _agent(rig: Rig, hosts: Path, warm_up_s: float, measured_s: float) -> tuple[float, float]:
+    """(CPU in % of a core, RSS in MB) of an agent on the node."""
+    records = hosts.with_name("records.ndjson")
     records.unlink(missing_ok=True)
-    hosts.write_text(
-        f'[ssh]\ntransport = "local"\n[agent]\ncache_dir = "{scratch / "cache"}"\n[[nodes]]\nhosts = "me"\n'
-    )
     argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", "1h", "--quiet"]
-    process = subprocess.Popen(
-        [*argv, "--records", str(records)], stdin=subprocess.DEVNULL, env={**os.environ, **environment}
-    )
+    process = subprocess.Popen([*argv, "--records", str(records)], stdin=subprocess.DEVNULL)
     try:
-        pid = _agents_pid(records)
+        pid = rig.nodes[0].outer_pid(_agents_pid(records))
         time.sleep(warm_up_s)
         with CpuShare(pid) as share:
             time.sleep(measured_s)
