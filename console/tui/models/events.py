@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import localtime, strftime
 
-from ...records import Finding, Gap, Log, Mark, NodeState, Rank, Record
+from ...records import Finding, Gap, GpuEvent, Log, Mark, NodeState, Rank, Record
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean
@@ -139,7 +139,7 @@ def event_status(record: Record) -> Status | None:
         return "warning"
     if isinstance(record, Finding) and record.cleared_at is not None:
         return "ok"
-    if isinstance(record, Finding | Log):
+    if isinstance(record, Finding | GpuEvent | Log):
         return None if record.severity == "info" else SEVERITY_STATUS[record.severity]
     return None
 
@@ -154,7 +154,10 @@ def event_kind(record: Record) -> str:
     """One word: who says it, or what it is about."""
     if isinstance(record, Log):
         return clean(record.source)
-    return {NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding"}.get(type(record), "event")
+    return _KINDS.get(type(record), "event")
+
+
+_KINDS = {NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu"}
 
 
 def event_text(record: Record) -> str:
@@ -168,6 +171,8 @@ def event_text(record: Record) -> str:
         return clean(f"hole in {record.source}: {counted}, {record.reason}")
     if isinstance(record, Finding):
         return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{record.id}: {record.text}")
+    if isinstance(record, GpuEvent):
+        return clean(f"gpu{record.index}: {record.text}" if record.index is not None else record.text)
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
@@ -223,6 +228,11 @@ def _said(record: Record) -> Iterator[Fact]:
         if record.try_:
             yield Fact("try", clean(record.try_), "accent")
         yield Fact("severity", record.severity)
+    elif isinstance(record, GpuEvent):
+        if record.try_:
+            yield Fact("try", clean(record.try_), "accent")
+        yield Fact("gpu", clean(record.uuid) or figures.UNKNOWN)
+        yield Fact("told by", record.source)
     elif isinstance(record, Gap):
         if record.first_seq is not None:
             yield Fact("records", f"{record.first_seq} to {record.last_seq}")
