@@ -19,6 +19,8 @@ from .store import Store
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
 LOOK_S = 0.1
+#: So many findings stand in a summary, the worst first.
+MOST_FINDINGS = 50
 #: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
 CONNECT_S = 45.0
 
@@ -175,11 +177,13 @@ def _unreadable_lines(report: Report) -> list[str]:
 
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    return [
+    lines = [
         f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
         + (" (cleared)" if line.cleared_at is not None else "")
-        for line in report.findings
+        for line in report.findings[:MOST_FINDINGS]
     ]
+    more = len(report.findings) - len(lines)
+    return [*lines, f"  … and {more} more findings; the report has them all (-o FILE)"] if more else lines
 
 
 def warnings(store: Store) -> list[str]:

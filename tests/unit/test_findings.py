@@ -6,6 +6,7 @@ import pytest
 
 from gconsole import findings as module
 from gconsole.analysis.found import Found
+from gconsole.batch import MOST_FINDINGS, summary
 from gconsole.config.model import HealthConfig
 from gconsole.findings import AGAIN_S, MANY, Findings
 from gconsole.hub import Hub
@@ -154,3 +155,21 @@ def test_the_report_has_open_errors_first_and_cleared_ones_last():
     lines = make_report(said.store).findings
     assert [(line.culprits[0], line.cleared_at is None) for line in lines] == [
         ("n1:gpu2", True), ("n1:gpu1", True), ("n1:gpu7", False)]  # fmt: skip
+
+
+def test_the_summary_names_the_worst_and_counts_the_rest():
+    said = Said()
+    said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MOST_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
+    lines = summary(make_report(said.store)).splitlines()
+
+    assert lines[1] == "  ✖ gpu_throttle  n9:gpu1: 50 %"
+    assert lines[-1] == "  … and 10 more findings; the report has them all (-o FILE)"
+    assert len(lines) == MOST_FINDINGS + 2
+
+
+def test_a_finding_that_is_over_is_marked_as_such():
+    said = Said(clear_s=0)
+    said.put(hot())
+    said.put()
+
+    assert summary(make_report(said.store)).splitlines()[1] == "  ○ gpu_throttle  n1:gpu0: 50 % (cleared)"
