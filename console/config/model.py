@@ -148,7 +148,7 @@ class HealthConfig(Section, frozen=True):
         float, Meta(ge=1, le=604_800, description="an XID that needs no reset is told for so long, seconds (ours)")
     ] = 3600.0
     ecc_corrected_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="most corrected memory errors of a GPU in a minute (DCGM)")
+        float, Meta(ge=0, le=1e9, description="most corrected memory errors of a GPU in a minute (DCGM: provisional)")
     ] = 10.0
     pcie_replays_per_min: Annotated[
         float, Meta(ge=0, le=1e9, description="most PCIe replays of a GPU in a minute (DCGM)")
