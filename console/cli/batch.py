@@ -27,12 +27,13 @@ from .options import Duration, capture_order, capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, source: Path | None, fail_on: str, metrics: str,
-    capture: bool, samples: int | None, every: float | None,
+    capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
     \b
     gconsole batch hosts.toml --for 10s -o report.json
+    gconsole batch hosts.toml --diagnose
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
@@ -40,8 +41,8 @@ def batch(
     """
     if (target is None) == (source is None):
         raise click.UsageError("give either a TARGET or --from FILE")
-    order = capture_order(capture, samples, every)
-    if order is not None and source is not None:
+    order = capture_order(capture, diagnose, samples, every, native, names)
+    if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
@@ -50,7 +51,9 @@ def batch(
     if source is not None:
         from .offline import run_from_file
 
-        return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, metrics=families)
+        return run_from_file(
+            source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families
+        )
     from .live import run_batch
     from .options import load_target
 

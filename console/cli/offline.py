@@ -1,4 +1,4 @@
-"""The headless program on recorded records: no SSH, the same report."""
+"""The headless program on what was written down: no SSH, the same report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from ..analysis.models import BadModel, parse_model
+from ..batch import verdict_findings
 from ..hub import Hub
+from ..imports.dumps import NoDumps, records_of
 from ..recordfile import RecordFileError, play
 from ..samples import SampleStream
 from ..store import Store
@@ -15,9 +18,13 @@ from .output import close_stream, finish
 
 
 def run_from_file(
-    path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], metrics: tuple[str, ...] = ()
-) -> int:
-    """Fold the records of a file and report; an exit code. Its findings are those that were recorded."""
+    path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False,
+    metrics: tuple[str, ...] = (),
+) -> int:  # fmt: skip
+    """Fold the records of a file and report; its findings are those that were recorded. An exit code.
+
+    With `diagnose` the verdicts are findings too, and with `metrics` samples of these families go to stdout.
+    """
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
@@ -31,4 +38,26 @@ def run_from_file(
     finally:
         if stream:
             close_stream(stream)
+    if diagnose:
+        store.apply(verdict_findings(store))
     return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+
+
+def run_from_folder(
+    path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...]
+) -> int:
+    """Judge a folder of dumps; an exit code. Raises UsageError where there is none in it."""
+    store = Store()
+    try:
+        for text in models:
+            parse_model(text)
+        imported = records_of(path, models)
+    except BadModel as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
+    except NoDumps as error:
+        raise click.UsageError(str(error)) from error
+    for name, problem in imported.refused:
+        click.echo(f"gconsole: {name}: {problem}", err=True)
+    store.apply(imported.records)
+    store.apply(verdict_findings(store))
+    return finish(store, output, quiet, fail_on)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, files, report
+from .. import batch, captured, files, plaintext, report
+from ..analysis.hang.text import to_text
 from ..samples import SampleStream
 from ..store import Store
 
@@ -29,6 +30,8 @@ def finish(
             raise click.FileError(output, error.strerror or str(error)) from error
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
+        for verdict in made.verdicts:
+            click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
         trees = captured.capture_text(store)
         if trees:
             click.echo(f"\n{trees}", err=stdout_is_taken)
