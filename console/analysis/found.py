@@ -32,6 +32,7 @@ IDS: Final[dict[str, str]] = {
     "p2p_cycle": "ranks wait for each other in a circle",
     "straggler": "a rank is slower than the others",
     "external": "the job waits for something outside of it",
+    "slow": "a job is slow, and the evidence does not say by whom",
     "undecided": "a job does not move, and the evidence does not say why",
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, files, plaintext, report
+from .. import batch, captured, communication, files, plaintext, report
 from ..analysis.hang.text import to_text
 from ..samples import SampleStream
 from ..store import Store
@@ -32,9 +32,9 @@ def finish(
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
-        trees = captured.capture_text(store)
-        if trees:
-            click.echo(f"\n{trees}", err=stdout_is_taken)
+        for part in (captured.capture_text(store), communication.collectives_text(store)):
+            if part:
+                click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from gconsole import findings as module
-from gconsole.analysis.found import Found
+from gconsole.analysis.found import IDS, Found
+from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.batch import MOST_FINDINGS, summary
 from gconsole.config.model import HealthConfig
 from gconsole.findings import AGAIN_S, MANY, Findings
@@ -173,3 +176,7 @@ def test_a_finding_that_is_over_is_marked_as_such():
     said.put()
 
     assert summary(make_report(said.store)).splitlines()[1] == "  ○ gpu_throttle  n1:gpu0: 50 % (cleared)"
+
+
+def test_every_verdict_that_makes_a_finding_has_a_listed_id():
+    assert {*get_args(Kind), *get_args(State)} - {"none", "moving", "no_ranks", "hung"} <= IDS.keys()
