@@ -7,15 +7,16 @@ place whose Python calls say nothing.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .analysis.hang import Judged
+from .analysis.hang import Judged, judge
 from .hub import CaptureOrder, Control, new_capture
 from .store import Store
-from .verdicts import judged
+from .verdicts import evidences
 
 #: The first look is quick: where a job was watched before, it is enough.
 FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.3
@@ -50,7 +51,8 @@ async def diagnose(
         if capturing is not None:
             capturing(order)
         await control.capture(order)
-        return judged(store)
+        known = evidences(store)
+        return await asyncio.to_thread(lambda: [judge(evidence) for evidence in known])  # the loop has nodes to hear
 
     found = await take(CaptureOrder(
         new_capture(), samples=asked.samples or FIRST_SAMPLES,

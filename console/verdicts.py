@@ -17,10 +17,15 @@ from .store import Store
 
 def judged(store: Store) -> list[Judged]:
     """Every job, by name, with what would make its verdict surer. Without any capture nothing is judged."""
+    return [judge(evidence) for evidence in evidences(store)]
+
+
+def evidences(store: Store) -> list[Evidence]:
+    """What is known of every job, by name; nothing in it changes when the store does, so a thread may judge it."""
     if not len(store.captures):
         return []
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
-    return [judge(evidence_of(store, job, stacks)) for job in _jobs(store)]
+    return [evidence_of(store, job, stacks) for job in _jobs(store)]
 
 
 def verdicts(store: Store) -> list[Verdict]:

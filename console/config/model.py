@@ -122,6 +122,10 @@ class ConsoleConfig(Section, frozen=True):
     history_bytes: Annotated[
         int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
     ] = 1 << 30
+    clipboard: Annotated[
+        Literal["osc52", "native", "both"],
+        Meta(description="where copied text goes: osc52: the terminal, also through ssh; native: this machine; both"),
+    ] = "both"
 
 
 class HangConfig(Section, frozen=True):
