@@ -9,13 +9,19 @@ from textual.app import App
 
 from .theme_shelf import News, ThemeShelf
 from .themes import DEFAULT, as_textual, textual_name, theme_files
+from .widgets.painting import LOOKS
 
 #: The folder of themes is looked at this often, in seconds: soon enough for whoever saves and looks up.
 _LOOK_EVERY_S = 1.0
 
 
 class ThemedApp(App[None], inherit_bindings=False):
-    """Without a shelf there are only the themes of gconsole, and nothing is remembered."""
+    """Its component classes are what `Painting` widgets are drawn in.
+
+    Without a shelf there are only the themes of gconsole, and nothing is remembered.
+    """
+
+    COMPONENT_CLASSES = LOOKS  # type: ignore[assignment]
 
     def __init__(self, shelf: ThemeShelf | None = None) -> None:
         # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.

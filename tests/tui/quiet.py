@@ -25,7 +25,7 @@ async def until_quiet(min_sleep: float = 0, max_sleep: float = 1) -> None:
     await asyncio.sleep(min_sleep)
     while time.monotonic() < end:
         while loop._ready and time.monotonic() < end:  # type: ignore[attr-defined]
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # noqa: ASYNC110 - there is no event for "nothing is ready"
         _paint()
         if not loop._ready:  # type: ignore[attr-defined]
             return

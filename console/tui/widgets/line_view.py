@@ -24,8 +24,6 @@ from .painting import Painting
 class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading)."""
 
-    # Textual takes the style sheet and the component classes of the first base only.
-    COMPONENT_CLASSES = Painting.COMPONENT_CLASSES
     DEFAULT_CSS = """
     LineView { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     """

@@ -1,12 +1,15 @@
 """Spans to strips: how every widget here puts text on the screen, with the theme's styles and the user's selection.
 
+What a style name looks like is asked of the app, which has it from the style sheet once a theme: as component classes of
+every widget the twenty names were matched against the whole sheet for each widget, at each start, resize and theme.
+
 Rich styles are made once a theme and kept; a strip carries the offsets by which Textual finds what the mouse selected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,12 +20,12 @@ from textual.widget import Widget
 from ..models.spans import STYLES, Span
 
 _PREFIX = "paint--"
+#: What the app's style sheet says a look for; `themed.ThemedApp` has them as its component classes.
+LOOKS: Final = frozenset(f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred"))
 
 
 class Painting(Widget):
-    """A widget that draws spans. Style names become component classes: the style sheet decides what they look like."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred")}
+    """A widget that draws spans, in an app whose style sheet decides what their style names look like."""
 
     _pens: dict[tuple[str, str], Style] | None = None
 
@@ -38,8 +41,11 @@ class Painting(Widget):
     def _mixed(self, name: str, ground: str) -> Style:
         base = self.rich_style
         if ground:
-            base += self.get_component_rich_style(_PREFIX + ground, partial=True)
-        return base if name == "text" else base + self.get_component_rich_style(_PREFIX + name, partial=True)
+            base += self._look(ground)
+        return base if name == "text" else base + self._look(name)
+
+    def _look(self, name: str) -> Style:
+        return self.app.get_component_styles(_PREFIX + name).partial_rich_style
 
     def notify_style_update(self) -> None:
         self._pens = None
