@@ -41,6 +41,7 @@ class Cluster:
     def __init__(self, *names: str, cluster: str = "h100-pod") -> None:
         self.names = list(names)
         self.cluster = cluster
+        self.says = "3.10.12"  # what the doctor hears from a node
         self.star = names[0] if names else ""  # the node of which most is known
         self.store = Store()
         self.at = NOON
@@ -79,7 +80,7 @@ class Cluster:
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
         self.asked.append(("examine", ",".join(nodes)))
-        return [Answer(name, value=[{"name": "python", "state": "ok", "text": "3.10.12"}]) for name in nodes]
+        return [Answer(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
 
     async def stop(self) -> None:
         self.asked.append(("stop", ""))

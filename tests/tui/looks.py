@@ -2,8 +2,8 @@
 
 A picture of 200x60 as SVG is 150 kB in which a moved column is a thousand changed lines. Here a screen is the text that
 a person reads, then its cells as runs of letters, one letter for each look, then what each letter is in each theme. A
-moved column is a line of text that moved; a new colour is one line of the legend. Themes change no character, but for one:
-the terminal's own 16 colours cannot be mixed, so there a dialog hides what it stands on; that is written apart.
+moved column is a line of text that moved; a new colour is one line of the legend. Themes change no character, but for
+one: the terminal's own 16 colours cannot be mixed, so there a dialog hides what it stands on; that is written apart.
 """
 
 from __future__ import annotations
@@ -34,6 +34,16 @@ def picture(app: App[object]) -> Picture:
         lines.append("".join(segment.text for segment in strip))
         cells.append(tuple(style for segment in strip for style in [_named(segment.style)] * segment.cell_length))
     return Picture(tuple(lines), tuple(cells))
+
+
+def assert_rectangular(app: App[object]) -> None:
+    """Every line has exactly the cells of the screen, and no control character reaches the terminal."""
+    strips = app.screen._compositor.render_strips()
+    assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
+    for strip in strips:
+        for segment in strip:
+            obeyed = [letter for letter in segment.text if ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0]
+            assert not obeyed, f"a terminal obeys {obeyed} of {segment.text!r}"
 
 
 def written(pictures: Mapping[str, Picture]) -> str:

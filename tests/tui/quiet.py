@@ -24,8 +24,8 @@ async def until_quiet(min_sleep: float = 0, max_sleep: float = 1) -> None:
     end = time.monotonic() + max_sleep
     await asyncio.sleep(min_sleep)
     while time.monotonic() < end:
-        while loop._ready and time.monotonic() < end:  # type: ignore[attr-defined]
-            await asyncio.sleep(0)  # noqa: ASYNC110 - there is no event for "nothing is ready"
+        while loop._ready and time.monotonic() < end:  # type: ignore[attr-defined]  # noqa: ASYNC110 - no event for that
+            await asyncio.sleep(0)
         _paint()
         if not loop._ready:  # type: ignore[attr-defined]
             return

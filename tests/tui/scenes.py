@@ -56,6 +56,9 @@ class Stage:
         for line in self.app.screen.query(Input):
             line.cursor_blink = False
         await settle(self.pilot)
+        if len(self.app.screen_stack) > 1:  # what lies under a dialog is painted with the dialog only
+            self.app.screen.refresh()
+            await self.pilot.pause()
 
     async def home(self) -> None:
         """Escape leads back to the Overview from wherever this is."""
@@ -81,7 +84,12 @@ class Scene:
 
 
 def keys(*pressed: str) -> Open:
-    return lambda stage: stage.press(*pressed)
+    async def opened(stage: Stage) -> None:
+        await stage.press(*pressed)
+        stage.app.clear_notifications()  # they would go by themselves, at any time
+        await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
+
+    return opened
 
 
 async def _node_page(stage: Stage) -> None:
@@ -95,9 +103,9 @@ async def _page_of_failed(stage: Stage) -> None:
 
 
 async def _process(stage: Stage) -> None:
-    """The last but four lines of the page of a node: below them stand its events."""
+    """The last line but two of the page of a node: below them stand its events."""
     await _node_page(stage)
-    await stage.press("G", "k", "k", "k", "k", "enter")
+    await stage.press("G", "k", "k", "enter")
     await stage.shows_dialog(StoryDialog)
 
 
@@ -107,15 +115,20 @@ def palette(text: str) -> Open:
         await stage.shows_dialog(CommandPalette)
         await stage.press(*text)
         offers = stage.app.screen.query_one(CommandList)
-        searching = stage.app.screen.query_one("LoadingIndicator")
-        await until(stage.pilot, lambda: offers.option_count and not searching.display, "offers")
+        palette = stage.app.screen
+        assert isinstance(palette, CommandPalette)
+        await until(stage.pilot, lambda: offers.option_count and palette._busy_timer is None, "offers")
 
     return opened
 
 
+#: Logins that wait for a person; kept, because the event loop forgets tasks that nobody holds.
+_ASKED: set[asyncio.Future[str | None]] = set()
+
+
 async def _secret(stage: Stage) -> None:
-    questions = [stage.app.ask(f"ops@{name}", f"Password for {name}:") for name in (stage.cluster.star, "bastion")]
-    stage.app.run_worker(asyncio.gather(*questions), group="asked")  # type: ignore[arg-type]
+    for name in (stage.cluster.star, "bastion"):
+        _ASKED.add(asyncio.ensure_future(stage.app.ask(f"ops@{name}", f"Password for {name}:")))
     await stage.shows_dialog(SecretPrompt)
     await stage.press(*"horse")
 

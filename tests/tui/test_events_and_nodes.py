@@ -6,11 +6,11 @@ import time
 
 import pytest
 from invented import Cluster, busy_night, demo, pod
-from test_screens import HOSTILE, assert_rectangular, hostile
+from looks import assert_rectangular
 from textual.widgets import Input
 from waiting import screen, settle, shows, until
 
-from gconsole.records import Gap, Host, Log, Mark
+from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
 from gconsole.tui.marks import MarkDialog
@@ -333,22 +333,3 @@ class TestMarks:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             assert "app.mark" in {action.id for action, _ in app.offered_actions()}
-
-
-class TestHostileText:
-    @pytest.mark.parametrize("kind", HOSTILE)
-    async def test_text_from_a_node_breaks_no_line_of_the_stream_the_grid_and_a_page(self, kind: str):
-        cluster = hostile(HOSTILE[kind])
-        text = HOSTILE[kind]
-        cluster.say(
-            Log(node="node1", source=text, severity="error", text=text, try_=text),
-            Gap(node="node1", source=text, reason=text),
-            Mark(text=text),
-        )
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            for keys in (["8"], ["enter"], ["escape", "k", "k", "enter"], ["escape", "n"], ["enter"], ["G"]):
-                await pilot.press(*keys)
-                await pilot.pause()
-                assert_rectangular(app)

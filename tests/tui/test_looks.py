@@ -7,11 +7,10 @@ diff and as pictures with `python tests/tui/scenes.py FOLDER`.
 from __future__ import annotations
 
 import pytest
-from looks import Picture, picture, written
+from looks import Picture, assert_rectangular, picture, written
 from scenes import SCENES, Scene, Stage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
-from test_screens import assert_rectangular
 from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from waiting import settle

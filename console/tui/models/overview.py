@@ -25,7 +25,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
     A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
     """
     if not fleet.nodes:
-        return (plain("no nodes; add some by name: ^p add nodes", "muted"),)
+        return (plain("no nodes; ^p add nodes", "muted"),)
     lines = [_counts_line(fleet, width)]
     troubles: dict[tuple[Status, str, str, str], list[NodeSummary]] = defaultdict(list)
     for node in fleet.nodes:

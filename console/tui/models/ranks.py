@@ -48,9 +48,9 @@ class JobRow:
         launcher = [Span(f"  {job.launcher}", "muted")] if job.launcher else []
         shown = [Span(f"{self.shown} shown   ", "accent")] if self.shown is not None else []
         return (
-            Span(" ▾ ", "muted"), Span(job.title, "strong"), *launcher,
-            Span("  "), Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
-            Span(" ranks   ", "muted"), *shown, *state_spans(job.counts),
+            Span(" ▾ ", "muted"), Span(job.title, "strong"), Span("  "),
+            Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
+            Span(" ranks   ", "muted"), *shown, *state_spans(job.counts), *launcher,
         )  # fmt: skip
 
 

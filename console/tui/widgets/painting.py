@@ -1,7 +1,7 @@
 """Spans to strips: how every widget here puts text on the screen, with the theme's styles and the user's selection.
 
-What a style name looks like is asked of the app, which has it from the style sheet once a theme: as component classes of
-every widget the twenty names were matched against the whole sheet for each widget, at each start, resize and theme.
+What a style name looks like is asked of the app, which has it from the style sheet once a theme. As component classes
+of each widget, twenty names were matched against the whole sheet for every widget, at every start, resize and theme.
 
 Rich styles are made once a theme and kept; a strip carries the offsets by which Textual finds what the mouse selected.
 """
