@@ -22,7 +22,7 @@ from .conditions import conditions
 from .result import Outcome, Row, as_markdown, as_text
 
 #: Modules, in the order of the table.
-BENCHES = ("first_sample", "agent_cost", "start_up", "throughput", "store_memory")
+BENCHES = ("first_sample", "agent_cost", "start_up", "throughput", "store_memory", "screen_widgets", "screen_live")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

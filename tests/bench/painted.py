@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from textual._compositor import CompositorUpdate
 from textual.screen import Screen
+
+import gconsole.tui
+
+#: The style sheet of the console; an app looks for its own beside the file of its class.
+STYLES = Path(gconsole.tui.__file__).parent / "console.tcss"
 
 
 class Painted:

@@ -24,7 +24,7 @@ from gconsole.tui.themed import ThemedApp
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import Column, RecordGrid
 
-from .painted import Painted, frame
+from .painted import STYLES, Painted, frame
 from .process import in_new_process
 from .result import Outcome, Row
 
@@ -63,6 +63,8 @@ COLUMNS: list[Column[Figures]] = [
 class Alone(Painted, ThemedApp):
     """One widget and nothing else."""
 
+    CSS_PATH = STYLES
+
     def __init__(self, widget: Widget) -> None:
         super().__init__()
         self.widget = widget
@@ -85,11 +87,11 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         rows,
         [
-            "milliseconds are CPU of the one thread that draws: what a frame takes on a core of its own, whoever else runs",
-            f"one frame at {SIZE[0]}x{SIZE[1]}, headless: `show` with rows made before, layout, and the painted strips as"
-            f" text for the terminal; medians and the 95th percentile of {frames} frames in a process of its own",
-            f"the grid has {FIGURES} columns of figures; DataTable: update_cell for each figure, update_width off, then the"
-            f" same paint ({peer_frames} frames; for scrolling, {frames})",
+            "milliseconds are CPU of the one thread that draws: what a frame takes on a core of its own",
+            f"one frame at {SIZE[0]}x{SIZE[1]}, headless: `show` with rows made before, layout, and the painted strips"
+            f" as text for the terminal; medians and the 95th percentile of {frames} frames in a process of its own",
+            f"the grid has {FIGURES} columns of figures; DataTable: update_cell for each figure, update_width off, then"
+            f" the same paint ({peer_frames} frames; for scrolling, {frames})",
         ],
     )  # fmt: skip
 

@@ -3,9 +3,9 @@
 What a style name looks like is asked of the app, which has it from the style sheet once a theme. As component classes
 of each widget, twenty names were matched against the whole sheet for every widget, at every start, resize and theme.
 
-Rich styles are made once a theme and kept. The offsets by which Textual finds what the mouse selects are styles of their
-own for each piece of a line; made for every paint, they took half of the time of a heat map of 4,096 cells. So a strip
-carries them only when Textual asks for a line under the mouse, not when it paints.
+Rich styles are made once a theme and kept. The offsets by which Textual finds what the mouse selects are styles of
+their own for each piece of a line; made for every paint, they took half of the time of a heat map of 4,096 cells. So a
+strip carries them only when Textual asks for a line under the mouse, not when it paints.
 """
 
 from __future__ import annotations
