@@ -84,8 +84,8 @@ def measure(quick: bool) -> Outcome:
             f" put into a Store with history_bytes = 1 GiB; nodes spread over the second; CPU of the process"
             f" in {measured_s:g} s of each view, by the seconds that the nodes came to tell in it (fewer on a busy"
             " machine)",
-            f"keys: {len(delays)} cursor keys in the ranks at random instants, from the key to the painted text that has"
-            " the cursor in its new place; the wait for the screen's 60 Hz timer counts",
+            f"keys: {len(delays)} cursor keys in the ranks at random instants, from the key to the painted text that"
+            " has the cursor in its new place; the wait for the screen's 60 Hz timer counts",
             f"memory: an hour told in ticks of {COARSE_S} s and, in its last {FINE_S} s, of one, drawn after each;"
             " history is bounded by history_bytes",
         ],

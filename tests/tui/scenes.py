@@ -23,6 +23,7 @@ from waiting import settle, until
 
 from gconsole.records import Finding
 from gconsole.tui.app import ConsoleApp
+from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
@@ -139,6 +140,12 @@ async def _toast(stage: Stage) -> None:
     await until(stage.pilot, lambda: len(stage.app.screen.query("Toast")) == 3, "toasts")
 
 
+async def _captured(stage: Stage) -> None:
+    await stage.press("3", "s")
+    await until(stage.pilot, lambda: ("capture", "1") in stage.cluster.asked, "a capture")
+    await settle(stage.pilot)
+
+
 async def _examined(stage: Stage) -> None:
     stage.app.action_examine_all()
     await stage.shows_dialog(LinesDialog)
@@ -165,7 +172,7 @@ def _clear() -> Cluster:
     return cluster
 
 
-_UNBUILT = ("hang", "skew", "topology", "gpus", "clocks", "query", "jobs")
+_UNBUILT = ("skew", "topology", "clocks", "query", "jobs")
 
 SCENES = (
     Scene("overview", keys()),
@@ -186,6 +193,11 @@ SCENES = (
     Scene("page of a node", _node_page),
     Scene("page of a failed node", _page_of_failed),
     Scene("events", keys("8")),
+    Scene("hang", keys("3")),
+    Scene("hang, captured", _captured, cluster=demo),
+    Scene("gpus", keys("6")),
+    Scene("page of a GPU", keys("6", "enter")),
+    Scene("columns", keys("2", "C", "j"), ColumnsDialog),
     Scene("events, looking back", keys("8", "g")),
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),

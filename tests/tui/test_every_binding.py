@@ -7,6 +7,7 @@ the view of its scope, and where that does not show anything `PREPARED` says wha
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ SIZE = (80, 24)
 #: Where a scope is, from the Overview; the scope of a view is behind the view's own key. "!" runs an action.
 PLACES = {
     "lines": ["2", "g", "pagedown", "pagedown"],
+    "list": ["2"],
+    "columns": ["2", "C", "j"],
+    "gpus": ["6", "enter"],
     "filter": ["2", "slash", *"stat"],
     "dialog": ["question_mark", "j", "j"],
     "prompt": ["M"],
@@ -45,7 +49,7 @@ PREPARED = {
     "app.view_overview": ["2"],
 }
 #: Apps of their own, or the end of the app.
-APART = {"gallery", "progress"}
+APART = {"gallery", "progress", "hang"}
 LEAVING = {"app.quit"}
 
 
@@ -134,6 +138,14 @@ async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Act
                 app.query_one(Progress).focus()
                 await pilot.pause()
             assert await gallery_shows(pilot, key), key
+
+
+def test_the_keys_of_the_hang_view_are_pressed_where_there_are_captures_to_walk_through():
+    """Its keys mean something only after captures, so `test_hang.py` presses them; this sees that none is left out."""
+    source = (Path(__file__).parent / "test_hang.py").read_text()
+    pressed = {key for call in re.findall(r"press\(([^)]*)\)", source) for key in re.findall(r'"([^"]+)"', call)}
+    left_out = [action.id for action in in_scope("hang") if action.keys and not pressed & set(keys_of(action))]
+    assert not left_out
 
 
 def test_no_action_is_without_a_place():
