@@ -127,6 +127,15 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             await self._on_start()
         self.call_after_refresh(self._mount_rest)
 
+    def on_resize(self) -> None:
+        """Header and footer are made for a width; what lies under a dialog is painted with the dialog only."""
+        self.call_after_refresh(self._draw_resized)
+
+    def _draw_resized(self) -> None:
+        self.draw()
+        if len(self.screen_stack) > 1:
+            self.call_after_refresh(self.screen.refresh)
+
     async def _mount_rest(self) -> None:
         """The other views, after the first paint: opening one is then a matter of showing it."""
         views = [self._view(row.name) for row in VIEWS]

@@ -143,9 +143,7 @@ class Watch:
 
     def _is_settled(self) -> bool:
         """Whether a job that exists would have been seen: each node has had a full tick, or cannot have one."""
-        return bool(self._names) and all(
-            name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names
-        )
+        return all(name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names)
 
     def _header(self, now: int) -> Header:
         fleet, gpus, jobs = self._fleet, self._gpus, self.jobs
