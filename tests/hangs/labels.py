@@ -6,6 +6,7 @@ or two words are true at once, the label has both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +19,8 @@ Launcher = Literal["torchrun", "plain", "script"]
 class Truth:
     """What a verdict must say. A decidable one is right only with all of it; on another one it must name nobody.
 
-    `states`, `kinds` and `classes` are what is accepted. `culprits` are the ranks to be named. `may_name` are ranks that
-    are no wrong name either (the whole cycle of a deadlock, the true culprit of a job that a refusal is right for).
+    `states`, `kinds` and `classes` are what is accepted. `culprits` are the ranks to be named. `may_name` are ranks
+    that are no wrong name either (the whole cycle of a deadlock, the true culprit where a refusal is right).
     """
 
     states: frozenset[str]
@@ -56,23 +57,35 @@ class Labelled:
         return (self.truth, MOVING) if self.beside else (self.truth,)
 
 
-def _hung(kind: str, culprits: set[int], *classes: str, also: tuple[str, ...] = (), **more: object) -> Truth:
+def _hung(
+    kind: str, culprits: Iterable[int], *classes: str,
+    also: tuple[str, ...] = (), may_name: tuple[int, ...] = (), decidable: bool = True,
+) -> Truth:
     return Truth(
-        frozenset({"hung"}), frozenset({kind, *also}), frozenset(culprits), frozenset(classes), **more  # type: ignore[arg-type]
-    )
+        frozenset({"hung"}), frozenset({kind, *also}), frozenset(culprits), frozenset(classes),
+        frozenset(may_name), decidable,
+    )  # fmt: skip
 
 
-def _behind(culprits: set[int], *classes: str, **more: object) -> Truth:
-    return _hung("rank_missing", culprits, *classes, **more)  # type: ignore[arg-type]
+def _behind(culprits: Iterable[int], *classes: str, decidable: bool = True) -> Truth:
+    return _hung("rank_missing", culprits, *classes, decidable=decidable)
 
 
-def _nobody(*states: str, kinds: tuple[str, ...] = ("none",), may_name: tuple[int, ...] = (), decidable: bool = True) -> Truth:
+def _slow(culprit: int, cls: str) -> Truth:
+    return Truth(frozenset({"slow"}), frozenset({"straggler"}), frozenset({culprit}), frozenset({cls}))
+
+
+def _nobody(
+    *states: str, kinds: tuple[str, ...] = ("none",), may_name: tuple[int, ...] = (), decidable: bool = True
+) -> Truth:
     return Truth(frozenset(states), frozenset(kinds), may_name=frozenset(may_name), decidable=decidable)
 
 
 MOVING = _nobody("moving")
 #: Nothing but the job itself could tell; naming anybody is wrong, saying `moving` or `undecided` is right.
 _QUIET = _nobody("moving", "undecided", decidable=False)
+#: Rank 0 does something that the others wait for, and comes on with it.
+_WORKS_FOR_ALL = _nobody("moving", "slow", "undecided", may_name=(0,), decidable=False)
 _SLOW = 8  # samples of a job that is not hung: of few of them nobody can say who is late more often
 
 JOBS: tuple[Labelled, ...] = (
@@ -130,8 +143,7 @@ JOBS: tuple[Labelled, ...] = (
     # groups, the store, collectives of many sorts
     Labelled("late_for_init", _behind({3}, "file_io")),
     Labelled("missed_new_group", _behind({2}, "sleep")),
-    Labelled("new_group_by_members_only", _hung(
-        "collective_mismatch", set(), may_name=frozenset(), also=("none",), decidable=False)),
+    Labelled("new_group_by_members_only", _nobody("undecided", may_name=(2, 3), decidable=False)),
     Labelled("store_key", _behind({0}, "subprocess")),
     Labelled("late_for_monitored_barrier", _behind({2}, "sleep")),
     Labelled("broadcast_runs_ahead", _behind({3}, "sleep")),
@@ -151,30 +163,28 @@ JOBS: tuple[Labelled, ...] = (
     # everybody waits in communication
     Labelled("pipeline", _behind({0}, "file_io")),
     Labelled("pipeline_1f1b", _behind({2}, "compute")),
-    Labelled("ring_of_recv", _hung("p2p_cycle", set(), "p2p", may_name=frozenset({0, 1, 2, 3}))),
-    Labelled("two_in_a_cycle", _hung("p2p_cycle", set(), "p2p", may_name=frozenset({2, 3}))),
+    Labelled("ring_of_recv", _hung("p2p_cycle", (), "p2p", may_name=(0, 1, 2, 3))),
+    Labelled("two_in_a_cycle", _hung("p2p_cycle", (), "p2p", may_name=(2, 3))),
     Labelled("other_collective", _hung("collective_mismatch", {1}, "collective"), live=True),
     Labelled("two_groups_in_other_order", _hung("collective_mismatch", {3}, "collective")),
     Labelled("ahead_in_barrier", _hung("collective_mismatch", {2}, "collective")),
     Labelled("two_camps", _nobody("undecided", kinds=("none", "collective_mismatch"))),
-    Labelled("skipped_a_group", _nobody("undecided", kinds=("none", "collective_mismatch"), may_name=(3,), decidable=False)),
-    Labelled("other_shape", _nobody("undecided", kinds=("none", "collective_mismatch", "external"), may_name=(1,), decidable=False)),
+    Labelled("skipped_a_group", _nobody("undecided", may_name=(3,), decidable=False)),
+    Labelled("other_shape", _nobody("undecided", may_name=(1,), decidable=False)),
     Labelled("external_service", _nobody("hung", "undecided", kinds=("external",))),
     Labelled("store_key_of_nobody", _nobody("hung", "undecided", kinds=("external",))),
     # nothing hangs
     Labelled("moving", MOVING),
     Labelled("long_steps", _QUIET),
     Labelled("idle_between_epochs", _QUIET),
-    Labelled("evaluates_meanwhile", _nobody("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(0,), decidable=False)),
-    Labelled("checkpoint_moves", _nobody("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(0,), decidable=False)),
+    Labelled("evaluates_meanwhile", _WORKS_FOR_ALL),
+    Labelled("checkpoint_moves", _WORKS_FOR_ALL),
     Labelled("launcher_stopped", MOVING),
     Labelled("done", _nobody("no_ranks", "moving", "undecided", decidable=False)),
     Labelled("sleeps_in_step", _behind({1}, "sleep"), "beside", beside="moving"),
-    Labelled("straggler", Truth(frozenset({"slow"}), frozenset({"straggler"}), frozenset({1}), frozenset({"sleep"})),
-             samples=_SLOW, every="400ms"),
-    Labelled("computing_straggler", Truth(frozenset({"slow"}), frozenset({"straggler"}), frozenset({2}), frozenset({"compute"})),
-             samples=_SLOW, every="400ms"),
-    Labelled("straggler_sometimes", Truth(frozenset({"slow", "moving"}), frozenset({"straggler", "none"}), may_name=frozenset({3}), decidable=False),
+    Labelled("straggler", _slow(1, "sleep"), samples=_SLOW, every="400ms"),
+    Labelled("computing_straggler", _slow(2, "compute"), samples=_SLOW, every="400ms"),
+    Labelled("straggler_sometimes", _nobody("moving", "slow", may_name=(3,), decidable=False),
              samples=_SLOW, every="400ms"),
     Labelled("stragglers_in_turn", _nobody("moving"), samples=_SLOW, every="400ms"),
 )

@@ -4,13 +4,18 @@
 
 Needs what the tests of the cluster need (namespaces, OpenSSH) and torch. About 20 s a job. What a recording says of
 the machine it was made on (folders, kernel) is replaced; nothing else is.
+
+With --flight it makes another run of each, in which torch's own worker server is started by the job, and keeps what
+that has of the flight recorder: for the comparison with torch's analyser only, the records are of jobs without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import lzma
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from jobs import find_torch_python
 from rig import Rig
 
-from .labels import JOBS, Labelled
 from .lab import capture_arguments, running
+from .labels import JOBS, Labelled
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -35,7 +40,9 @@ NODES = 4
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="JOB", help="only these, by id")
-    wanted = parser.parse_args().names
+    parser.add_argument("--flight", action="store_true", help="record flight recorders instead")
+    options = parser.parse_args()
+    wanted, recorder = options.names, record_flight if options.flight else record
     unknown = set(wanted) - {one.id for one in JOBS}
     if unknown:
         parser.error(f"no such job: {', '.join(sorted(unknown))}")
@@ -45,7 +52,7 @@ def main() -> int:
         for labelled in JOBS:
             if not wanted or labelled.id in wanted:
                 began = time.monotonic()
-                problem = record(rig, labelled)
+                problem = recorder(rig, labelled)
                 failed += [labelled.id] if problem else []
                 print(f"{labelled.id:28s} {time.monotonic() - began:5.1f} s  {problem or 'recorded'}", flush=True)
     if failed:
@@ -71,6 +78,55 @@ def record(rig: Rig, labelled: Labelled) -> str:
         (RECORDINGS / f"{labelled.id}.ndjson.xz").write_bytes(lzma.compress(text.encode(), preset=9))
         print("  " + " ".join(said))
     return ""
+
+
+def record_flight(rig: Rig, labelled: Labelled) -> str:
+    """Keep the flight recorder of every rank that answers; why there is none, empty where there is one."""
+    folder = rig.nodes[0].folder / "flight"   # seen by all nodes under their own name of their own folder
+    dumps: dict[str, str] = {}
+    for node in rig.nodes:
+        (node.folder / "flight").mkdir(exist_ok=True)
+    inside = rig.nodes[0].inside
+    assert all(node.inside == inside for node in rig.nodes)
+    env = {"FLIGHT_FOLDER": f"{inside}/{folder.name}", "TORCH_FR_BUFFER_SIZE": "64"}
+    try:
+        with running(rig, labelled, env) as jobs:
+            deadline = time.monotonic() + 8.0
+            while time.monotonic() < deadline:   # until the recorders stand still, or the job does not
+                before, dumps = dumps, {}
+                for rank in jobs[0].ranks:
+                    path = rig.node(rank.node).folder / "flight" / f"rank{rank.rank}.sock"
+                    try:
+                        dumps[str(rank.rank)] = asked(path)
+                    except OSError:
+                        continue   # that rank is dead, or stopped
+                if before and dumps == before:
+                    break
+                time.sleep(1.0)
+    except RuntimeError as error:
+        return str(error)
+    if not dumps:
+        return "no rank answers"
+    text = json.dumps({rank: json.loads(dump) for rank, dump in dumps.items()})
+    (RECORDINGS / f"{labelled.id}.flight.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+    return ""
+
+
+def asked(path: Path) -> str:
+    """What the worker server behind a socket has of the flight recorder. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(3.0)
+        connection.connect(str(path))
+        connection.sendall(
+            b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: rank\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        said = b""
+        while part := connection.recv(1 << 16):
+            said += part
+    head, _, body = said.partition(b"\r\n\r\n")
+    if b" 200 " not in head.split(b"\r\n")[0] + b" ":
+        raise OSError(head.decode(errors="replace"))
+    return body.decode()
 
 
 def without_this_machine(text: str) -> str:

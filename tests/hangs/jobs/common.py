@@ -73,6 +73,6 @@ def serve_flight_recorder():
     global _worker_server
     folder = os.environ.get("FLIGHT_FOLDER")
     if folder:
-        from torch.distributed.elastic.control_plane import _WorkerServer
+        from torch._C._distributed_c10d import _WorkerServer
 
         _worker_server = _WorkerServer(os.path.join(folder, f"rank{os.environ['RANK']}.sock"))

@@ -14,7 +14,7 @@ if rank == 3:
     (folder / "plugin_a.py").write_text("import time\nimport started\ntime.sleep(36000)\n")
     (folder / "started.py").write_text("import threading\nevent = threading.Event()\n")
     sys.path.insert(0, str(folder))
-    import started
+    import started  # noqa: F401
 
     threading.Thread(target=importlib.import_module, args=("plugin_a",), daemon=True).start()
     while "plugin_a" not in sys.modules:

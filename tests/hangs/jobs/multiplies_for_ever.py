@@ -1,4 +1,4 @@
-"""Rank 3 is in a native computation that does not come to an end (it never gives a wrong result, it is only too large)."""
+"""Rank 3 is in a native computation that does not come to an end: it is far too large."""
 
 import torch
 from common import join, step
