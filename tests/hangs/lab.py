@@ -53,3 +53,8 @@ def wait_ready(job: Job) -> None:
 def capture_arguments(labelled: Labelled) -> list[str]:
     """How `gconsole batch` watches and captures such a job."""
     return ["--for", WATCHED, "--capture", "--samples", str(labelled.samples), "--every", labelled.every]
+
+
+def diagnose_arguments(labelled: Labelled) -> list[str]:
+    """How `gconsole batch` is asked for its verdict on such a job."""
+    return ["--for", WATCHED, "--diagnose", "--samples", str(labelled.samples), "--every", labelled.every]

@@ -10,16 +10,15 @@ from common import join, step
 
 TEXT = """
 import time
-def \u0441\u043e\u043d_\u5f85():
+def сон_待(self="[blink]"):
     time.sleep(36000)
-сон = \u0441\u043e\u043d_\u5f85
-сон()
+сон_待()
 """
 
 rank, _ = join()
 if rank == 1:
     folder = tempfile.mkdtemp().encode()
-    path = os.path.join(folder, b"[red]bold\xff[/red] \x1b[31mtrain$(reboot).py")
+    path = os.path.join(folder, b"[red]bold\xff[b] \x1b[31mtrain$(reboot).py")
     with open(path, "w", encoding="utf-8") as file:
         file.write(TEXT)
     threading.Thread(target=time.sleep, args=(36000,), name="[link=file:///]\x1b[2J\udcff", daemon=True).start()
