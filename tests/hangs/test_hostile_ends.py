@@ -137,7 +137,9 @@ def test_a_pid_that_is_used_again_is_another_process(tmp_path: Path) -> None:
 _NAMES = st.text(max_size=40) | st.sampled_from(["[red]x[/]", "\x1b[2J", "\udcff", "a" * 5000, "", "torch/\u202e.py"])
 _FRAMES = st.fixed_dictionaries(
     {"name": _NAMES, "filename": _NAMES, "line": st.integers(-(2**70), 2**70) | st.none() | st.floats()},
-    optional={"locals": st.none() | st.lists(st.dictionaries(_NAMES, _NAMES, max_size=3), max_size=3), "module": _NAMES},
+    optional={
+        "locals": st.none() | st.lists(st.dictionaries(_NAMES, _NAMES, max_size=3), max_size=3), "module": _NAMES,
+    },
 )
 _THREADS = st.fixed_dictionaries({
     "pid": st.integers(), "thread_id": st.integers(-(2**70), 2**70) | st.none() | st.text(max_size=3),
