@@ -121,9 +121,9 @@ def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clus
                 peer=f"clush {middle([one.spread_s * 1e3 for one in clushes], 'ms', 0)}"),
         ],
         [
-            f"a real torchrun job of {ranks} gloo ranks, one of which sleeps, watched for more than {WATCHED_S:g} s; the"
-            f" key is the order of a capture of {SAMPLES} samples each {EVERY_S:g} s on connections that stand, the end a"
-            f" verdict that names rank {CULPRIT}",
+            f"a real torchrun job of {ranks} gloo ranks, one of which sleeps, watched for more than {WATCHED_S:g} s;"
+            f" the key is the order of a capture of {SAMPLES} samples each {EVERY_S:g} s on connections that stand,"
+            f" the end a verdict that names rank {CULPRIT}",
             "peers: `py-spy dump --pid` of each rank, rank after rank on a node; through ssh node after node, and"
             " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged",
             "all nodes share the cores of this machine, which the ranks leave idle",

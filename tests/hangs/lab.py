@@ -15,8 +15,6 @@ from .labels import Labelled
 SCRIPTS = Path(__file__).parent / "jobs"
 #: Four to eight interpreters import torch at once, on two cores that others use too.
 READY_S = 120.0
-#: What is watched before the capture; with its samples it is more than [hang] min_frozen_s.
-WATCHED = "7s"
 
 
 @contextlib.contextmanager
@@ -52,9 +50,9 @@ def wait_ready(job: Job) -> None:
 
 def capture_arguments(labelled: Labelled) -> list[str]:
     """How `gconsole batch` watches and captures such a job."""
-    return ["--for", WATCHED, "--capture", "--samples", str(labelled.samples), "--every", labelled.every]
+    return ["--for", labelled.watched, "--capture", "--samples", str(labelled.samples), "--every", labelled.every]
 
 
 def diagnose_arguments(labelled: Labelled) -> list[str]:
     """How `gconsole batch` is asked for its verdict on such a job."""
-    return ["--for", WATCHED, "--diagnose", "--samples", str(labelled.samples), "--every", labelled.every]
+    return ["--for", labelled.watched, "--diagnose", "--samples", str(labelled.samples), "--every", labelled.every]

@@ -42,6 +42,7 @@ class Labelled:
     per_node: int = 2
     launcher: Launcher = "torchrun"
     absent: frozenset[int] = frozenset()  # ranks that are not started
+    watched: str = "7s"  # before the capture; with its samples it is more than [hang] min_frozen_s
     samples: int = 3
     every: str = "1s"
     beside: str = ""  # another script that runs on the same nodes at the same time, after this one; it is healthy
@@ -135,9 +136,9 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("stops_itself", _hung("rank_stopped", {2}, "stopped"), live=True),
     Labelled("debugger_attached", _hung("rank_stopped", {1}, "debugger", "stopped", also=("rank_missing",))),
     Labelled("uninterruptible", _hung("rank_blocked", {1}, "uninterruptible")),
-    Labelled("killed", _hung("rank_dead", {3}, "dead"), launcher="plain"),
-    Labelled("left_early", _hung("rank_dead", {2}, "dead"), launcher="plain"),
-    Labelled("zombie", _hung("rank_dead", {1}, "dead"), launcher="script"),
+    Labelled("killed", _hung("rank_dead", {3}, "dead"), launcher="plain", watched="10s"),
+    Labelled("left_early", _hung("rank_dead", {2}, "dead", "missing", also=("rank_absent",)), launcher="plain"),
+    Labelled("zombie", _hung("rank_dead", {1}, "dead"), launcher="script", watched="10s"),
     Labelled("absent", _hung("rank_absent", {2}, "missing"), launcher="plain", absent=frozenset({2}), live=True),
     Labelled("absent", _hung("rank_absent", {2, 3}, "missing"), "node", launcher="plain", absent=frozenset({2, 3})),
     # groups, the store, collectives of many sorts

@@ -1,4 +1,5 @@
-"""Rank 2 has left with status 0, as if it had run out of data; the others catch the error and wait for a new group."""
+"""Rank 2 has left with status 0 before anybody looked, as if it had run out of data; the others catch the error, and
+wait for a new group."""
 
 import os
 

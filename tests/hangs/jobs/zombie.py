@@ -1,4 +1,4 @@
-"""Rank 1 is dead, and the script that started the ranks of its node does not look after them."""
+"""Rank 1 dies while it is watched, and the script that started the ranks of its node does not look after them."""
 
 import os
 import signal
@@ -24,6 +24,7 @@ from common import join, steps
 
 rank, _ = join()
 if rank == 1:
+    time.sleep(4)
     os.kill(os.getpid(), signal.SIGSEGV)
 try:
     steps()
