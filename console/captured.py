@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from .analysis.models import BadModel, Model, parse_model
 from .analysis.stacks import Fold, Group, fold, jobs_of
 from .analysis.stacktext import to_text
 from .captures import CaptureNow
 from .store import Store
+from .verdicts import hang_models
 
 
 class StepLine(msgspec.Struct):
@@ -71,20 +71,10 @@ def is_partial(line: CaptureLine) -> bool:
 
 
 def _folds(store: Store) -> Iterator[tuple[CaptureNow, Fold]]:
-    models = _models(store)
+    models = hang_models(store)
     for capture in store.captures.values():
         for job in jobs_of(capture.stacks):
             yield capture, fold(capture.stacks, job, models)
-
-
-def _models(store: Store) -> list[Model]:
-    found = []
-    for text in store.console.hang_models if store.console else ():
-        try:
-            found.append(parse_model(text))
-        except BadModel:
-            pass  # checked before it was recorded; another version may have had classes that this one does not know
-    return found
 
 
 def _line(capture: CaptureNow, found: Fold) -> CaptureLine:

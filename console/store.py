@@ -58,6 +58,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rank_stat": ("cpu_pct", "rss_bytes"),
 }
 
+#: States in which a rank's process does nothing.
+STILL: Final = ("idle", "stopped", "uninterruptible")
+
 #: A rank with such a status is over, or never was.
 ENDED: Final = ("exited", "withdrawn")
 
@@ -97,6 +100,7 @@ class RankNow:
 
     rank: Rank
     stat: RankStat | None = None
+    still_since: int | None = None  # `mono` of the first of the figures that say, without a break, that nothing moves
 
 
 @dataclass
@@ -298,6 +302,7 @@ class Store:
         key = (record.node, record.pid, record.start_ticks)
         now = self.ranks.get(key)
         if now is not None:
+            now.still_since = (now.still_since or record.mono) if record.state in STILL else None
             now.stat = record
             self.ranks.touch(key, self.version)
             self._remember("rank_stat", key, record)

@@ -61,6 +61,7 @@ class Look(object):
             "syscall": self.syscall,
             "cpu_s": round(self.stat.cpu_ticks * _TICK_S, 2),
             "cpu_delta_s": None,
+            "ctx_switches": self.status.switches,
             "ctx_switches_delta": None,
             "tracer_pid": self.status.tracer_pid,
         }

@@ -33,7 +33,13 @@ _CALLS: Final[dict[str, FrameClass]] = {
     "flock": "file_io", "connect": "network_io", "accept": "network_io", "accept4": "network_io",
     "recvfrom": "network_io", "sendto": "network_io", "recvmsg": "network_io", "sendmsg": "network_io",
 }  # fmt: skip
-_WCHANS: Final[dict[str, FrameClass]] = {"hrtimer_nanosleep": "sleep", "n_tty_read": "input", "do_wait": "subprocess"}
+_WCHANS: Final[dict[str, FrameClass]] = {
+    "hrtimer_nanosleep": "sleep", "n_tty_read": "input", "do_wait": "subprocess", "pipe_read": "file_io",
+    "anon_pipe_read": "file_io", "pipe_wait": "file_io", "anon_pipe_write": "file_io", "pipe_write": "file_io",
+    "wait_for_partner": "file_io", "fifo_open": "file_io", "folio_wait_bit_common": "file_io",
+    "locks_lock_inode_wait": "file_io", "request_wait_answer": "file_io", "inet_csk_accept": "network_io",
+    "sk_wait_data": "network_io", "unix_stream_data_wait": "network_io", "unix_stream_read_generic": "network_io",
+}  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -52,6 +58,7 @@ class Trace(NamedTuple):
     cls: FrameClass | None
     waits: bool  # the class holds only while nothing of the process runs
     in_user: bool  # the leaf is the job's own code: what it called is no Python
+    site: int  # of the job's own innermost call, else of the innermost of all; -1 of an empty stack
 
 
 class _Known(NamedTuple):
@@ -95,7 +102,7 @@ class Reader:
             Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
         )
         cls = model.cls if model else None
-        return Trace(calls, tuple(frame for frame, _ in kept), cls, bool(model and model.waits), in_user)
+        return Trace(calls, tuple(frame for frame, _ in kept), cls, bool(model and model.waits), in_user, site)
 
     def _decide(self, kept: list[tuple[Frame, _Known]]) -> tuple[int, Model | None]:
         """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""
@@ -165,9 +172,15 @@ def class_of(stack: Stack, trace: Trace | None, is_active: bool) -> FrameClass:
         return "uninterruptible"
     if trace is None:
         return "unknown"
-    runs = is_active or stack.proc_state == "R"
+    return class_within(stack, trace, is_active or stack.proc_state == "R")
+
+
+def class_within(stack: Stack, trace: Trace, runs: bool) -> FrameClass:
+    """What a process is doing that is neither stopped nor uninterruptible; `runs`: whether it has the processor."""
     if trace.cls is not None:
         return "compute" if trace.waits and runs else trace.cls
     if runs:
         return "compute"
+    if (stack.syscall, stack.wchan) == ("read", "wait_woken"):
+        return "input"  # a terminal: sockets are read by calls of their own
     return _CALLS.get(stack.syscall or "") or _WCHANS.get(stack.wchan or "") or "unknown"

@@ -115,7 +115,8 @@ def _console(config: Config) -> Console:
             parse_model(text)
         except BadModel as error:
             raise ConfigError("", "hang.models", str(error)) from error
-    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models)
+    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models,
+                   min_frozen_s=config.hang.min_frozen_s)  # fmt: skip
 
 
 def _writer(path: Path | None) -> RecordWriter | None:

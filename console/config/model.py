@@ -127,6 +127,9 @@ class HangConfig(Section, frozen=True):
         Meta(description="what calls of your own framework mean: a class, a regex of the function, one of the file",
              extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]}),
     ] = ()
+    min_frozen_s: Annotated[
+        float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
+    ] = 5.0
 
 
 class NodeEntry(Section, frozen=True):

@@ -15,7 +15,7 @@ from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
-from .stack import Frame, Stack, StackStatus
+from .stack import Frame, Local, Stack, StackStatus
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
@@ -106,6 +106,7 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Local",
     "Log",
     "Mark",
     "Missing",

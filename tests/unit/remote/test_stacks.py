@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gconsole_remote import clock, pyspy, stacks
 from gconsole_remote.procfs import ProcFs
 from gconsole_remote.samplers.processes import ChildRef, RankRef, Seen
+from gconsole_remote.sources import Sources
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 READY = "\nimport sys; sys.stdout.write('ready\\n'); sys.stdout.flush()\n"
@@ -360,10 +361,15 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
     except ValueError:
         return
     maker = stacks.Capture.__new__(stacks.Capture)
-    maker._paths = {}
+    maker._paths, maker._sources = {}, Sources(ProcFs())
+    maker.plan = stacks.Plan({"id": "c", "at": 0, "deadline": 1})
+    me = stacks.Target(RankRef({
+        "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
+        "ns_pid": None,
+    }), "rank")  # fmt: skip
     for thread in threads:
         place = {"capture": "c", "sample": 0, "job": "j", "rank": 0, "pid": 1, "start_ticks": 1, "status": "ok"}
-        check("stack", dict(place, **maker._thread_fields(thread)))
+        check("stack", dict(place, **maker._thread_fields(me, thread)))
 
 
 def test_a_nest_without_end_is_told():

@@ -1,0 +1,78 @@
+"""Whether a job moves: what must have stood still, and for how long, before anybody says that it hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from .scene import HELD, Scene
+from .standing import Standing
+
+#: Fewer looks than this at a rank say nothing of movement.
+LEAST_LOOKS: Final = 2
+#: A rank without a GPU that is woken so often in a second, in one and the same call, communicates.
+BUSY_WAKES_S: Final = 1.0
+#: Classes that happen once in a job's life: who stays in them has not passed a step, also where it polls.
+_ONCE: Final = ("group_setup", "teardown", "store_wait")
+
+
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    """What the looks say of a job."""
+
+    is_stuck: bool  # who waits has waited for at least `min_frozen_s`, and somebody slept all the while
+    is_whole: bool  # all of them did, and nobody of those they can be waiting for goes on
+    moves: bool  # it was watched long enough, and it went on
+    still_s: float  # so long nothing of those who stand still has changed
+    more_s: float  # longer watching would decide; 0.0 where it would not
+    stuck: tuple[Standing, ...]  # of those who do not wait, who has not changed either
+
+
+def stillness(scene: Scene) -> Stillness:
+    """Who waits must have stood on one path for that long, and somebody must have slept all the time.
+
+    A job that communicates all the time stands in its collective at every look; but each one that ends wakes its ranks.
+    A rank that computes never sleeps: it is stuck where its path of calls stays the same while the others wait.
+    """
+    least = scene.evidence.min_frozen_s
+    waiters = [one for one in scene.waiting if one.looks] or [one for one in scene.opaque if one.looks]
+    others = [
+        one for one in (*scene.behind, *scene.opaque) if (one.looks or one.cls in HELD) and one not in waiters
+    ]  # fmt: skip
+    counted = waiters or others
+    if not counted or min(one.looks for one in counted if one.looks or counted is others) < LEAST_LOOKS:
+        return Stillness(False, False, False, 0.0, least if counted else 0.0, ())
+    stuck = tuple(one for one in others if _still_s(one) >= least)
+    if not waiters:
+        if len(stuck) == len(others):
+            return Stillness(True, True, False, _shortest(stuck), 0.0, stuck)
+        return _not_stuck(scene, others, stuck)
+    held_up = [one for one in waiters if one.place_s >= least]
+    slept = [one for one in held_up if _slept_s(one) >= least]
+    if slept or (held_up and any(_slept_s(one) >= least for one in stuck)):
+        whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
+        return Stillness(True, whole, False, _shortest((*held_up, *stuck)), 0.0, stuck)
+    return _not_stuck(scene, waiters, stuck)
+
+
+def _not_stuck(scene: Scene, counted: list[Standing], stuck: tuple[Standing, ...]) -> Stillness:
+    least, watched_s, tail_s = scene.evidence.min_frozen_s, scene.watched_s, _shortest(counted)
+    changes = tail_s < least or (not scene.uses_gpus and all((one.wakes_s or 0) >= BUSY_WAKES_S for one in counted))
+    more_s = least - watched_s
+    slept_s = min(one.frozen_s for one in counted)
+    if more_s <= 0 < slept_s < least:
+        more_s = least - slept_s  # it may just have stopped
+    return Stillness(False, False, watched_s >= least and changes, tail_s, max(0.0, more_s), stuck)
+
+
+def _still_s(one: Standing) -> float:
+    return max(one.place_s, one.frozen_s)
+
+
+def _slept_s(one: Standing) -> float:
+    return one.place_s if one.cls in _ONCE else one.frozen_s
+
+
+def _shortest(standings: Iterable[Standing]) -> float:
+    return min(map(_still_s, standings), default=0.0)
