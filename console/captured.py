@@ -54,9 +54,14 @@ def capture_lines(store: Store) -> list[CaptureLine]:
 
 
 def capture_text(store: Store) -> str:
-    """The trees of every capture; empty where there is none."""
-    parts = []
+    """The trees of each job in the newest of its captures that has all its ranks; empty where there is none."""
+    newest: dict[tuple[str, int], tuple[CaptureNow, Fold]] = {}
     for capture, found in _folds(store):
+        before = newest.get((found.job, found.attempt))
+        if before is None or len(found.ranks) >= len(before[1].ranks):
+            newest[found.job, found.attempt] = (capture, found)
+    parts = []
+    for capture, found in newest.values():
         name = found.job + (f" attempt {found.attempt}" if found.attempt else "")
         parts.append(f"capture {capture.id}  {name}\n{to_text(found)}")
         if capture.lost or capture.dropped:

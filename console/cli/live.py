@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -15,6 +15,7 @@ from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
+from ..diagnose import Diagnosis
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
@@ -59,10 +60,14 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
 
 def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
-    records: Path | None = None, fail_on: tuple[str, ...] = ("error",), order: CaptureOrder | None = None,
+    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
+    order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code."""
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order))
+    """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
+
+    `before` is awaited when every node has been seen, before anything is captured.
+    """
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before))
     status = finish(store, output, quiet, fail_on)
     return EXIT_INTERRUPTED if interrupted else status
 
@@ -76,7 +81,8 @@ def observe(config: Config) -> Store:
 
 
 async def _watch(
-    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[Store, bool]:
     hub = Hub()
     store = Store()
@@ -89,7 +95,7 @@ async def _watch(
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order))
+    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order, before))
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:

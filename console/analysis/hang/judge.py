@@ -31,6 +31,7 @@ class Wish:
     more_s: float  # longer watching; 0.0 where it would change nothing
     native: tuple[ProcessKey, ...]  # one process of each place whose native calls would tell
     variables: tuple[ProcessKey, ...]  # processes whose `src`, `dst` and group would tell
+    stands: bool  # the job stands still: stopping a process of it for a moment costs nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def judge(evidence: Evidence) -> Judged:
     scene = make_scene(evidence)
     still = stillness(scene)
     if not scene.standings and not evidence.job.ranks_found:
-        return Judged(_no_ranks(scene), Wish(0.0, (), ()), 0.0, scene)
+        return Judged(_no_ranks(scene), Wish(0.0, (), (), False), 0.0, scene)
     slow = straggler(scene) if still.moves else None
     if slow is not None:
         verdict = _slow(scene, slow)
@@ -204,8 +205,6 @@ def _wish(scene: Scene, still: Stillness) -> Wish:
             places.setdefault(one.calls, one.key)
     asks = not scene.behind and not scene.dead and any(one.locals is None for one in scene.waiting)
     variables = [one.key for one in scene.waiting if asks and one.locals is None and one.cls in ("p2p", "collective")]
-    stands = still.is_stuck or not still.moves
     return Wish(
-        still.more_s, tuple(list(places.values())[:MOST_NATIVE]) if stands else (),
-        tuple(variables[:MOST_LOCALS]) if stands else (),
-    )  # fmt: skip
+        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck
+    )

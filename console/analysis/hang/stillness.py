@@ -11,6 +11,8 @@ from .standing import Standing
 
 #: Fewer looks than this at a rank say nothing of movement.
 LEAST_LOOKS: Final = 2
+#: So many looks, of which half the ranks or more changed place between, and a job moves.
+LEAST_MOVES: Final = 3
 #: A rank without a GPU that is woken so often in a second, in one and the same call, communicates.
 BUSY_WAKES_S: Final = 1.0
 #: Classes that happen once in a job's life: who stays in them has not passed a step, also where it polls.
@@ -23,7 +25,7 @@ class Stillness:
 
     is_stuck: bool  # who waits has waited for at least `min_frozen_s`, and somebody slept all the while
     is_whole: bool  # all of them did, and nobody of those they can be waiting for goes on
-    moves: bool  # it was watched long enough, and it went on
+    moves: bool  # it went on while it was watched
     still_s: float  # so long nothing of those who stand still has changed
     more_s: float  # longer watching would decide; 0.0 where it would not
     stuck: tuple[Standing, ...]  # of those who do not wait, who has not changed either
@@ -58,12 +60,15 @@ def stillness(scene: Scene) -> Stillness:
 
 def _not_stuck(scene: Scene, counted: list[Standing], stuck: tuple[Standing, ...]) -> Stillness:
     least, watched_s, tail_s = scene.evidence.min_frozen_s, scene.watched_s, _shortest(counted)
-    changes = tail_s < least or (not scene.uses_gpus and all((one.wakes_s or 0) >= BUSY_WAKES_S for one in counted))
+    changed = sum(one.place_s < one.watched_s for one in counted)
+    is_busy = not scene.uses_gpus and all((one.wakes_s or 0) >= BUSY_WAKES_S for one in counted)
+    is_seen = min(one.looks for one in counted) >= LEAST_MOVES
     more_s = least - watched_s
     slept_s = min(one.frozen_s for one in counted)
     if more_s <= 0 < slept_s < least:
         more_s = least - slept_s  # it may just have stopped
-    return Stillness(False, False, watched_s >= least and changes, tail_s, max(0.0, more_s), stuck)
+    moves = is_seen and (2 * changed >= len(counted) or is_busy)
+    return Stillness(False, False, moves, tail_s, max(0.0, more_s), stuck)
 
 
 def _still_s(one: Standing) -> float:
