@@ -48,11 +48,6 @@ def wait_ready(job: Job) -> None:
         time.sleep(0.05)
 
 
-def capture_arguments(labelled: Labelled) -> list[str]:
-    """How `gconsole batch` watches and captures such a job."""
-    return ["--for", labelled.watched, "--capture", "--samples", str(labelled.samples), "--every", labelled.every]
-
-
-def diagnose_arguments(labelled: Labelled) -> list[str]:
+def arguments(labelled: Labelled) -> list[str]:
     """How `gconsole batch` is asked for its verdict on such a job."""
-    return ["--for", labelled.watched, "--diagnose", "--samples", str(labelled.samples), "--every", labelled.every]
+    return [*(("--for", labelled.watched) if labelled.watched else ()), "--diagnose"]

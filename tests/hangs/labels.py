@@ -42,9 +42,7 @@ class Labelled:
     per_node: int = 2
     launcher: Launcher = "torchrun"
     absent: frozenset[int] = frozenset()  # ranks that are not started
-    watched: str = "7s"  # before the capture; with its samples it is more than [hang] min_frozen_s
-    samples: int = 3
-    every: str = "1s"
+    watched: str = ""  # so long it has to be watched before it is diagnosed: what happens, happens meanwhile
     beside: str = ""  # another script that runs on the same nodes at the same time, after this one; it is healthy
     live: bool = False  # in every run of the tests, not only in the full one
 
@@ -87,7 +85,6 @@ MOVING = _nobody("moving")
 _QUIET = _nobody("moving", "undecided", decidable=False)
 #: Rank 0 does something that the others wait for, and comes on with it.
 _WORKS_FOR_ALL = _nobody("moving", "slow", "undecided", may_name=(0,), decidable=False)
-_SLOW = 8  # samples of a job that is not hung: of few of them nobody can say who is late more often
 
 JOBS: tuple[Labelled, ...] = (
     # one rank is in its own code, the others wait for it
@@ -183,9 +180,8 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("launcher_stopped", MOVING),
     Labelled("done", _nobody("no_ranks", "moving", "undecided", decidable=False)),
     Labelled("sleeps_in_step", _behind({1}, "sleep"), "beside", beside="moving"),
-    Labelled("straggler", _slow(1, "sleep"), samples=_SLOW, every="400ms"),
-    Labelled("computing_straggler", _slow(2, "compute"), samples=_SLOW, every="400ms"),
-    Labelled("straggler_sometimes", _nobody("moving", "slow", may_name=(3,), decidable=False),
-             samples=_SLOW, every="400ms"),
-    Labelled("stragglers_in_turn", _nobody("moving"), samples=_SLOW, every="400ms"),
+    Labelled("straggler", _slow(1, "sleep")),
+    Labelled("computing_straggler", _slow(2, "compute")),
+    Labelled("straggler_sometimes", _nobody("moving", "slow", may_name=(3,), decidable=False)),
+    Labelled("stragglers_in_turn", _nobody("moving")),
 )

@@ -2,7 +2,8 @@
 
     GCONSOLE_TEST_TORCH_PYTHON=… python -m tests.hangs.record [JOB …]
 
-Needs what the tests of the cluster need (namespaces, OpenSSH) and torch. About 20 s a job. What a recording says of
+Each is the file that `gconsole batch hosts.toml --records records.ndjson --for 7s --diagnose` writes. Needs what the
+tests of the cluster need (namespaces, OpenSSH) and torch; about 20 s a job. What a recording says of
 the machine it was made on (folders, kernel) is replaced; nothing else is.
 
 With --flight it makes another run of each, in which torch's own worker server is started by the job, and keeps what
@@ -28,13 +29,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from jobs import find_torch_python
 from rig import Rig
 
-from .lab import capture_arguments, running
+from .lab import arguments, running
 from .labels import JOBS, Labelled
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = Path(__file__).parent / "recordings"
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 NODES = 4
+#: Before it is diagnosed each job is watched for longer than [hang] min_frozen_s.
+WATCHED = ("--for", "7s")
+#: A job whose flight recorders have not come to rest by then is one that moves.
+SETTLE_S = 8.0
 
 
 def main() -> int:
@@ -54,7 +59,8 @@ def main() -> int:
                 began = time.monotonic()
                 problem = recorder(rig, labelled)
                 failed += [labelled.id] if problem else []
-                print(f"{labelled.id:28s} {time.monotonic() - began:5.1f} s  {problem or 'recorded'}", flush=True)
+                took_s = time.monotonic() - began
+                print(f"{labelled.id:28s} {took_s:5.1f} s  {problem[-400:] or 'recorded'}", flush=True)
     if failed:
         print("not recorded:", *failed)
     return 1 if failed else 0
@@ -65,7 +71,8 @@ def record(rig: Rig, labelled: Labelled) -> str:
     with tempfile.TemporaryDirectory() as folder:
         hosts = rig.write_hosts_toml(Path(folder, "hosts.toml"), only=[n.name for n in rig.nodes[: labelled.nodes]])
         records = Path(folder, "records.ndjson")
-        argv = [str(GCONSOLE), "batch", str(hosts), "--quiet", "--records", str(records), *capture_arguments(labelled)]
+        options = ["--quiet", "--records", str(records), *WATCHED, *arguments(labelled)]
+        argv = [str(GCONSOLE), "batch", str(hosts), *options]
         try:
             with running(rig, labelled):
                 done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -73,33 +80,30 @@ def record(rig: Rig, labelled: Labelled) -> str:
             return str(error)
         if not records.exists():
             return f"gconsole ended with {done.returncode}: {done.stderr}"
-        said = ("gconsole", "batch", "hosts.toml", "--records", "records.ndjson", *capture_arguments(labelled))
         text = without_this_machine(records.read_text())
         (RECORDINGS / f"{labelled.id}.ndjson.xz").write_bytes(lzma.compress(text.encode(), preset=9))
-        print("  " + " ".join(said))
     return ""
 
 
 def record_flight(rig: Rig, labelled: Labelled) -> str:
     """Keep the flight recorder of every rank that answers; why there is none, empty where there is one."""
-    folder = rig.nodes[0].folder / "flight"   # seen by all nodes under their own name of their own folder
-    dumps: dict[str, str] = {}
+    name = f"flight-{labelled.id}"  # of this job's own: torch does not take a socket over
     for node in rig.nodes:
-        (node.folder / "flight").mkdir(exist_ok=True)
-    inside = rig.nodes[0].inside
-    assert all(node.inside == inside for node in rig.nodes)
-    env = {"FLIGHT_FOLDER": f"{inside}/{folder.name}", "TORCH_FR_BUFFER_SIZE": "64"}
+        (node.folder / name).mkdir()
+    inside = rig.nodes[0].inside  # each node calls its own folder so
+    env = {"FLIGHT_FOLDER": f"{inside}/{name}", "TORCH_FR_BUFFER_SIZE": "64"}
+    dumps: dict[str, str] = {}
     try:
         with running(rig, labelled, env) as jobs:
-            deadline = time.monotonic() + 8.0
-            while time.monotonic() < deadline:   # until the recorders stand still, or the job does not
+            deadline = time.monotonic() + SETTLE_S
+            while time.monotonic() < deadline:
                 before, dumps = dumps, {}
                 for rank in jobs[0].ranks:
-                    path = rig.node(rank.node).folder / "flight" / f"rank{rank.rank}.sock"
+                    path = rig.node(rank.node).folder / name / f"rank{rank.rank}.sock"
                     try:
                         dumps[str(rank.rank)] = asked(path)
                     except OSError:
-                        continue   # that rank is dead, or stopped
+                        continue  # that rank is dead, or stopped
                 if before and dumps == before:
                     break
                 time.sleep(1.0)

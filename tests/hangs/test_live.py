@@ -6,7 +6,7 @@ import pytest
 from program import batch
 from rig import Rig
 
-from .lab import diagnose_arguments, running
+from .lab import arguments, running
 from .labels import JOBS, Labelled
 from .score import NOTHING, outcome, said_by
 
@@ -18,7 +18,7 @@ def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
     """The outcomes, one a job; what was said beside each that is not right."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
     with running(rig, labelled):
-        run = batch(hosts, *diagnose_arguments(labelled), deadline_s=120.0)
+        run = batch(hosts, *arguments(labelled), deadline_s=120.0)
     found = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
     said = [said_by(verdict) for verdict in found] or [NOTHING]
     outcomes = [(outcome(truth, one), one) for truth, one in zip(labelled.truths, said, strict=False)]
