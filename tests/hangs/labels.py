@@ -122,7 +122,7 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("odd_names", _behind({1}, "sleep")),
     Labelled("spawned", _behind({3}, "sleep"), launcher="script"),
     # data and checkpoints
-    Labelled("dataloader_worker", _behind({1}, "dataloader"), live=True),
+    Labelled("dataloader_worker", _behind({1}, "dataloader")),
     Labelled("dataloader_worker_stopped", _behind({2}, "dataloader")),
     Labelled("dataloader_without_workers", _behind({3}, "dataloader", "file_io")),
     Labelled("most_are_behind", _behind({1, 2, 3}, "dataloader"), live=True),
@@ -155,7 +155,7 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("fully_sharded", _behind({1}, "sleep")),
     Labelled("tensor_and_data_groups", _behind({5}, "sleep"), nodes=4),
     Labelled("asynchronous", _behind({2}, "sleep")),
-    Labelled("asynchronous_and_a_lock", _behind({1}, "python_lock")),
+    Labelled("asynchronous_and_a_lock", _behind({1}, "python_lock"), live=True),
     Labelled("polls_and_sleeps", _behind({1}, "network_io", decidable=False)),
     Labelled("polls_its_handle", _behind({3}, "sleep", decidable=False)),
     # everybody waits in communication
