@@ -124,8 +124,8 @@ def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clus
         ],
         [
             f"a real torchrun job of {ranks} gloo ranks, one of which sleeps, watched for more than {WATCHED_S:g} s;"
-            f" the key is the order of a diagnosis ({FIRST_SAMPLES} samples each {FIRST_EVERY_S:g} s) on connections that"
-            f" stand, the end a verdict that names rank {CULPRIT}",
+            f" the key is the order of a diagnosis ({FIRST_SAMPLES} samples each {FIRST_EVERY_S:g} s) on connections"
+            f" that stand, the end a verdict that names rank {CULPRIT}",
             "peers: `py-spy dump --pid` of each rank, rank after rank on a node; through ssh node after node, and"
             " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged",
             "all nodes share the cores of this machine, which the ranks leave idle",
