@@ -149,6 +149,11 @@ class Reader:
         )  # fmt: skip
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is of an installed package or of Python itself, and not of the job."""
+    return _LIBRARY.search(file) is not None
+
+
 def _first(models: list[_Compiled], short: str, file: str, bare: str) -> Model | None:
     for model, in_file, of_function in models:
         if of_function.fullmatch(bare) and (in_file.search(short) or in_file.search(file)):

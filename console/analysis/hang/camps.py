@@ -29,7 +29,7 @@ def camps_of(waiting: Sequence[Standing]) -> tuple[Camp, ...]:
     """The camps, the largest first."""
     found: dict[tuple[FrameClass, str, str], set[int]] = defaultdict(set)
     for one in waiting:
-        site = one.site
+        site = one.caller
         where = f"{site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
         if one.rank is not None:
             found[one.cls, one.call, where].add(one.rank)

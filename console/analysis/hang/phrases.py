@@ -50,7 +50,7 @@ def place(site: Site | None) -> str:
 
 def operation(standings: Sequence[Standing]) -> str:
     """What most of them wait in, and where: `all_reduce (train.py:30 train_step)`."""
-    calls = Counter((one.call, place(one.site)) for one in standings)
+    calls = Counter((one.call, place(one.caller)) for one in standings)
     if not calls:
         return "communication"
     call, where = max(calls, key=lambda one: (calls[one], one))

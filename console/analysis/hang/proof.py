@@ -72,7 +72,7 @@ def _of_the_others(scene: Scene, culprits: Sequence[Standing]) -> list[str]:
     for one in (*scene.waiting, *scene.opaque):
         if one in culprits or one.rank is None:
             continue
-        key = (one.cls, one.call, phrases.place(one.site))
+        key = (one.cls, one.call, phrases.place(one.caller))
         places[key] += 1
         ranks.setdefault(key, set()).add(one.rank)
     return [

@@ -103,6 +103,8 @@ class Scene:
     def _is_opaque(self, one: Standing) -> bool:
         if one.trace is None:
             return one.cls == "unknown"
+        if one.looks > 2 and one.place_s < one.watched_s / 2:
+            return False  # whatever it does, it goes on
         if one.cls == "compute" and one.trace.in_user and not one.native and self._uses_gpu(one):
             return True  # a rank that waits for its GPU may spin: only its native calls tell that from computing
         return one.cls in OPAQUE

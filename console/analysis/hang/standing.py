@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ...records import Local, Stack, StackStatus
-from ..frames import Call, Reader, Trace, class_of, class_within
+from ...records import Frame, Local, Stack, StackStatus
+from ..frames import Call, Reader, Trace, class_of, class_within, is_library
 from ..models import FrameClass
 from .evidence import ProcessKey, Still
 from .looks import Look
@@ -72,11 +72,17 @@ class Standing:
         return self.trace.calls if self.trace else ()
 
     @property
+    def caller(self) -> Site | None:
+        """Where the job calls what it stands in: its own innermost call that no model knows."""
+        return None if self.trace is None or self.trace.site < 0 else _site(self.trace.frames[self.trace.site])
+
+    @property
     def site(self) -> Site | None:
-        if self.trace is None or self.trace.site < 0:
+        """The job's own innermost call: the line that holds it up. Where none is its own, the innermost of all."""
+        if self.trace is None or not self.trace.frames:
             return None
-        frame = self.trace.frames[self.trace.site]
-        return Site(frame.function, frame.file, frame.line, frame.source)
+        innermost = self.trace.frames[-1]
+        return self.caller if is_library(innermost.file) else _site(innermost)
 
     @property
     def call(self) -> str:
@@ -121,6 +127,10 @@ def stand(
     )  # fmt: skip
 
 
+def _site(frame: Frame) -> Site:
+    return Site(frame.function, frame.file, frame.line, frame.source)
+
+
 def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
     """What the kernel says of a process whose stack nobody could read."""
     last = looks[-1].main
@@ -163,7 +173,7 @@ def _run(count: int, holds: Callable[[int], bool]) -> int:
 
 def _asleep(look: Look, last: Look) -> bool:
     """Whether the main thread slept from one look to the other."""
-    if look.main.proc_state == "R" or last.main.proc_state == "R":
+    if _has_processor(look) or _has_processor(last):
         return False
     if look.switches is not None and last.switches is not None:
         return last.switches - look.switches <= WAKES
@@ -181,7 +191,12 @@ def _lasting(looks: Sequence[Look], count: int) -> float:
 
 
 def _share_running(looks: Sequence[Look]) -> float:
-    return sum(look.main.proc_state == "R" for look in looks) / len(looks)
+    return sum(map(_has_processor, looks)) / len(looks)
+
+
+def _has_processor(look: Look) -> bool:
+    """The kernel's word; where nobody wrote that down, the engine's."""
+    return look.main.proc_state == "R" if look.main.proc_state is not None else bool(look.main.active)
 
 
 def _path(trace: Trace) -> tuple[tuple[str, str], ...]:
