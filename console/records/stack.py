@@ -75,6 +75,7 @@ class Stack(Record, tag="stack", kw_only=True):
     cpu_delta_s: float | None = None
     ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
     ctx_switches_delta: Count | None = None
+    written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # who debugs it; 0 is nobody
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's

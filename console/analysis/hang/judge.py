@@ -98,6 +98,8 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         step = found.need or "capture again"
         confidence: Confidence = "possible" if is_hung else "none"
         return _verdict(scene, "hung" if is_hung else "undecided", found, confidence, step, evidence_of(scene, ()))
+    if goes_on and still.more_s > 0:
+        return _too_short(scene, still, found)
     if goes_on:
         return _goes_on(scene, found, culprits)
     named = tuple(one for one in scene.standings if one.rank in {rank for rank, _ in found.ranks})
@@ -121,7 +123,8 @@ def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     if not scene.captured:
         text, step = found.text, found.need
     elif still.more_s > 0:
-        looked = f"watched for {phrases.seconds(scene.watched_s)} of the {phrases.seconds(least)} that a hang takes"
+        watched_s = max(0.0, least - still.more_s)
+        looked = f"watched for {phrases.seconds(watched_s)} of the {phrases.seconds(least)} that a hang takes"
         text, step = f"{looked}; as far as seen: {found.text}", "watch it for longer: gconsole batch --diagnose"
     else:
         text, step = f"neither moving nor still: {found.text}", found.need or "watch it for longer"
@@ -200,7 +203,7 @@ def _wish(scene: Scene, still: Stillness) -> Wish:
     """Native calls only of what stands still; variables only where nobody is behind."""
     places: dict[object, ProcessKey] = {}
     for one in (*scene.opaque, *scene.behind):
-        is_silent = one in scene.opaque or (one.cls in ("compute", "sleep") and one.trace and one.trace.in_user)
+        is_silent = one in scene.opaque or (one.cls == "compute" and one.trace and one.trace.in_user)
         if is_silent and not one.native and one.looks > 1 and max(one.place_s, one.frozen_s) > 0:
             places.setdefault(one.calls, one.key)
     asks = not scene.behind and not scene.dead and any(one.locals is None for one in scene.waiting)

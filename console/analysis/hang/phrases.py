@@ -54,7 +54,8 @@ def operation(standings: Sequence[Standing]) -> str:
     if not calls:
         return "communication"
     call, where = max(calls, key=lambda one: (calls[one], one))
-    name = _OPERATIONS.get(call, call) or "communication"
+    is_handle = all(one.trace is not None and one.trace.in_user for one in standings)
+    name = "communication" if is_handle else _OPERATIONS.get(call, call) or "communication"
     return f"{name} ({where})" if where else name
 
 
@@ -127,7 +128,8 @@ def absent(scene: Scene, missing: Sequence[int]) -> str:
 
 
 def unseen(scene: Scene, missing: Sequence[int]) -> str:
-    return f"{ranks(missing)} run on no node that is watched; all that are seen wait in {operation(scene.waiting)}."
+    run = "runs" if len(missing) == 1 else "run"
+    return f"{ranks(missing)} {run} on no node that is watched; all that are seen wait in {operation(scene.waiting)}."
 
 
 def hidden(scene: Scene, numbers: Sequence[int]) -> str:
@@ -153,7 +155,8 @@ def opaque(scene: Scene) -> str:
     where = "; ".join(sorted({place(one.site) for one in scene.opaque})[:_NAMED])
     numbers = [one.rank for one in scene.opaque if one.rank is not None]
     rest = f"; {len(scene.waiting)} others wait in {operation(scene.waiting)}" if scene.waiting else ""
-    return f"{ranks(numbers)} stand in {where}, in a call that is no Python and says nothing{rest}."
+    stand = "stands" if len(set(numbers)) == 1 else "stand"
+    return f"{ranks(numbers)} {stand} in {where}, in a call that is no Python and says nothing{rest}."
 
 
 def cycle(scene: Scene, found: Sequence[Sequence[int]]) -> str:
@@ -209,6 +212,7 @@ def _plural(words: str, numbers: Sequence[int]) -> str:
         return words
     verb, _, rest = words.partition(" ")
     verbs = {"is": "are", "has": "have", "computes": "compute", "sleeps": "sleep"}
+    rest = rest.replace("its ", "their ")
     return f"{verbs.get(verb, verb.removesuffix('s'))}{' ' + rest if rest else ''}"
 
 

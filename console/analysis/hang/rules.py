@@ -115,9 +115,9 @@ def _held(scene: Scene, still: Stillness) -> Blame | None:
 def _behind(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that are not where the others wait, in whatever number.
 
-    Where nobody waits, nobody is behind: a job of one rank aside.
+    Where nobody is known to wait, nobody is behind: a job of one rank aside.
     """
-    if not scene.behind or not (scene.waiting or scene.opaque or len(scene.standings) == 1):
+    if not scene.behind or not (scene.waiting or len(scene.standings) == 1):
         return None
     stuck = [one for one in scene.behind if one in still.stuck]
     found = stuck or list(scene.behind)
@@ -126,10 +126,8 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
         doubts += ["it goes on, so it may only take its time"] * 2
     elif any(one.runs for one in stuck):
         doubts.append("it computes, so it may only take its time")
-    if scene.opaque and scene.waiting:
+    if scene.opaque:
         doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
-    if not scene.waiting and len(scene.standings) > 1:
-        doubts.append("no other rank was seen to wait in communication")
     return Blame("rank_missing", _named(found), 2, phrases.behind(scene, found), tuple(doubts))
 
 
@@ -159,6 +157,9 @@ def _opaque(scene: Scene, still: Stillness) -> Blame | None:
     del still
     if not scene.opaque:
         return None
+    if scene.behind and not scene.waiting:
+        need = "the native calls of those that say nothing (--native reads them)"
+        return Blame("none", (), 0, phrases.behind(scene, scene.behind), (), need)
     need = f"the native calls of {phrases.ranks(_numbers(scene.opaque))} (--native reads them)"
     return Blame("none", (), 0, phrases.opaque(scene), (), need)
 

@@ -49,6 +49,7 @@ class Standing:
     frozen_s: float  # in the very same stack, and it has not woken up
     runs: bool
     wakes_s: float | None  # how often its main thread was woken, a second
+    written_bytes: int | None  # while it was looked at
     native: bool  # the native calls of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...]
@@ -119,7 +120,7 @@ def stand(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if is_main else blocking.thread_name or "a thread",
         looks=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
-        wakes_s=_wakes_s(read), native=traces[-1].calls in natives, last=last,
+        wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), native=traces[-1].calls in natives, last=last,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
         classes=tuple(_class([look], trace, _share_running([look]) > 0, is_main)
@@ -143,7 +144,8 @@ def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
     return Standing(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=None, thread=None, looks=0,
         watched_s=_lasting(looks, len(looks)), place_s=frozen_s, frozen_s=frozen_s, runs=last.proc_state == "R",
-        wakes_s=_wakes_s(looks), native=False, last=last, peers=(), locals=None, classes=(),
+        wakes_s=_wakes_s(looks), written_bytes=_written_bytes(looks), native=False, last=last, peers=(), locals=None,
+        classes=(),
     )  # fmt: skip
 
 
@@ -184,6 +186,11 @@ def _wakes_s(looks: Sequence[Look]) -> float | None:
     first, last = looks[0].switches, looks[-1].switches
     seconds = looks[-1].at_s - looks[0].at_s
     return None if first is None or last is None or seconds <= 0 else (last - first) / seconds
+
+
+def _written_bytes(looks: Sequence[Look]) -> int | None:
+    first, last = looks[0].main.written_bytes, looks[-1].main.written_bytes
+    return None if first is None or last is None else last - first
 
 
 def _lasting(looks: Sequence[Look], count: int) -> float:

@@ -15,6 +15,8 @@ LEAST_LOOKS: Final = 2
 LEAST_MOVES: Final = 3
 #: A rank without a GPU that is woken so often in a second, in one and the same call, communicates.
 BUSY_WAKES_S: Final = 1.0
+#: Who writes so much while it is looked at gets on with something, whatever it waits for in between: a page.
+WRITES_BYTES: Final = 4096
 #: Classes that happen once in a job's life: who stays in them has not passed a step, also where it polls.
 _ONCE: Final = ("group_setup", "teardown", "store_wait")
 
@@ -45,16 +47,18 @@ def stillness(scene: Scene) -> Stillness:
     counted = waiters or others
     if not counted or min(one.looks for one in counted if one.looks or counted is others) < LEAST_LOOKS:
         return Stillness(False, False, False, 0.0, least if counted else 0.0, ())
-    stuck = tuple(one for one in others if _still_s(one) >= least)
+    stuck = tuple(one for one in others if _still_s(one) >= least and not _writes(one))
     if not waiters:
-        if len(stuck) == len(others):
+        if all(one.frozen_s >= least for one in others):
             return Stillness(True, True, False, _shortest(stuck), 0.0, stuck)
         return _not_stuck(scene, others, stuck)
     held_up = [one for one in waiters if one.place_s >= least]
     slept = [one for one in held_up if _slept_s(one) >= least]
     if slept or (held_up and any(_slept_s(one) >= least for one in stuck)):
         whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
-        return Stillness(True, whole, False, _shortest((*held_up, *stuck)), 0.0, stuck)
+        pending = [least - _still_s(one) for one in others if one not in stuck and _may_be_stuck(one)]
+        more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
+        return Stillness(True, whole, False, _shortest((*held_up, *stuck)), more_s, stuck)
     return _not_stuck(scene, waiters, stuck)
 
 
@@ -69,6 +73,15 @@ def _not_stuck(scene: Scene, counted: list[Standing], stuck: tuple[Standing, ...
         more_s = least - slept_s  # it may just have stopped
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
     return Stillness(False, False, moves, tail_s, max(0.0, more_s), stuck)
+
+
+def _may_be_stuck(one: Standing) -> bool:
+    """Whether it was at one place whenever it was looked at, but not for long enough yet."""
+    return one.looks >= LEAST_LOOKS and one.place_s >= one.watched_s and not _writes(one)
+
+
+def _writes(one: Standing) -> bool:
+    return (one.written_bytes or 0) >= WRITES_BYTES
 
 
 def _still_s(one: Standing) -> float:
