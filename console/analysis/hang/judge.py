@@ -54,7 +54,7 @@ def judge(evidence: Evidence) -> Judged:
     if slow is not None:
         verdict = _slow(scene, slow)
     elif still.moves:
-        verdict = _moving(scene, still)
+        verdict = _moving(scene)
     elif still.is_stuck:
         verdict = _stuck(scene, still, weigh(blame(scene, still), scene, evidence.collectives))
     else:
@@ -68,8 +68,7 @@ def _no_ranks(scene: Scene) -> Verdict:
     return _verdict(scene, "no_ranks", Blame("none", (), 0, text), "none", "see whether it was started", ())
 
 
-def _moving(scene: Scene, still: Stillness) -> Verdict:
-    del still
+def _moving(scene: Scene) -> Verdict:
     text = f"it moves: its ranks changed place within {phrases.seconds(scene.watched_s)}."
     return _verdict(scene, "moving", Blame("none", (), 0, text), "none", "nothing to do", evidence_of(scene, ()))
 
@@ -81,7 +80,7 @@ def _slow(scene: Scene, slow: Straggler) -> Verdict:
         f"in {slow.others:.0%}; mostly it was in {slow.cls}."
     )
     found = Blame("straggler", ((rank, slow.cls),), 1, text)
-    confidence = _confidence(scene, found, ())
+    confidence = _confidence(found, ())
     step = phrases.next_step(slow.standing, slow.cls, f" on {slow.standing.node}")
     return _verdict(scene, "slow", found, confidence, step, evidence_of(scene, (slow.standing,)))
 
@@ -106,7 +105,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     state: State = "hung" if still.is_whole or found.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(scene, found, named)
     proof = (*evidence_of(scene, named), *(f"doubt: {doubt}" for doubt in doubts))
-    return _verdict(scene, state, found, _confidence(scene, found, doubts), step, proof)
+    return _verdict(scene, state, found, _confidence(found, doubts), step, proof)
 
 
 def _goes_on(scene: Scene, found: Blame, culprits: Sequence[Standing]) -> Verdict:
@@ -165,8 +164,7 @@ def _culprit(scene: Scene, rank: int, cls: FrameClass) -> Culprit:
     return Culprit(rank=rank, node=one.node, pid=one.pid, class_=cls, site=site)
 
 
-def _confidence(scene: Scene, found: Blame, doubts: Sequence[str]) -> Confidence:
-    del scene
+def _confidence(found: Blame, doubts: Sequence[str]) -> Confidence:
     most = 1 if found.kind in ("collective_mismatch", "straggler") else 2
     trust = max(0, min(most, found.trust - len(doubts)))
     confidence: Confidence = CONFIDENCES[trust]

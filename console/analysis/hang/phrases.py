@@ -159,8 +159,7 @@ def opaque(scene: Scene) -> str:
     return f"{ranks(numbers)} {stand} in {where}, in a call that is no Python and says nothing{rest}."
 
 
-def cycle(scene: Scene, found: Sequence[Sequence[int]]) -> str:
-    del scene
+def cycle(found: Sequence[Sequence[int]]) -> str:
     circles = "; ".join("→".join(map(str, (*circle, circle[0]))) for circle in found)
     return f"ranks wait for each other's messages in a circle: {circles}."
 

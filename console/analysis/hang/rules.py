@@ -45,7 +45,6 @@ def blame(scene: Scene, still: Stillness) -> Blame:
 
 def _dead(scene: Scene, still: Stillness) -> Blame | None:
     """A rank that has ended while others wait for it. Several: those that ended first; the others may have followed."""
-    del still
     if not scene.dead or not (scene.waiting or scene.opaque):
         return None
     first, is_sure = first_deaths(scene)
@@ -59,7 +58,6 @@ def _vanished(scene: Scene, still: Stillness) -> Blame | None:
 
     Only where the others of its node are found on one that can be reached: else it may live on a node nobody named.
     """
-    del still
     gone = {one.rank: scene.home(one.rank) for one in scene.not_found if one.rank is not None}
     is_set_up = any(one.cls in ("collective", "p2p") for one in scene.waiting)
     if not gone or None in gone.values() or not is_set_up or scene.behind:
@@ -77,7 +75,6 @@ def _absent(scene: Scene, still: Stillness) -> Blame | None:
 
     Refuses where several are missing and every node of the list is full: they may well run on nodes nobody named.
     """
-    del still
     absent = tuple(sorted(one.rank for one in scene.not_found if one.rank is not None))
     if not absent or scene.behind or not scene.waiting:
         return None
@@ -102,7 +99,6 @@ def _has_room(scene: Scene) -> bool:
 
 def _held(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that the kernel does not let run."""
-    del still
     found = [one for one in scene.behind if one.cls in HELD and (one.last.proc_state or "") in ("T", "t", "D")]
     if not found:
         return None
@@ -133,7 +129,6 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
 
 def _all_busy(scene: Scene, still: Stillness) -> Blame | None:
     """Every rank does something of its own: what they share may be at fault, or nothing."""
-    del still
     if not scene.behind or scene.waiting or scene.opaque:
         return None
     classes = sorted({one.cls for one in scene.behind})
@@ -145,7 +140,6 @@ def _all_busy(scene: Scene, still: Stillness) -> Blame | None:
 
 def _unread(scene: Scene, still: Stillness) -> Blame | None:
     """Everybody who is seen waits, and somebody is not seen: that proves nothing against the unseen."""
-    del still
     hidden = sorted({*_numbers(scene.unread), *(one.rank for one in scene.out_of_sight if one.rank is not None)})
     if not hidden or not scene.waiting:
         return None
@@ -154,7 +148,6 @@ def _unread(scene: Scene, still: Stillness) -> Blame | None:
 
 def _opaque(scene: Scene, still: Stillness) -> Blame | None:
     """Some stacks do not tell whether their ranks wait for others; their native calls would."""
-    del still
     if not scene.opaque:
         return None
     if scene.behind and not scene.waiting:
@@ -166,12 +159,11 @@ def _opaque(scene: Scene, still: Stillness) -> Blame | None:
 
 def _cycle(scene: Scene, still: Stillness) -> Blame | None:
     """Ranks that wait for each other's messages in a circle: all of them, none more than another."""
-    del still
     found = cycles(scene.waiting)
     if not found:
         return None
     members = [scene.of(rank) for rank in sorted({rank for cycle in found for rank in cycle})]
-    return Blame("p2p_cycle", _named([one for one in members if one]), 2, phrases.cycle(scene, found))
+    return Blame("p2p_cycle", _named([one for one in members if one]), 2, phrases.cycle(found))
 
 
 def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
@@ -180,7 +172,6 @@ def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
     Refuses where the camps are equal or more than two, where both wait in the same operation, or where ranks are known
     to be in groups of their own: those may wait in different places rightly.
     """
-    del still
     camps = camps_of(scene.waiting)
     if len(camps) < 2:
         return None
@@ -196,7 +187,6 @@ def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
 
 def _together(scene: Scene, still: Stillness) -> Blame | None:
     """All ranks are there and wait at one place: nobody is behind, so it is none of them."""
-    del still
     if not scene.waiting:
         return None
     need = "a flight recorder or NCCL RAS tells whether sizes or types differ; the network and the GPUs are next"
@@ -206,7 +196,6 @@ def _together(scene: Scene, still: Stillness) -> Blame | None:
 
 
 def _nothing(scene: Scene, still: Stillness) -> Blame:
-    del still
     need = phrases.remedy(scene, _numbers(scene.unread)) if scene.unread else "a capture of its ranks"
     return Blame("none", (), 0, phrases.nothing(scene), (), need)
 
