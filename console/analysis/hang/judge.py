@@ -87,7 +87,8 @@ def _slow(scene: Scene, slow: Straggler) -> Verdict:
 
 def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     """Nobody passes. Whether that is a hang depends on whether those who are behind go on."""
-    culprits = [one for one in scene.behind if one.rank in {rank for rank, _ in found.ranks}]
+    blamed = {rank for rank, _ in found.ranks}
+    culprits = [one for one in scene.behind if one.rank in blamed]
     goes_on = found.kind == "rank_missing" and not all(one in still.stuck for one in culprits)
     doubts = (*found.doubts, *_coverage_doubts(scene, found))
     if not still.is_whole and not goes_on:
@@ -101,7 +102,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         return _too_short(scene, still, found)
     if goes_on:
         return _goes_on(scene, found, culprits)
-    named = tuple(one for one in scene.standings if one.rank in {rank for rank, _ in found.ranks})
+    named = tuple(one for one in scene.standings if one.rank in blamed)
     state: State = "hung" if still.is_whole or found.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(scene, found, named)
     proof = (*evidence_of(scene, named), *(f"doubt: {doubt}" for doubt in doubts))
@@ -200,8 +201,9 @@ def _next_step(scene: Scene, found: Blame, named: Sequence[Standing]) -> str:
 def _wish(scene: Scene, still: Stillness) -> Wish:
     """Native calls only of what stands still; variables only where nobody is behind."""
     places: dict[object, ProcessKey] = {}
+    opaque = set(scene.opaque)
     for one in (*scene.opaque, *scene.behind):
-        is_silent = one in scene.opaque or (one.cls == "compute" and one.trace and one.trace.in_user)
+        is_silent = one in opaque or (one.cls == "compute" and one.trace and one.trace.in_user)
         if is_silent and not one.native and one.looks > 1 and max(one.place_s, one.frozen_s) > 0:
             places.setdefault(one.calls, one.key)
     asks = not scene.behind and not scene.dead and any(one.locals is None for one in scene.waiting)

@@ -69,8 +69,9 @@ def _of_the_others(scene: Scene, culprits: Sequence[Standing]) -> list[str]:
     """Where those who wait stand."""
     places = Counter[tuple[str, str, str]]()
     ranks: dict[tuple[str, str, str], set[int]] = {}
+    named = set(culprits)
     for one in (*scene.waiting, *scene.opaque):
-        if one in culprits or one.rank is None:
+        if one in named or one.rank is None:
             continue
         key = (one.cls, one.call, phrases.place(one.caller))
         places[key] += 1

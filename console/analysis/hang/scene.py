@@ -12,7 +12,7 @@ from ...records import Rank
 from ..frames import Reader
 from ..jobs import MissingRank
 from ..models import FrameClass
-from .evidence import Evidence
+from .evidence import Evidence, ProcessKey
 from .looks import looks_of
 from .native import native_classes
 from .standing import Standing, stand
@@ -84,7 +84,11 @@ class Scene:
         return median_low([one.watched_s for one in self.captured]) if self.captured else 0.0
 
     def of(self, rank: int) -> Standing | None:
-        return next((one for one in self.standings if one.rank == rank), None)
+        return self._by_rank.get(rank)
+
+    @cached_property
+    def _by_rank(self) -> dict[int, Standing]:
+        return {one.rank: one for one in reversed(self.standings) if one.rank is not None}
 
     def home(self, rank: int) -> str | None:
         """The node of the ranks that were started beside one: launchers give each node a block of numbers."""
@@ -109,13 +113,17 @@ class Scene:
             return True  # a rank that waits for its GPU may spin: only its native calls tell that from computing
         return one.cls in OPAQUE
 
-    @cached_property
+    @property
     def uses_gpus(self) -> bool:
-        return any(rank.gpu is not None for rank in self.evidence.ranks)
+        return bool(self._on_gpus)
+
+    @cached_property
+    def _on_gpus(self) -> frozenset[ProcessKey]:
+        ranks = self.evidence.ranks
+        return frozenset((rank.node, rank.pid, rank.start_ticks) for rank in ranks if rank.gpu is not None)
 
     def _uses_gpu(self, one: Standing) -> bool:
-        record = next((rank for rank in self.evidence.ranks if (rank.node, rank.pid) == one.key[:2]), None)
-        return record is not None and record.gpu is not None
+        return one.key in self._on_gpus
 
 
 def make_scene(evidence: Evidence) -> Scene:

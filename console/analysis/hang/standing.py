@@ -33,9 +33,12 @@ class Peer:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once."""
+    """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once.
+
+    There is one of each process: two are equal only where they are the same.
+    """
 
     key: ProcessKey
     rank: int | None
@@ -103,7 +106,7 @@ def stand(
     blocking = blocking_thread(read[-1], reader)
     stacks = [_same_thread(look, blocking) for look in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
-    on_path = _run(len(read), lambda at: _path(traces[at]) == _path(traces[-1]))
+    on_path = _run(len(read), lambda at: traces[at] is traces[-1] or _path(traces[at]) == _path(traces[-1]))
     same = _run(len(read), lambda at: stacks[at].frames == stacks[-1].frames)
     asleep = _run(same, lambda at: _asleep(read[at], read[-1]))
     runs = _share_running(read[-on_path:]) >= RUNS_SHARE
@@ -123,8 +126,7 @@ def stand(
         wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), native=traces[-1].calls in natives, last=last,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
-        classes=tuple(_class([look], trace, _share_running([look]) > 0, is_main)
-                      for look, trace in zip(read, traces, strict=True)),
+        classes=tuple(_class_at(look, trace, is_main) for look, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
 
 
@@ -163,6 +165,11 @@ def _class(looks: Sequence[Look], trace: Trace, runs: bool, is_main: bool) -> Fr
     if not runs and trace.cls is None and all(gil_holder(look) for look in looks):
         return "gil_held"
     return cls
+
+
+def _class_at(look: Look, trace: Trace, is_main: bool) -> FrameClass:
+    """What it did at one look."""
+    return class_of(look.main, trace, _has_processor(look)) if is_main else trace.cls or "python_lock"
 
 
 def _run(count: int, holds: Callable[[int], bool]) -> int:

@@ -30,7 +30,7 @@ class Stillness:
     moves: bool  # it went on while it was watched
     still_s: float  # so long nothing of those who stand still has changed
     more_s: float  # longer watching would decide; 0.0 where it would not
-    stuck: tuple[Standing, ...]  # of those who do not wait, who has not changed either
+    stuck: frozenset[Standing]  # of those who do not wait, who has not changed either
 
 
 def stillness(scene: Scene) -> Stillness:
@@ -41,13 +41,15 @@ def stillness(scene: Scene) -> Stillness:
     """
     least = scene.evidence.min_frozen_s
     waiters = [one for one in scene.waiting if one.looks] or [one for one in scene.opaque if one.looks]
+    counted_as_waiting = set(waiters)
     others = [
-        one for one in (*scene.behind, *scene.opaque) if (one.looks or one.cls in HELD) and one not in waiters
+        one for one in (*scene.behind, *scene.opaque)
+        if (one.looks or one.cls in HELD) and one not in counted_as_waiting
     ]  # fmt: skip
     counted = waiters or others
     if not counted or min(one.looks for one in counted if one.looks or counted is others) < LEAST_LOOKS:
-        return Stillness(False, False, False, 0.0, least if counted else 0.0, ())
-    stuck = tuple(one for one in others if _still_s(one) >= least and not _writes(one))
+        return Stillness(False, False, False, 0.0, least if counted else 0.0, frozenset())
+    stuck = frozenset(one for one in others if _still_s(one) >= least and not _writes(one))
     if not waiters:
         if all(one.frozen_s >= least for one in others):
             return Stillness(True, True, False, _shortest(stuck), 0.0, stuck)
@@ -62,7 +64,7 @@ def stillness(scene: Scene) -> Stillness:
     return _not_stuck(scene, waiters, stuck)
 
 
-def _not_stuck(scene: Scene, counted: list[Standing], stuck: tuple[Standing, ...]) -> Stillness:
+def _not_stuck(scene: Scene, counted: list[Standing], stuck: frozenset[Standing]) -> Stillness:
     least, watched_s, tail_s = scene.evidence.min_frozen_s, scene.watched_s, _shortest(counted)
     changed = sum(one.place_s < one.watched_s for one in counted)
     is_busy = not scene.uses_gpus and all((one.wakes_s or 0) >= BUSY_WAKES_S for one in counted)
