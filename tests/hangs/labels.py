@@ -83,6 +83,8 @@ def _nobody(
 MOVING = _nobody("moving")
 #: Nothing but the job itself could tell; naming anybody is wrong, saying `moving` or `undecided` is right.
 _QUIET = _nobody("moving", "undecided", decidable=False)
+#: The job ends while it is watched.
+_ENDED = _nobody("no_ranks", "moving", "undecided", decidable=False)
 #: Rank 0 does something that the others wait for, and comes on with it.
 _WORKS_FOR_ALL = _nobody("moving", "slow", "undecided", may_name=(0,), decidable=False)
 
@@ -169,7 +171,6 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("ahead_in_barrier", _hung("collective_mismatch", {2}, "collective")),
     Labelled("two_camps", _nobody("undecided", kinds=("none", "collective_mismatch"))),
     Labelled("skipped_a_group", _nobody("undecided", may_name=(3,), decidable=False)),
-    Labelled("other_shape", _nobody("undecided", may_name=(1,), decidable=False)),
     Labelled("external_service", _nobody("hung", "undecided", kinds=("external",))),
     Labelled("store_key_of_nobody", _nobody("hung", "undecided", kinds=("external",))),
     # nothing hangs
@@ -179,7 +180,8 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("evaluates_meanwhile", _WORKS_FOR_ALL),
     Labelled("checkpoint_moves", _WORKS_FOR_ALL),
     Labelled("launcher_stopped", MOVING),
-    Labelled("done", _nobody("no_ranks", "moving", "undecided", decidable=False)),
+    Labelled("done", _ENDED),
+    Labelled("other_shape", _ENDED),
     Labelled("sleeps_in_step", _behind({1}, "sleep"), "beside", beside="moving"),
     Labelled("straggler", _slow(1, "sleep")),
     Labelled("computing_straggler", _slow(2, "compute")),

@@ -9,5 +9,5 @@ rank, _ = join()
 if rank == 0:
     ours, theirs = pty.openpty()
     os.dup2(theirs, 0)
-    input("overwrite the checkpoint? [y/N] ")
+    input("overwrite the checkpoint? [y/N]\n")
 step()
