@@ -114,7 +114,7 @@ def test_the_product_knows_nothing_of_the_labelled_jobs() -> None:
 COMMON = {
     "join", "start", "step", "steps", "ready", "route", "forward", "train", "train_step", "training_step", "report",
     "evaluate", "score", "work", "ask", "clip", "log", "layer", "decode", "attach", "refresh", "produce", "balance",
-    "write_data", "save_checkpoint", "load_dataset", "load_batch", "recompute", "main",
+    "write_data", "save_checkpoint", "load_dataset", "load_batch", "load_shard", "recompute", "main",
 }  # fmt: skip
 
 
