@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from live import Watched, watched
 from rig import Rig
 from rig.detect import tool
 
+from gconsole.analysis.hang import Judged
 from gconsole.analysis.stacks import fold, jobs_of
 from gconsole.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
-from gconsole.hub import CaptureOrder
+from gconsole.hub import CaptureOrder, new_capture
 from gconsole.records import Stack
+from gconsole.verdicts import judged
 
 from . import by_hand
 from .by_hand import ByHand
@@ -65,9 +68,9 @@ async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list
     ours, loops, clushes = [], [], []
     async with watched(target) as watch:
         await watch.sampled()
-        await asyncio.sleep(WATCHED_S)
-        await _press(watch)   # py-spy has arrived, and every file has been read once
+        await watch.fleet.capture(CaptureOrder(new_capture()))  # py-spy has arrived
         for _ in range(runs):
+            await asyncio.sleep(WATCHED_S)  # also after the peers, whose py-spy stops the ranks: that is movement
             ours.append(await _press(watch))
             loops.append(await asyncio.to_thread(by_hand.one_by_one, rig, names, SCRIPT.name))
             clushes.append(await asyncio.to_thread(by_hand.with_clush, config, names, SCRIPT.name))
@@ -76,18 +79,27 @@ async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list
 
 async def _press(watch: Watched) -> Ours:
     began = time.perf_counter()
-    orders: list[tuple[float, CaptureOrder]] = []
-    found = await diagnose(
-        watch.store, watch.fleet, Diagnosis(), lambda order: orders.append((time.perf_counter() - began, order))
-    )
+    orders: list[str] = []
+    named_s: list[float] = []
+
+    def asks(order: CaptureOrder) -> None:
+        """Before each order after the first there is a verdict already."""
+        if orders and not named_s and _is_right(judged(watch.store)):
+            named_s.append(time.perf_counter() - began)
+        orders.append(order.id)
+
+    found = await diagnose(watch.store, watch.fleet, Diagnosis(), asks)
     ended_s = time.perf_counter() - began
-    [verdict] = [one.verdict for one in found]
-    if verdict.state != "hung" or [one.rank for one in verdict.culprits] != [CULPRIT]:
-        raise RuntimeError(f"the verdict is not that rank {CULPRIT} holds the job: {verdict}")
-    capture = watch.store.captures.get(orders[0][1].id)
+    if not _is_right(found):
+        raise RuntimeError(f"the verdict is not that rank {CULPRIT} holds the job: {found}")
+    capture = watch.store.captures.get(orders[0])
     assert capture is not None
-    # what has been judged is known when the next order, if there is one, is given
-    return Ours(orders[1][0] if len(orders) > 1 else ended_s, ended_s, *_spreads_ms(capture.stacks))
+    return Ours(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
+
+
+def _is_right(found: Sequence[Judged]) -> bool:
+    [verdict] = [one.verdict for one in found]
+    return verdict.state == "hung" and [one.rank for one in verdict.culprits] == [CULPRIT]
 
 
 def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
@@ -127,7 +139,8 @@ def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clus
             f" the key is the order of a diagnosis ({FIRST_SAMPLES} samples each {FIRST_EVERY_S:g} s) on connections"
             f" that stand, the end a verdict that names rank {CULPRIT}",
             "peers: `py-spy dump --pid` of each rank, rank after rank on a node; through ssh node after node, and"
-            " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged",
+            " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged; they"
+            f" stop each rank, so that after them the job is watched for {WATCHED_S:g} s again",
             "all nodes share the cores of this machine, which the ranks leave idle",
         ],
     )  # fmt: skip
