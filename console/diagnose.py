@@ -7,15 +7,16 @@ place whose Python calls say nothing.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .analysis.hang import Judged
+from .analysis.hang import Judged, judge
 from .hub import CaptureOrder, Control, new_capture
 from .store import Store
-from .verdicts import judged
+from .verdicts import evidences
 
 #: The first look is quick: where a job was watched before, it is enough.
 FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.3
@@ -38,6 +39,7 @@ class Diagnosis:
     every_s: float | None = None
     native: bool | None = None
     locals: tuple[str, ...] = ()
+    flight_pipe: bool = False  # in the first capture: a dump of a job that stands still does not change
 
 
 async def diagnose(
@@ -49,11 +51,13 @@ async def diagnose(
         if capturing is not None:
             capturing(order)
         await control.capture(order)
-        return judged(store)
+        known = evidences(store)
+        return await asyncio.to_thread(lambda: [judge(evidence) for evidence in known])  # the loop has nodes to hear
 
     found = await take(CaptureOrder(
         new_capture(), samples=asked.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if asked.every_s is None else asked.every_s, locals=asked.locals,
+        flight_pipe=asked.flight_pipe,
     ))  # fmt: skip
     least = store.console.min_frozen_s if store.console else 5.0
     spent_s = 0.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .captures import Captures
 from .records import (
     AgentCost,
+    Collective,
     Console,
     Finding,
     Gap,
@@ -27,6 +28,7 @@ from .records import (
     Nic,
     Node,
     NodeState,
+    PgStatus,
     Process,
     Rank,
     RankStat,
@@ -176,8 +178,8 @@ class Store:
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
             GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
-            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Log: self._event, Mark: self._event,
-            Gap: self._event, Finding: self._finding,
+            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Collective: self._flight,
+            PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -330,6 +332,9 @@ class Store:
             now.disturbed = record.ended
             if now.broken is not None and now.broken[0] >= record.began:
                 now.still_since = now.broken[1]
+
+    def _flight(self, record: Collective | PgStatus) -> None:
+        self.captures.add_flight(record, self.version)
 
     def _finding(self, record: Finding) -> None:
         self.findings.put((record.id, record.culprits), record, self.version)

@@ -50,6 +50,11 @@ class Call(NamedTuple):
     line: int
 
 
+#: Of a deep recursion so many calls are kept at each end; between them stands one that says so.
+_OUTERMOST, _INNERMOST = 64, 128
+_GAP: Final = Call("… a recursion …", "", 0)
+
+
 class Trace(NamedTuple):
     """A stack, cut: outermost first, beside each call the frame it stands for. `cls` is None where no model fits."""
 
@@ -69,6 +74,24 @@ class _Known(NamedTuple):
     forked: bool  # what is outside of it belongs to the parent
     strong: Model | None
     weak: Model | None
+
+
+def _shortened(
+    calls: tuple[Call, ...], frames: tuple[Frame, ...], site: int
+) -> tuple[tuple[Call, ...], tuple[Frame, ...], int]:
+    """Of a recursion the outermost and the innermost calls, and the site; ranks differ in how deep they are in it."""
+    if len(calls) <= _OUTERMOST + _INNERMOST:
+        return calls, frames, site
+    kept = sorted({*range(_OUTERMOST), site, *range(len(calls) - _INNERMOST, len(calls))})
+    short: list[tuple[Call, Frame]] = []
+    at = 0
+    for before, index in zip([-1, *kept], kept, strict=False):
+        if index > before + 1:
+            short.append((_GAP, Frame(_GAP.function, "")))
+        if index == site:
+            at = len(short)
+        short.append((calls[index], frames[index]))
+    return tuple(call for call, _ in short), tuple(frame for _, frame in short), at
 
 
 class Reader:
@@ -101,8 +124,10 @@ class Reader:
         calls = tuple(
             Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
         )
+        frames = tuple(frame for frame, _ in kept)
         cls = model.cls if model else None
-        return Trace(calls, tuple(frame for frame, _ in kept), cls, bool(model and model.waits), in_user, site)
+        calls, frames, site = _shortened(calls, frames, site)
+        return Trace(calls, frames, cls, bool(model and model.waits), in_user, site)
 
     def _decide(self, kept: list[tuple[Frame, _Known]]) -> tuple[int, Model | None]:
         """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""

@@ -83,10 +83,10 @@ def _tui(config: Config, strike: Callable[[], None] | None) -> int:
     from .live import run_tui
 
     if strike is None:
-        return run_tui(config)
+        return run_tui(config, remember=False)
     striking = threading.Timer(HANG_AFTER_S, strike)
     striking.start()
     try:
-        return run_tui(config)
+        return run_tui(config, remember=False)
     finally:
         striking.cancel()

@@ -25,10 +25,10 @@ from .main import EXIT_INTERRUPTED
 from .output import finish
 
 
-def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
+def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
     """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal.
 
-    `read` reads the configuration again, when its file has been saved.
+    `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
         raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
@@ -37,6 +37,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
             "this terminal (TERM=dumb) cannot place a cursor, so nothing can be drawn on it; use: gconsole batch TARGET"
         )
     from ..tui.app import ConsoleApp
+    from ..tui.guide import every_action
+    from ..tui.keyfile import keyfile_of_this_user, read_keys
+    from ..tui.memory import Memory
     from ..tui.theme_shelf import ThemeShelf
 
     hub = Hub()
@@ -52,7 +55,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
         staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
-        themes=ThemeShelf.of_this_user(), hosts=hosts,
+        themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
+        keys=read_keys(keyfile_of_this_user(), every_action()),
+        memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
     )
     app.run()
     return app.return_code or 0

@@ -10,6 +10,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
+from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
@@ -19,7 +20,7 @@ from .stack import Frame, Local, Stack, StackStatus
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
-    | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
+    | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -94,10 +95,13 @@ __all__ = [
     "AgentCost",
     "AnyRecord",
     "BadRecord",
+    "Collective",
+    "CollectiveSource",
     "Confidence",
     "Console",
     "Failure",
     "Finding",
+    "FlightStatus",
     "Frame",
     "Gap",
     "Gpu",
@@ -113,6 +117,7 @@ __all__ = [
     "Nic",
     "Node",
     "NodeState",
+    "PgStatus",
     "Process",
     "Rank",
     "RankStat",
