@@ -24,6 +24,10 @@ SCRIPT = Path(__file__).parents[1] / "cluster/jobs/timed_steps.py"
 #: Windows without and with captures take turns, so that whatever else the machine does falls on both.
 PAIRS, WINDOW_S = 6, 20.0
 GOAL_PCT = 1.0
+ATTEMPTS = (
+    "six pairs of 20 s on two cores that others loaded (load average 9 to 13): neighbours differ by -7 to +17 % either"
+    " way, which is more than what is to be measured; to be repeated on a quiet machine",
+)
 
 
 @dataclass
@@ -57,10 +61,10 @@ def measure(quick: bool) -> Outcome:
         means.append(100 * (statistics.fmean(during) / statistics.fmean(before) - 1))
     step_ms = statistics.median(_steps_ms(ends, plain[0]))
     dumps = [busy.cpu_pct - quiet.cpu_pct for quiet, busy in zip(plain, captured, strict=True)]
-    cost = statistics.median(costs)
+    met = max(statistics.median(costs), statistics.median(means)) < GOAL_PCT
     return Outcome(
         [
-            Row("captures at 1 Hz: cost of a step, median", middle(costs, "%"), "< 1 %", cost < GOAL_PCT),
+            Row("captures at 1 Hz: cost of a step, median", middle(costs, "%"), "< 1 %, also of the mean", met),
             Row("the same, mean of all steps", middle(means, "%")),
             Row("the dumps of two ranks at 1 Hz", middle(dumps, "% of a core")),
         ],
@@ -70,6 +74,7 @@ def measure(quick: bool) -> Outcome:
             " them; each figure is of one pair of neighbours",
             "CPU: of the agent and the py-spy processes it has waited for, with captures less without",
         ],
+        ATTEMPTS,
     )
 
 
