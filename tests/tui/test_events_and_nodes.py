@@ -8,7 +8,7 @@ import pytest
 from invented import Cluster, busy_night, demo, pod
 from looks import assert_rectangular
 from textual.widgets import Input
-from waiting import screen, settle, shows, until
+from waiting import frames, screen, settle, shows, until
 
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
@@ -72,7 +72,7 @@ class TestEvents:
             events_of(app).home().scroll_relative(y=-5, animate=False, immediate=True)
             await shows(pilot, "below")
             log(cluster, "line 50")
-            await pilot.pause(0.3)
+            await frames(pilot)
             assert "line 50" not in screen(app)
 
     async def test_what_is_looked_at_stays_while_the_oldest_go(self):
@@ -115,7 +115,7 @@ class TestEvents:
             await pilot.press("8", "space")
             log(cluster, "too late")
             await pilot.press("1", "8", "g", "G")
-            await pilot.pause(0.3)
+            await frames(pilot)
             assert "too late" not in screen(pilot.app)
             await pilot.press("space")
             await shows(pilot, "too late")

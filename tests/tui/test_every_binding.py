@@ -30,7 +30,6 @@ PLACES = {
     "lines": ["2", "g", "pagedown", "pagedown"],
     "list": ["2"],
     "columns": ["2", "C", "j"],
-    "gpus": ["6", "enter"],
     "filter": ["2", "slash", *"stat"],
     "dialog": ["question_mark", "j", "j"],
     "prompt": ["M"],
@@ -42,14 +41,18 @@ PLACES = {
 PREPARED = {
     "lines.left": ["escape", "l", "l"],
     "lines.right": ["escape"],
+    "columns.later": ["j", "j", "j"],
+    "columns.first": ["j", "j", "space"],
     "filter.keep": ["escape", "slash", *"rank:1"],
     "filter.forward": ["left"],
     "filter.recall": ["escape", "slash", *"rank:1", "enter", "escape", "slash"],
     "app.back": ["2"],
     "app.view_overview": ["2"],
 }
-#: Apps of their own, or the end of the app.
-APART = {"gallery", "progress", "hang"}
+#: Where keys mean something only after a story: the tests of that story press them.
+TOLD_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py"}
+#: Apps of their own.
+APART = {"gallery", "progress", *TOLD_IN}
 LEAVING = {"app.quit"}
 
 
@@ -140,11 +143,11 @@ async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Act
             assert await gallery_shows(pilot, key), key
 
 
-def test_the_keys_of_the_hang_view_are_pressed_where_there_are_captures_to_walk_through():
-    """Its keys mean something only after captures, so `test_hang.py` presses them; this sees that none is left out."""
-    source = (Path(__file__).parent / "test_hang.py").read_text()
+@pytest.mark.parametrize("scope", TOLD_IN)
+def test_keys_that_need_captures_or_a_history_are_pressed_by_the_tests_that_have_them(scope: str):
+    source = (Path(__file__).parent / TOLD_IN[scope]).read_text()
     pressed = {key for call in re.findall(r"press\(([^)]*)\)", source) for key in re.findall(r'"([^"]+)"', call)}
-    left_out = [action.id for action in in_scope("hang") if action.keys and not pressed & set(keys_of(action))]
+    left_out = [action.id for action in in_scope(scope) if action.keys and not pressed & set(keys_of(action))]
     assert not left_out
 
 

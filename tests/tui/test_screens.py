@@ -8,7 +8,7 @@ import pytest
 from invented import Cluster, demo, pod
 from looks import assert_rectangular
 from rich.color import ColorType
-from waiting import screen, settle, shows, until
+from waiting import frames, screen, settle, shows, until
 
 from gconsole.tui.pace import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, Pace, write_backlog
 from gconsole.tui.status import GLYPHS
@@ -118,12 +118,12 @@ class TestFrames:
         app = pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
             await settle(pilot)
-            await pilot.pause(0.3)
+            await frames(pilot)
             painted: list[str] = []
             heat = app.view.home()
             original = heat.render_line
             heat.render_line = lambda y: (painted.append("heat"), original(y))[1]
-            await pilot.pause(0.6)
+            await frames(pilot)
             assert painted == []
 
     async def test_the_staging_of_py_spy_is_shown_while_it_runs(self):

@@ -50,6 +50,15 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
+async def frames(pilot: Pilot[None], count: int = 4) -> None:
+    """Let so many frames go by, as many as half a second has."""
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    for _ in range(count):
+        app.draw()
+        await pilot.pause()
+
+
 def screen(app: object) -> str:
     """What stands on the screen, line by line."""
     assert isinstance(app, ConsoleApp)
