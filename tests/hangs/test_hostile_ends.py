@@ -96,7 +96,7 @@ def recorded(name: str, folder: Path) -> Path:
 
 def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_path: Path) -> None:
     path = recorded("many_threads", tmp_path)
-    [capture] = stored(path).captures.values()
+    capture = stored(path).captures.values()[0]
     threads = [one for one in capture.stacks if one.rank == 1 and one.sample == 0]
     assert len({one.thread_id for one in threads}) >= 201
     assert {one.status for one in threads} == {"ok"}

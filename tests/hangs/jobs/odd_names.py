@@ -4,7 +4,6 @@ import os
 import runpy
 import tempfile
 import threading
-import time
 
 from common import join, step
 
@@ -18,9 +17,11 @@ def сон_待(self="[blink]"):
 rank, _ = join()
 if rank == 1:
     folder = tempfile.mkdtemp().encode()
-    path = os.path.join(folder, b"[red]bold\xff[b] \x1b[31mtrain$(reboot).py")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(TEXT)
-    threading.Thread(target=time.sleep, args=(36000,), name="[link=file:///]\x1b[2J\udcff", daemon=True).start()
-    runpy.run_path(os.fsdecode(path))
+    files = [os.path.join(folder, name) for name in (b"[red]bold[b] \x1b[31mtrain$(reboot).py", b"\xff.py")]
+    for path in files:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(TEXT)
+    names = {"name": "[link=file:///]\x1b[2J", "daemon": True}
+    threading.Thread(target=runpy.run_path, args=(os.fsdecode(files[1]),), **names).start()
+    runpy.run_path(os.fsdecode(files[0]))
 step()
