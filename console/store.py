@@ -22,6 +22,7 @@ from .records import (
     GpuLink,
     GpuProcess,
     Host,
+    Link,
     Log,
     Mark,
     Nic,
@@ -69,6 +70,8 @@ GpuKey = tuple[str, str]
 GpuPartKey = tuple[str, str, int]
 #: A network port: (node, device, port).
 NicKey = tuple[str, str, int]
+#: An edge of a node's topology: (node, type, kind and id of one end, of the other).
+LinkKey = tuple[str, str, str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -140,6 +143,7 @@ class Store:
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
         self.nics: Table[NicKey, Nic] = Table()
+        self.links: Table[LinkKey, Link] = Table()
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
@@ -155,9 +159,9 @@ class Store:
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
-            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
-            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Log: self._event, Mark: self._event,
-            Gap: self._event, Finding: self._finding,
+            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Link: self._link,
+            Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -265,6 +269,13 @@ class Store:
         self.nics.put(key, record, self.version)
         self._remember("nic", key, record)
 
+    def _link(self, record: Link) -> None:
+        key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
+        if record.gone:
+            self.links.drop(key, self.version)
+        else:
+            self.links.put(key, record, self.version)
+
     def _process(self, record: Process) -> None:
         key = (record.node, record.pid, record.start_ticks)
         if record.gone:
@@ -327,6 +338,7 @@ class Store:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
         tables: tuple[Table[Any, Any], ...] = (
             self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+            self.links,
         )
         for table in tables:
             for key in [key for key in table if key[0] == node]:

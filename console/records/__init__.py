@@ -16,10 +16,11 @@ from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 from .stack import Frame, Stack, StackStatus
+from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
-    | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
+    | Link | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -92,10 +93,13 @@ def encode(record: Record | RawRecord) -> bytes:
 __all__ = [
     "KINDS",
     "AgentCost",
+    "Ancestor",
     "AnyRecord",
     "BadRecord",
     "Confidence",
     "Console",
+    "End",
+    "EndKind",
     "Failure",
     "Finding",
     "Frame",
@@ -106,6 +110,8 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Link",
+    "LinkType",
     "Log",
     "Mark",
     "Missing",
