@@ -20,7 +20,7 @@ EndKind = Literal["gpu", "switch", "cpu", "nic", "numa", "unknown"]
 Ancestor = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
-class End(msgspec.Struct, frozen=True):
+class End(msgspec.Struct, frozen=True, order=True):
     """One end of an edge.
 
     `id` is a GPU's uuid, the PCI address of a switch or a CPU's NVLink port ("" where the driver keeps it to itself),
