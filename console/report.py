@@ -13,6 +13,7 @@ from .captured import CaptureLine, capture_lines, is_partial
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
+from .topology.lines import ClassLine
 
 SCHEMA = "gconsole.report/1"
 _RANKING: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
@@ -120,6 +121,12 @@ class FindingLine(msgspec.Struct):
     cleared_at: str | None
 
 
+class TopologyLines(msgspec.Struct):
+    """The classes of nodes that are connected alike; `gconsole topo --format json` has every link, too."""
+
+    classes: list[ClassLine]
+
+
 class Report(msgspec.Struct):
     """`gconsole.report/1`. Instants are ISO-8601 UTC, with the nanoseconds of the console's clock beside them."""
 
@@ -135,6 +142,7 @@ class Report(msgspec.Struct):
     ranks: list[RankLine]
     gpus: list[GpuLine]
     nics: list[NicLine]
+    topology: TopologyLines
     captures: list[CaptureLine]
     verdicts: list[Any]  # none before stacks are judged
     findings: list[FindingLine]
@@ -158,6 +166,7 @@ def make_report(store: Store) -> Report:
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
         gpus=_gpu_lines(store),
         nics=_nic_lines(store),
+        topology=_topology_lines(store),
         captures=capture_lines(store),
         verdicts=[],
         findings=[_finding_line(finding) for finding in store.findings.values()],
@@ -253,6 +262,15 @@ def _nic_lines(store: Store) -> list[NicLine]:
         )
         for nic in nics
     ]
+
+
+def _topology_lines(store: Store) -> TopologyLines:
+    if not store.gpus and not store.nics:
+        return TopologyLines([])
+    from .topology.document import class_lines  # networkx takes 75 ms to import; a fleet of CPUs needs none
+    from .topology.gather import gather
+
+    return TopologyLines(class_lines(gather(store).classes))
 
 
 def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:

@@ -114,7 +114,8 @@ def peer_access(topology: NodeTopology, one: Device, other: Device) -> Access:
     refused = {name: status for name, status in statuses.items() if status not in (None, "ok")}
     if refused:
         split = next((device.label for device in (one, other) if device.info and device.info.mig_mode), None)
-        why = "; ".join(f"no {name}: {_WHY.get(str(status), str(status))}" for name, status in refused.items())
+        reasons = {_WHY.get(str(status), str(status)) for status in refused.values()}
+        why = f"no {' and no '.join(refused)}: {'; '.join(sorted(reasons))}"
         return Access(False, f"{why} ({split} is in MIG mode)" if split else why)
     if None in statuses.values():
         return Access(None, peer.unsupported.get("read") or peer.unsupported.get("write") or "the driver does not tell")

@@ -149,6 +149,8 @@ def _nic_devices(facts: NodeFacts, places: Mapping[End, Link]) -> Iterator[Devic
     ports: dict[str, list[Nic]] = {}
     for nic in facts.nics:
         ports.setdefault(nic.device, []).append(nic)
+    if any(link.simulated for link in facts.links):  # cards of the machine below have nothing to do with such GPUs
+        ports = {name: mine for name, mine in ports.items() if End("nic", name) in places}
     rdma = {device for device, mine in ports.items() if any(port.rdma for port in mine)}
     for number, name in enumerate(sorted(rdma or ports, key=natural)):
         mine = tuple(sorted(ports[name], key=lambda port: port.port))
@@ -255,9 +257,9 @@ def network_of(port: Nic) -> Vertex:
     Nothing on a node tells who can reach whom; that they all do is an assumption, and is written where it is used.
     """
     layer = port.link_layer or "unknown"
-    subnet = (port.gid or "").rpartition("::")[0] if layer == "InfiniBand" else ""
-    if layer == "InfiniBand" and port.gid and port.gid.count(":") == 7:
-        subnet = ":".join(port.gid.split(":")[:4])
+    subnet = ":".join((port.gid or "").split(":")[:4]) if layer == "InfiniBand" else ""
+    if subnet.startswith("fe80"):
+        subnet = ""  # the prefix of a subnet that nobody has given one
     return Vertex("", "network", f"{layer} {subnet}".strip())
 
 

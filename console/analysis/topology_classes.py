@@ -136,7 +136,7 @@ def _differences(made: NodeClass, other: NodeClass) -> Iterator[Difference]:
             if words[0] != words[1]:
                 pairs.setdefault(words, []).append((one, two))
     for (word, usual), those in pairs.items():
-        for subject, devices in _folded(those):
+        for subject, devices in folded_pairs(those):
             yield Difference(made.nodes, "relation", subject, word, usual, than, devices)
     places = {device.label: device.numa for device in theirs.devices}
     for device in mine.devices:
@@ -152,12 +152,14 @@ def _counted(topology: NodeTopology) -> str:
 
 def _absent(mine: NodeTopology, theirs: NodeTopology) -> str:
     """Where a GPU is missing, if both nodes number their slots alike."""
+    if {gpu.name for gpu in mine.gpus} != {gpu.name for gpu in theirs.gpus}:
+        return ""
     here, there = ({gpu.info.pci_bus_id for gpu in one.gpus if gpu.info} for one in (mine, theirs))
     missing = sorted(str(address) for address in there - here)
     return f" (none at {', '.join(missing)})" if missing and here < there else ""
 
 
-def _folded(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def folded_pairs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Pairs that share a device as one: `GPU4–GPU0-3,5-7`."""
     left = list(pairs)
     while left:

@@ -18,6 +18,7 @@ COMMANDS = {
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
+    "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
     "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),
     "clean": ("clean:clean", "Remove what gconsole left on the nodes."),
     "config": ("config:config", "Show the effective configuration, write a starter file."),

@@ -14,6 +14,11 @@ from .output import finish
 
 def run_from_file(path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...]) -> int:
     """Fold the records of a file and report; an exit code."""
+    return finish(folded(path), output, quiet, fail_on)
+
+
+def folded(path: Path) -> Store:
+    """What the records of a file come to. Raises UsageError."""
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
@@ -21,4 +26,4 @@ def run_from_file(path: Path, *, output: str | None, quiet: bool, fail_on: tuple
         play(path, hub)
     except RecordFileError as error:
         raise click.UsageError(str(error)) from error
-    return finish(store, output, quiet, fail_on)
+    return store

@@ -53,7 +53,7 @@ def peer(node: str, one: int, other: int, ancestor: str, status: str = "ok") -> 
 def hgx_facts(
     node: str, *, gpus: int = 8, nics: int = 4, dead: Iterable[int] = (), links: int = 18, down: Iterable[str] = ()
 ) -> NodeFacts:  # fmt: skip
-    """GPUs in pairs behind PCIe switches, a card beside each pair, four NVSwitches; GPUs in `dead` have no NVLink up."""
+    """GPUs in pairs behind PCIe switches, a card beside each pair, four NVSwitches; those in `dead` have no NVLink."""
     infos = [gpu(node, index) for index in range(gpus)]
     said = [gpu_place(node, index, index * 2 // gpus, 0x80 + index // 2) for index in range(gpus)]
     said += [nic_place(node, number, number * 2 // nics, 0x80 + number) for number in range(nics)]

@@ -11,7 +11,7 @@ from machines import hgx, hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.found import Found
 from gconsole.analysis.topology import NodeFacts, node_topology
-from gconsole.analysis.topology_classes import _folded, classes_of, labels_folded
+from gconsole.analysis.topology_classes import classes_of, folded_pairs, labels_folded
 from gconsole.analysis.topology_found import differences_found
 
 
@@ -146,7 +146,7 @@ def unfolded(subject):
 
 @given(st.lists(st.sampled_from(PAIRS), unique=True, min_size=1))
 def test_folded_pairs_unfold_to_the_same_pairs_each_once(pairs):
-    folded = [unfolded(subject) for subject, _ in _folded(pairs)]
+    folded = [unfolded(subject) for subject, _ in folded_pairs(pairs)]
 
     assert set().union(*folded) == {frozenset(pair) for pair in pairs}
     assert sum(map(len, folded)) == len(pairs)
