@@ -11,7 +11,6 @@ from ..analysis.bandwidth import Bandwidth, of_nvlinks, of_port, own_link
 from ..analysis.routes import between, peer_access
 from ..analysis.topology import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology_classes import NodeClass
-from ..records import Link
 from .gather import Fleet, Traffic
 from .lines import SCHEMA, ClassLine, DeviceLine, DifferenceLine, LinkLine, TopologyDocument, TopologyNode
 
@@ -72,20 +71,20 @@ def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[LinkLine]:
     devices = {device.vertex.id: device for device in topology.devices}
     for link in topology.links:
         if link.type == "nvlink" and link.a.id in devices:
-            traffic = _of_links(fleet, devices[link.a.id], link)
+            traffic = fleet.figures.nvlinks(devices[link.a.id].vertex, link.links)
             known = "up" not in link.unsupported
             yield _line(topology.node, "nvlink", labels[link.a.id], labels.get(link.b.id) or link.b.id or link.b.kind,
                         of_nvlinks([link]), traffic, up=bool(link.up) if known else None,
                         unsupported=link.unsupported)  # fmt: skip
         elif link.type == "pcie" and link.a.id in devices:
             device = devices[link.a.id]
-            measured = fleet.pcie.get(device.vertex, Traffic())
+            measured = fleet.figures.pcie(device.vertex)
             yield _line(topology.node, "pcie", device.label, f"NUMA{link.b.id}", own_link(link), measured, via=link.via,
                         unsupported=link.unsupported)  # fmt: skip
     for nic in topology.nics:
         for port in nic.ports:
             up = None if port.state is None else port.state in UP_STATES
-            traffic = Traffic(port.rx_bytes_s, port.tx_bytes_s)
+            traffic = fleet.figures.port(topology.node, port.device, port.port)
             yield _line(topology.node, "network", nic.label, network_of(port).id, of_port(port), traffic, up=up)
     for one, other in combinations(topology.gpus, 2):
         yield _pair(topology, one, other)
@@ -101,19 +100,6 @@ def _line(
         line.bandwidth_bytes_s, line.bandwidth_source = bandwidth.bytes_s, bandwidth.source
         line.bandwidth_text = bandwidth.text
     return line
-
-
-def _of_links(fleet: Fleet, gpu: Device, link: Link) -> Traffic:
-    """What went over the NVLinks of one edge, where all of them are measured."""
-    each = [fleet.links.get((gpu.vertex, number)) for number in link.links]
-    rx = [traffic.rx_bytes_s if traffic else None for traffic in each]
-    tx = [traffic.tx_bytes_s if traffic else None for traffic in each]
-    return Traffic(_total(rx), _total(tx))
-
-
-def _total(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def _pair(topology: NodeTopology, one: Device, other: Device) -> LinkLine:

@@ -51,8 +51,9 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
                 count = f" ×{len(topology.switches)}" if other == "NVSwitch" else ""
                 yield f"    {_name(number, other)} [label={_quoted(other + count)}, {look}];"
             label = f"{bandwidth.text}" if bandwidth else "NVLink"
-            ends = f"{_name(number, gpu.label)} -- {_name(number, other)}"
-            yield f'    {ends} [label={_quoted(label)}, color="#76b900", penwidth=3, constraint=false];'
+            straight = other in {device.label for device in topology.gpus}
+            look = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
+            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={_quoted(label)}, {look}];"
     yield "  }"
 
 

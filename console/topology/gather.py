@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..analysis.topology import Device, NodeFacts, NodeTopology, Vertex, node_topology
 from ..analysis.topology_classes import NodeClass, classes_of
 from ..nodesets import fold_ranks, natural
-from ..records import GpuInfo, GpuLink, Link, Nic
-from ..store import Store
+from ..records import Gpu, GpuInfo, GpuLink, GpuProcess, Link, Nic, Rank
+from ..store import GpuKey, GpuNow, GpuPartKey, NicKey, Store
+from ..table import Table
 
 
 class Traffic(NamedTuple):
@@ -29,16 +30,58 @@ class OnGpu:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """Where what was measured last is looked up. The tables are the store's: they change under the reader."""
+
+    gpus: Table[GpuKey, GpuNow] = field(default_factory=Table)
+    links: Table[GpuPartKey, GpuLink] = field(default_factory=Table)
+    nics: Table[NicKey, Nic] = field(default_factory=Table)
+
+    def still(self) -> Figures:
+        """The figures of this moment."""
+        gpus: Table[GpuKey, GpuNow] = Table()
+        for key in self.gpus:
+            gpus.put(key, replace(self.gpus[key]), 0)
+        return Figures(gpus, self.links.copied(), self.nics.copied())
+
+    def nvlink(self, gpu: Vertex) -> Traffic:
+        """Over all NVLinks of a GPU."""
+        now = self._gpu(gpu)
+        return Traffic(now.nvlink_rx_bytes_s, now.nvlink_tx_bytes_s) if now else Traffic()
+
+    def pcie(self, gpu: Vertex) -> Traffic:
+        now = self._gpu(gpu)
+        return Traffic(now.pcie_rx_bytes_s, now.pcie_tx_bytes_s) if now else Traffic()
+
+    def port(self, node: str, device: str, port: int) -> Traffic:
+        now = self.nics.get((node, device, port))
+        return Traffic(now.rx_bytes_s, now.tx_bytes_s) if now else Traffic()
+
+    def nvlinks(self, gpu: Vertex, numbers: Sequence[int]) -> Traffic:
+        """Over these NVLinks together, where every one of them is measured."""
+        each = [self.links.get((gpu.node, gpu.id, number)) for number in numbers]
+        rx = [one.rx_bytes_s if one else None for one in each]
+        tx = [one.tx_bytes_s if one else None for one in each]
+        return Traffic(_total(rx), _total(tx))
+
+    def _gpu(self, vertex: Vertex) -> Gpu | None:
+        now = self.gpus.get((vertex.node, vertex.id))
+        return now.gpu if now else None
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True)
 class Fleet:
     """Everything a topology is drawn from."""
 
     nodes: Mapping[str, NodeTopology]
     classes: tuple[NodeClass, ...]
     ranks: Mapping[Vertex, OnGpu] = field(default_factory=dict)
-    nvlink: Mapping[Vertex, Traffic] = field(default_factory=dict)
-    pcie: Mapping[Vertex, Traffic] = field(default_factory=dict)
-    network: Mapping[Vertex, Traffic] = field(default_factory=dict)
-    links: Mapping[tuple[Vertex, int], Traffic] = field(default_factory=dict)  # one NVLink of a GPU
+    figures: Figures = field(default_factory=Figures)
 
     @property
     def simulated(self) -> bool:
@@ -76,7 +119,12 @@ def _some(ranks: list[int]) -> str:
 def gather(store: Store) -> Fleet:
     """The topology of everything the store knows."""
     nodes = {node: node_topology(facts) for node, facts in facts_of(store).items()}
-    return overlaid(store, nodes, classes_of(nodes.values()))
+    return Fleet(nodes, classes_of(nodes.values()), ranks_on(nodes, users_of(store)), figures_of(store))
+
+
+def figures_of(store: Store) -> Figures:
+    """What is measured, as the store goes on to learn it."""
+    return Figures(store.gpus, store.gpu_links, store.nics)
 
 
 def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, NodeFacts]:
@@ -95,47 +143,34 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, No
     return {node: NodeFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
 
 
-def overlaid(store: Store, nodes: Mapping[str, NodeTopology], classes: tuple[NodeClass, ...]) -> Fleet:
-    """These topologies with the ranks and the traffic that the store knows now."""
-    nvlink, pcie = {}, {}
-    for now in store.gpus.values():
-        if now.gpu is not None:
-            gpu, vertex = now.gpu, Vertex(now.gpu.node, "gpu", now.gpu.uuid)
-            nvlink[vertex] = Traffic(gpu.nvlink_rx_bytes_s, gpu.nvlink_tx_bytes_s)
-            pcie[vertex] = Traffic(gpu.pcie_rx_bytes_s, gpu.pcie_tx_bytes_s)
-    network: dict[Vertex, Traffic] = {}
-    for nic in store.nics.values():
-        vertex = Vertex(nic.node, "nic", nic.device)
-        network[vertex] = _sum(network.get(vertex), Traffic(nic.rx_bytes_s, nic.tx_bytes_s))
-    links = {_place(link): Traffic(link.rx_bytes_s, link.tx_bytes_s) for link in store.gpu_links.values()}
-    return Fleet(nodes, classes, _ranks(store, nodes), nvlink, pcie, network, links)
+@dataclass(frozen=True)
+class Users:
+    """Who says which rank uses which GPU: copies of lists, so that they can be folded in any thread."""
+
+    processes: Sequence[GpuProcess]
+    ranks: Sequence[Rank]
+    wholes: Mapping[GpuKey, str]  # MIG device → the uuid of its GPU
 
 
-def _place(link: GpuLink) -> tuple[Vertex, int]:
-    return Vertex(link.node, "gpu", link.uuid), link.link
+def users_of(store: Store) -> Users:
+    """What the store knows of them now."""
+    infos = [now.info for now in store.gpus.values() if now.info is not None]
+    wholes = {(info.node, info.uuid): info.parent for info in infos if info.parent is not None}
+    return Users(store.gpu_processes.values(), [now.rank for now in store.ranks.values()], wholes)
 
 
-def _sum(one: Traffic | None, other: Traffic) -> Traffic:
-    if one is None:
-        return other
-    return Traffic(*(a if b is None else b if a is None else a + b for a, b in zip(one, other, strict=True)))
-
-
-def _ranks(store: Store, nodes: Mapping[str, NodeTopology]) -> dict[Vertex, OnGpu]:
+def ranks_on(nodes: Mapping[str, NodeTopology], users: Users) -> dict[Vertex, OnGpu]:
     """Which ranks use which GPU: as the driver lists their processes, else as their environment says, else presumed."""
     told: dict[Vertex, set[tuple[str, int]]] = {}
-    infos = [now.info for now in store.gpus.values() if now.info is not None]
-    whole = {(info.node, info.uuid): info.parent for info in infos if info.parent is not None}
     settled: set[tuple[str, str, int]] = set()  # (node, job, rank)
-    for process in store.gpu_processes.values():
+    for process in users.processes:
         if process.rank is not None:
-            uuid = whole.get((process.node, process.uuid), process.uuid)
+            uuid = users.wholes.get((process.node, process.uuid), process.uuid)
             job = process.job or ""
             told.setdefault(Vertex(process.node, "gpu", uuid), set()).add((job, process.rank))
             settled.add((process.node, job, process.rank))
     presumed: dict[Vertex, set[tuple[str, int]]] = {}
-    for rank_now in store.ranks.values():
-        rank = rank_now.rank
+    for rank in users.ranks:
         topology = nodes.get(rank.node)
         if topology is None or rank.rank is None or rank.status != "present":
             continue

@@ -17,7 +17,7 @@ _STYLE = """\
 text { font: 11px sans-serif; fill: #222; } .title { font-size: 14px; font-weight: bold; } .small { font-size: 9px; }
 rect { fill: #fff; stroke: #777; rx: 5; } .gpu { fill: #d5e8d4; } .nic { fill: #dae8fc; } .numa { fill: #f0f0f0; }
 .switch { fill: #fff2cc; } line, path { stroke: #777; fill: none; } .nvlink { stroke: #76b900; stroke-width: 3; }
-.down { fill: #f8cecc; }"""
+.down { fill: #f8cecc; } .link { font-size: 9px; paint-order: stroke; stroke: #fff; stroke-width: 3px; }"""
 
 
 @dataclass
@@ -34,7 +34,7 @@ def to_svg(fleet: Fleet, node: str | None = None) -> str:
         pictures = [(fleet.nodes[node].node, node)]
     else:
         pictures = [
-            (f"class {made.name}: {len(made.nodes)} × {fold(made.nodes)}   {made.title}", made.nodes[0])
+            (f"class {made.name}, {len(made.nodes)} × {fold(made.nodes)}: {made.title}", made.nodes[0])
             for made in fleet.classes
         ]
     body: list[str] = []
@@ -98,7 +98,7 @@ def _branch_lines(fleet: Fleet, node: str, one: _Placed, top: float, depth: int)
         yield f'<line x1="{child.x:g}" y1="{above:g}" x2="{one.x:g}" y2="{y:g}"/>'
         if child.branch.link is not None:
             text = f"{child.branch.link.text} {gigabytes(child.branch.link.bytes_s)}"
-            yield _label(child.x, above + 12, text, "small")
+            yield _label(child.x, above + 12, text, "link")
         yield from _branch_lines(fleet, node, child, top, depth)
     yield from _box(fleet, node, one.branch, one.x, y)
 
@@ -111,7 +111,7 @@ def _box(fleet: Fleet, node: str, branch: Branch, x: float, y: float) -> Iterato
         down = device.ports and not any(port.state in ("active", "up", None) for port in device.ports)
         kind_class = f"{kind} down" if down else kind
         ranks = fleet.ranks_text([node], device.label) if device.info else ""
-        texts += [device.name or "", f"rank {ranks}" if ranks else "down" if down else ""]
+        texts += [(device.name or "").removeprefix("NVIDIA "), f"rank {ranks}" if ranks else "down" if down else ""]
     else:
         kind_class = kind
         name, _, rest = branch.title.partition("  ")
@@ -138,14 +138,14 @@ def _nvlink_lines(fleet: Fleet, node: str, placed: Sequence[_Placed], top: float
         yield _label((left + right) / 2, y - 2, ", ".join(names) + count)
     for label, bandwidth in attached:
         yield f'<line class="nvlink" x1="{at[label]:g}" y1="{y + 4:g}" x2="{at[label]:g}" y2="{top:g}"/>'
-        yield _label(at[label], y + 16, bandwidth.text if bandwidth else "NVLink", "small")
+        yield _label(at[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")
     for label, links in ends.items():
         for other, bandwidth in links:
             if other in at and at[label] < at[other]:
                 middle, high = (at[label] + at[other]) / 2, top - min(60.0, (at[other] - at[label]) / 3)
                 curve = f"M {at[label]:g} {top:g} Q {middle:g} {high - 10:g} {at[other]:g} {top:g}"
                 yield f'<path class="nvlink" d="{curve}"/>'
-                yield _label(middle, high - 2, bandwidth.text if bandwidth else "NVLink", "small")
+                yield _label(middle, high - 2, bandwidth.text if bandwidth else "NVLink", "link")
 
 
 def _label(x: float, y: float, text: str, kind: str = "") -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..analysis.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_link, uplink
 from ..analysis.topology import Device, NodeTopology, Vertex
 from ..nodesets import natural
-from ..records import Link
+from ..records import Link, Nic
 from .gather import Fleet, Traffic
 
 
@@ -79,7 +79,7 @@ def _lines(fleet: Fleet, topology: NodeTopology, branches: Sequence[Branch], ind
         facts = _device_facts(fleet, topology, branch.device) if branch.device else []
         if branch.link is not None:
             kind = f"{branch.link.text} {gigabytes(branch.link.bytes_s)}"
-            measured = fleet.pcie.get(branch.vertex) if branch.device else None
+            measured = fleet.figures.pcie(branch.vertex) if branch.device else None
             facts.insert(0, kind + _measured(measured))
         yield Drawn(indent + ("└─ " if last else "├─ "), branch.title, "  ".join(facts), branch.device)
         yield from _lines(fleet, topology, branch.children, indent + ("   " if last else "│  "))
@@ -87,8 +87,7 @@ def _lines(fleet: Fleet, topology: NodeTopology, branches: Sequence[Branch], ind
 
 def _device_facts(fleet: Fleet, topology: NodeTopology, device: Device) -> list[str]:
     if device.info is None:
-        ports = [_port_text(port.state, port.rate_bytes_s) for port in device.ports]
-        return [device.name or "", "  ".join(ports) + _measured(fleet.network.get(device.vertex))]
+        return [device.name or "", *(_port_text(fleet, port) for port in device.ports)]
     facts = []
     for other, bandwidth in nvlinks_of(topology, device):
         carried = "" if bandwidth is None else f" {bandwidth.text}"
@@ -96,7 +95,7 @@ def _device_facts(fleet: Fleet, topology: NodeTopology, device: Device) -> list[
         source = "" if bandwidth is None or bandwidth.source == "driver" else " (nominal)"
         facts.append(f"NVLink to {other}:{carried}{total}{source}")
     if facts:
-        facts[-1] += _measured(fleet.nvlink.get(device.vertex))
+        facts[-1] += _measured(fleet.figures.nvlink(device.vertex))
     down = sum(len(link.links) - len(link.up) for link in topology.links
                if link.type == "nvlink" and link.a.id == device.vertex.id and "up" not in link.unsupported)  # fmt: skip
     if down:
@@ -121,9 +120,10 @@ def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth
     return [(name, of_nvlinks(links)) for name, links in sorted(ends.items(), key=lambda item: natural(item[0]))]
 
 
-def _port_text(state: str | None, rate_bytes_s: float | None) -> str:
-    rate = "" if rate_bytes_s is None else f"{rate_bytes_s * 8 / 1e9:g} Gb/s "
-    return f"{rate}{state or 'state unknown'}"
+def _port_text(fleet: Fleet, port: Nic) -> str:
+    rate = "" if port.rate_bytes_s is None else f"{port.rate_bytes_s * 8 / 1e9:g} Gb/s "
+    measured = _measured(fleet.figures.port(port.node, port.device, port.port))
+    return f"{rate}{port.state or 'state unknown'}{measured}"
 
 
 def _measured(traffic: Traffic | None) -> str:
