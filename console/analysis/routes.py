@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-import networkx as nx
-
 from .topology import Device, NodeTopology, Vertex, fabric_of
 
 #: Traffic between two GPUs does not pass through a third one, nor through a card into another: they end it.
@@ -49,6 +47,8 @@ def best_route(graph: Any, start: Vertex, end: Vertex, blocked: Collection[Verte
     A link of unknown bandwidth counts as the narrowest of all: a path that is known is preferred to one that may be
     anything.
     """
+    import networkx as nx  # as in topology.py
+
     if start == end or start not in graph or end not in graph:
         return None
     allowed = [vertex for vertex in graph if vertex not in blocked or vertex in (start, end)]
@@ -69,6 +69,8 @@ def best_route(graph: Any, start: Vertex, end: Vertex, blocked: Collection[Verte
 
 def between(nodes: Iterable[NodeTopology], start: Vertex, end: Vertex) -> Route | None:
     """The best path between two GPUs: within their node, or from one node to another over cards or a fabric."""
+    import networkx as nx
+
     mine = [topology for topology in nodes if topology.node in (start.node, end.node)]
     if start.node == end.node:
         graph = mine[0].graph if mine else nx.Graph()

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple
-
-import networkx as nx
 
 from ..nodesets import natural
 from ..records import End, GpuInfo, Link, Nic
@@ -81,7 +80,6 @@ class NodeTopology:
     gpus: tuple[Device, ...]
     nics: tuple[Device, ...]
     links: tuple[Link, ...]
-    graph: Any  # nx.Graph of Vertex; an edge has `width` (bytes/s, inf, or None where unknown), `bandwidth` and `type`
     words: Mapping[tuple[str, str], str]
     simulated: bool = False
     switches: tuple[str, ...] = ()  # addresses of the NVSwitches; "" where the driver keeps them to itself
@@ -90,6 +88,14 @@ class NodeTopology:
     @property
     def devices(self) -> tuple[Device, ...]:
         return (*self.gpus, *self.nics)
+
+    @cached_property
+    def graph(self) -> Any:
+        """The links as an nx.Graph of `Vertex`, made when somebody asks for a path.
+
+        An edge has `width` (bytes/s; inf within a switch or a CPU, None where unknown), `bandwidth` and `type`.
+        """
+        return _graph(self.node, self.devices, self.links)
 
     def word(self, one: str, other: str) -> str:
         """How two devices are related, in the words of nvidia-smi: NV18, PIX, PXB, PHB, NODE, SYS, X, or ?."""
@@ -125,12 +131,13 @@ def node_topology(facts: NodeFacts) -> NodeTopology:
     peers = {frozenset((link.a.id, link.b.id)): link for link in links if link.type == "peer"}
     words = {}
     for one, other in combinations((*gpus, *nics), 2):
-        bonded = _bonded(nvlinks, one, other)
-        peer = peers.get(frozenset((one.vertex.id, other.vertex.id)))
-        told = peer.ancestor if peer else None
-        words[one.label, other.label] = bonded or told or _ancestor(one.place, other.place) or UNKNOWN
+        word = None
+        if one.info is not None and other.info is not None:
+            peer = peers.get(frozenset((one.vertex.id, other.vertex.id)))
+            word = _bonded(nvlinks, one, other) or (peer.ancestor if peer else None)
+        words[one.label, other.label] = word or _ancestor(one.place, other.place) or UNKNOWN
     return NodeTopology(
-        facts.node, gpus, nics, links, _graph(facts.node, (*gpus, *nics), links), words,
+        facts.node, gpus, nics, links, words,
         simulated=any(link.simulated for link in links),
         switches=tuple(sorted({link.b.id for link in links if link.type == "nvlink" and link.b.kind == "switch"})),
         _peers=peers,
@@ -200,6 +207,8 @@ def _ancestor(one: Link | None, other: Link | None) -> str | None:
 
 
 def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> Any:
+    import networkx as nx  # 75 ms, which whoever draws no topology need not wait for
+
     graph = nx.Graph()
     graph.add_nodes_from(device.vertex for device in devices)
     known = {device.vertex for device in devices}

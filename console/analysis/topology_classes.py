@@ -86,11 +86,10 @@ def classes_of(nodes: Iterable[NodeTopology]) -> tuple[NodeClass, ...]:
 
 
 def _shape(topology: NodeTopology) -> _Shape:
-    labels = [device.label for device in topology.devices]
     return _Shape(
         tuple(gpu.name for gpu in topology.gpus),
         tuple(any(port.rdma for port in nic.ports) for nic in topology.nics),
-        tuple(topology.word(one, other) for at, one in enumerate(labels) for other in labels[at + 1 :]),
+        tuple(topology.words.values()),
         tuple(device.numa for device in topology.devices),
     )
 
@@ -196,23 +195,25 @@ class _Trait(NamedTuple):
 
 def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
     """Every node that has something else than most of its class; where two values are as frequent, the smaller text."""
-    traits = {topology.node: _traits(topology) for topology in alike}
+    groups: dict[tuple[tuple[_Trait, str], ...], list[str]] = {}  # nodes that have all in common, of which most do
+    for topology in alike:
+        groups.setdefault(tuple(_traits(topology).items()), []).append(topology.node)
     values: dict[_Trait, Counter[str]] = {}
-    for mine in traits.values():
-        for trait, value in mine.items():
-            values.setdefault(trait, Counter())[value] += 1
+    for traits, nodes in groups.items():
+        for trait, value in traits:
+            values.setdefault(trait, Counter())[value] += len(nodes)
     usual = {trait: min(seen, key=lambda value: (-seen[value], value)) for trait, seen in values.items()}
     # (aspect, name, value, usual) → device → its nodes; then devices with the same nodes are told together
     told: dict[tuple[Aspect, str, str, str], dict[str, list[str]]] = {}
-    for node, mine in traits.items():
-        for trait, value in mine.items():
+    for traits, nodes in groups.items():
+        for trait, value in traits:
             if value != usual[trait]:
                 key = (trait.aspect, trait.name, value, usual[trait])
-                told.setdefault(key, {}).setdefault(trait.device, []).append(node)
+                told.setdefault(key, {}).setdefault(trait.device, []).extend(nodes)
     for (aspect, name, value, most), devices in told.items():
         together: dict[tuple[str, ...], list[str]] = {}
-        for device, nodes in devices.items():
-            together.setdefault(tuple(nodes), []).append(device)
+        for device, names in devices.items():
+            together.setdefault(tuple(sorted(names, key=natural)), []).append(device)
         for nodes_alike, labels in together.items():
             whole = labels == [""]
             subject = name if whole else f"{labels_folded(labels)} {name}"

@@ -68,11 +68,7 @@ def path_text(fleet: Fleet, start: Device, end: Device) -> str:
     """The best path between two GPUs of any nodes, a line a station, and whether one may touch the other's memory."""
     route = between(fleet.nodes.values(), start.vertex, end.vertex)
     lines = [f"{_place(start)} to {_place(end)}: {route_text(route)}"]
-    for at, stop in enumerate(route.stops if route else ()):
-        lines.append(f"  {_stop(stop, start, end)}")
-        if route is not None and at < route.hops:
-            edge = _graph_edge(fleet, stop, route.stops[at + 1])
-            lines += [f"    │ {edge}"] if edge else []
+    lines += [f"  {line}" for line in path_lines(fleet, start, end)]
     if start.vertex.node == end.vertex.node:
         lines.append(access_text(fleet.nodes[start.vertex.node], start, end))
     else:
@@ -81,6 +77,18 @@ def path_text(fleet: Fleet, start: Device, end: Device) -> str:
     if route is not None and any(stop.kind == "network" for stop in route.stops):
         lines.append("that ports of one network reach each other is an assumption: no node tells it")
     return "\n".join(lines)
+
+
+def path_lines(fleet: Fleet, start: Device, end: Device) -> list[str]:
+    """The stations of the best path, and between them, after a bar, the links."""
+    route = between(fleet.nodes.values(), start.vertex, end.vertex)
+    lines = []
+    for at, stop in enumerate(route.stops if route else ()):
+        lines.append(_stop(stop, start, end))
+        if route is not None and at < route.hops:
+            edge = _graph_edge(fleet, stop, route.stops[at + 1])
+            lines += [f"  │ {edge}"] if edge else []
+    return lines
 
 
 def _place(gpu: Device) -> str:

@@ -19,6 +19,7 @@ from .models.heat import GpuIndex
 from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
+from .topologyfold import TopologyFold
 
 #: The nodes are judged at most this often, in seconds; more cannot be read.
 NODES_EVERY_S = 0.25
@@ -27,7 +28,10 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame. `nodes`, `gpus`, `processes` and `events` are live: they change under the reader."""
+    """What is true at one frame.
+
+    `nodes`, `gpus`, `processes`, `events` and `topology` are live: they change under the reader.
+    """
 
     now: int  # console time, ns
     fleet: FleetSummary
@@ -39,13 +43,15 @@ class Frame:
     findings: tuple[Finding, ...]
     header: Header
     events: EventLog
+    topology: TopologyFold
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}
         return replace(
-            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(), events=self.events.copied()
-        )
+            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(), events=self.events.copied(),
+            topology=self.topology.still(),
+        )  # fmt: skip
 
     @property
     def worst_finding(self) -> Status:
@@ -64,6 +70,7 @@ class Watch:
         self._nodes: dict[str, NodeNow] = {}
         self._gpus = GpuIndex()
         self._events = EventLog()
+        self._topology = TopologyFold(store)
         self.jobs = Jobs()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
@@ -82,7 +89,7 @@ class Watch:
         now = self.now()
         return Frame(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(),
-            self._findings, self._header(now), self._events,
+            self._findings, self._header(now), self._events, self._topology,
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -93,6 +100,7 @@ class Watch:
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
         self._events.add(store.events_since(since))
+        self._topology.note(since)
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
