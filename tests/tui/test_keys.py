@@ -48,7 +48,8 @@ class TestTheTable:
             await settle(pilot)
             targets = {
                 "app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"],
-                "nodes": app._views["nodes"], "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
+                "nodes": app._views["nodes"], "topology": app._views["topology"],
+                "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
                 "progress": Progress, "gallery": Gallery,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:

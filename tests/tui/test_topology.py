@@ -248,6 +248,7 @@ class TestView:
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             view = await opened(pilot)
             view.action_save("text")
+            await until(pilot, lambda: len(pilot.app._notifications))
             said = [notification.message for notification in pilot.app._notifications]
             assert said == [f"not saved: Permission denied: {tmp_path}"]
 
