@@ -11,7 +11,10 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 def kernel_address(bus_id):
     """The kernel's notation of a PCI address, whoever wrote it: "00000000:18:00.0" is 0000:18:00.0."""
     domain, _, rest = bus_id.lower().partition(":")
-    return "%s:%s" % (domain[-4:], rest)
+    try:
+        return "%04x:%s" % (int(domain, 16), rest)
+    except ValueError:
+        return bus_id.lower()
 
 
 class Places(object):

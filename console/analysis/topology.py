@@ -72,7 +72,7 @@ class NodeFacts:
     nics: Sequence[Nic] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeTopology:
     """`words` holds the relation of every two devices, by their labels in the order of `devices`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from ..analysis.topology import Device, NodeFacts, NodeTopology, Vertex, node_topology
@@ -74,9 +75,9 @@ def _total(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fleet:
-    """Everything a topology is drawn from."""
+    """Everything a topology is drawn from; a newer one is another one, whatever is in it."""
 
     nodes: Mapping[str, NodeTopology]
     classes: tuple[NodeClass, ...]
@@ -86,6 +87,11 @@ class Fleet:
     @property
     def simulated(self) -> bool:
         return any(topology.simulated for topology in self.nodes.values())
+
+    @cached_property
+    def _jobs(self) -> frozenset[str]:
+        """The jobs whose ranks are on GPUs; where there is one only, its name says nothing."""
+        return frozenset(job for on in self.ranks.values() for job, _ in on.ranks)
 
     def class_of(self, node: str) -> NodeClass | None:
         return next((made for made in self.classes if node in made.nodes), None)
@@ -101,9 +107,8 @@ class Fleet:
                     found += on.ranks
                     presumed |= on.presumed
         jobs = sorted({job for job, _ in found}, key=natural)
-        alone = len({job for on in self.ranks.values() for job, _ in on.ranks}) == 1
         parts = [_some(sorted(rank for name, rank in found if name == job)) for job in jobs]
-        if not alone:
+        if len(self._jobs) > 1:
             parts = [f"{job}:{part}" for job, part in zip(jobs, parts, strict=True)]
         return " ".join(parts) + ("?" if presumed and parts else "")
 

@@ -60,10 +60,7 @@ def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix
 
 def table(made: Matrix) -> list[tuple[str, str]]:
     """The lines of the matrix as (label, rest), aligned; the first is the head."""
-    last = -1 if made.has_ranks else None
     columns = [(head, [row[at] for row in made.rows]) for at, head in enumerate(made.heads)]
-    if last is None:
-        columns = columns[: len(made.labels) + 2]
     widths = [max([len(head), *map(len, cells)]) for head, cells in columns]
     edge = max((len(label) for label in made.labels), default=0)
 

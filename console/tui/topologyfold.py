@@ -30,6 +30,7 @@ class TopologyFold:
         self._ports: dict[NicKey, tuple[object, ...]] = {}
         self._due = 0.0
         self._ranks_at = -1  # version of the store up to which ranks are laid over it
+        self._pending: Callable[[], Fleet] | None = None  # of a copy that stands still: its only fold
         self.fleet = Fleet({}, (), figures=figures_of(store))
 
     def note(self, since: int) -> None:
@@ -49,14 +50,18 @@ class TopologyFold:
                 self._dirty.add(nic_key[0])
 
     def still(self) -> TopologyFold:
-        """The topology of this moment; it is not folded any more."""
+        """The topology of this moment: what has changed until now is folded when somebody looks, and nothing later."""
         copy = TopologyFold(self._store)
         copy.fleet = replace(self.fleet, figures=self.fleet.figures.still())
+        copy._dirty = set(self._dirty)
+        copy._pending = copy._fold_of(copy._dirty)
         copy._due = float("inf")
         return copy
 
     @property
     def is_wanted(self) -> bool:
+        if self._pending is not None:
+            return True
         return time.monotonic() >= self._due and (bool(self._dirty) or self._ranks_changed)
 
     @property
@@ -70,9 +75,15 @@ class TopologyFold:
 
     def prepare(self) -> Callable[[], Fleet]:
         """The fold of what is known now, to be called in any thread: it works on copies."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            return pending
         dirty, self._dirty = self._dirty, set()
         self._due = time.monotonic() + EVERY_S
         self._ranks_at = self._store.version
+        return self._fold_of(dirty)
+
+    def _fold_of(self, dirty: set[str]) -> Callable[[], Fleet]:
         facts, users, before = facts_of(self._store, dirty) if dirty else {}, users_of(self._store), self.fleet
 
         def fold() -> Fleet:

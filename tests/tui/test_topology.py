@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from invented import Cluster, demo
+from invented import Cluster
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
@@ -20,6 +20,7 @@ from gconsole.analysis.topology import NodeFacts
 from gconsole.records import Gpu, NodeState
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
+from gconsole.tui.keys import in_scope
 from gconsole.tui.models.topology import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
 from gconsole.tui.text import width_of
 from gconsole.tui.topologyfold import TopologyFold
@@ -227,20 +228,25 @@ class TestView:
             await until(pilot, lambda: app.clipboard.startswith("{"))
             assert [node["node"] for node in json.loads(app.clipboard)["nodes"]] == ["node003"]
 
-    @pytest.mark.parametrize(("name", "ending"), [("text", "txt"), ("Graphviz", "dot"), ("JSON", "json"),
-                                                  ("SVG", "svg")])  # fmt: skip
-    async def test_the_palette_saves_it_in_every_form(self, name, ending, tmp_path, monkeypatch):
+    async def test_the_palette_saves_a_picture_of_it(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "ctrl+p")
-            await pilot.press(*("space" if letter == " " else letter for letter in f"save as {name}"))
-            await accept(pilot, f"Save as {name}")
-            await until(pilot, lambda: list(tmp_path.glob(f"*.{ending}")))
-            (path,) = tmp_path.glob("gconsole-topology-*")
-            text = path.read_text()
-            if ending == "svg":
-                ElementTree.fromstring(text)
-            assert "GPU0" in text
+            await pilot.press(*("space" if letter == " " else letter for letter in "save as SVG"))
+            await accept(pilot, "Save as SVG")
+            await until(pilot, lambda: list(tmp_path.glob("gconsole-topology-*.svg")))
+            (path,) = tmp_path.iterdir()
+            ElementTree.fromstring(path.read_text())
+
+    async def test_every_form_is_a_file_of_its_own(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            view = await opened(pilot)
+            for action in in_scope("topology"):
+                if action.call.startswith("save"):
+                    await pilot.app.run_action(action.call, view)
+            assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".dot", ".json", ".svg"}
+            assert all("GPU0" in path.read_text() for path in tmp_path.iterdir())
 
     async def test_a_folder_that_may_not_be_written_is_told(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -270,9 +276,16 @@ class TestView:
             await pilot.press("space")
             await shows(pilot, "class A  4 nodes")
 
-    async def test_a_fleet_without_any_device_says_so(self):
-        async with demo().app().run_test(size=(80, 24)) as pilot:
+    async def test_a_picture_that_was_frozen_before_the_view_was_opened_has_the_topology_of_then(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(120, 40)) as pilot:
             await settle(pilot)
+            await pilot.press("space")
+            tell(cluster, hgx_facts("node005", dead=[7]))
+            await pilot.press("5")
+            await shows(pilot, "class A  5 nodes")
+
+    async def test_a_fleet_without_any_device_says_so(self):
         cluster = Cluster("n1")
         async with cluster.app().run_test(size=(80, 24)) as pilot:
             await opened(pilot)

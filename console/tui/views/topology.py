@@ -63,7 +63,8 @@ class Topology(View):
         self._folding = False
         self._frame: Frame | None = None
         self._pairs: tuple[NodeTopology | None, Pairs] = (None, ())
-        self._drawn: tuple[object, ...] = ()  # what the picture was made of
+        self._listed: tuple[object, ...] = ()  # what the list of classes was made of
+        self._drawn: tuple[object, ...] = ()  # and the picture
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -115,10 +116,13 @@ class Topology(View):
         fleet = self._fleet
         if fleet is None:
             return
-        self._head.show((_EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
-        lines: tuple[Line, ...] = class_lines(fleet, self._unfolded, max(20, self.size.width - 3))
-        self._list.show(lines or _NOTHING)
-        self._lay_out(len(lines or _NOTHING))
+        basis = (fleet, frozenset(self._unfolded), self.size, self._drawing)
+        if basis != self._listed:
+            self._listed = basis
+            self._head.show((_EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
+            lines: tuple[Line, ...] = class_lines(fleet, self._unfolded, max(20, self.size.width - 3))
+            self._list.show(lines or _NOTHING)
+            self._lay_out(len(lines or _NOTHING))
         self._draw_chosen(fleet)
 
     def _draw_chosen(self, fleet: Fleet) -> None:
@@ -126,7 +130,7 @@ class Topology(View):
         chosen = self._chosen
         found = shown(fleet, chosen)
         second = self._frame.now // 1_000_000_000 if self._frame else 0
-        basis = (id(fleet), chosen, self.size, self._matrix.selected, second)
+        basis = (fleet, chosen, self.size, self._matrix.selected, second)
         if basis == self._drawn:
             return
         self._drawn = basis

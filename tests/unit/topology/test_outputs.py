@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
+from gconsole.cli.schema import schema
 from gconsole.records import Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report
 from gconsole.store import Store
@@ -176,6 +178,14 @@ def test_the_document_of_one_node_has_that_node_and_its_class():
 
     assert ([one.name for one in made.classes], [one.node for one in made.nodes]) == (["C"], ["slow1"])
     assert {line.node for line in made.links} == {"slow1"}
+
+
+def test_the_schema_explains_every_field_of_it():
+    done = CliRunner().invoke(schema, [])
+
+    definitions = json.loads(done.output)["$defs"]
+    assert set(definitions["TopologyDocument"]["properties"]) == {"schema", "classes", "nodes", "links"}
+    assert "Bandwidths are of one" in definitions["LinkLine"]["description"]
 
 
 def test_the_report_has_the_classes():
