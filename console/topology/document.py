@@ -59,7 +59,7 @@ def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> Device
     address = device.info.pci_bus_id if device.info else next((port.pci_bus_id for port in device.ports), None)
     return DeviceLine(
         device.label, device.vertex.kind, device.vertex.id, device.name, address,
-        int(device.numa) if device.numa and device.numa.isdigit() else None, device.cpus,
+        int(device.numa) if device.numa and device.numa.isdecimal() else None, device.cpus,
         device.place.gen if device.place else None, device.width,
         [nic.label for nic in topology.nearest_nics(device)] if device.info else [],
         sorted(rank for _, rank in on.ranks) if on else [], bool(on and on.presumed),

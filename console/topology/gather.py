@@ -89,6 +89,11 @@ class Fleet:
         return any(topology.simulated for topology in self.nodes.values())
 
     @cached_property
+    def _by_label(self) -> dict[tuple[str, str], OnGpu]:
+        gpus = ((topology.node, gpu) for topology in self.nodes.values() for gpu in topology.gpus)
+        return {(node, gpu.label): self.ranks[gpu.vertex] for node, gpu in gpus if gpu.vertex in self.ranks}
+
+    @cached_property
     def _jobs(self) -> frozenset[str]:
         """The jobs whose ranks are on GPUs; where there is one only, its name says nothing."""
         return frozenset(job for on in self.ranks.values() for job, _ in on.ranks)
@@ -101,11 +106,10 @@ class Fleet:
         found: list[tuple[str, int]] = []
         presumed = False
         for node in nodes:
-            for gpu in self.nodes[node].gpus:
-                on = self.ranks.get(gpu.vertex) if gpu.label == label else None
-                if on is not None:
-                    found += on.ranks
-                    presumed |= on.presumed
+            on = self._by_label.get((node, label))
+            if on is not None:
+                found += on.ranks
+                presumed |= on.presumed
         jobs = sorted({job for job, _ in found}, key=natural)
         parts = [_some(sorted(rank for name, rank in found if name == job)) for job in jobs]
         if len(self._jobs) > 1:

@@ -53,7 +53,8 @@ def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix
     for device in topology.devices:
         ranks = fleet.ranks_text(nodes, device.label) if device.info else ""
         words = (topology.word(device.label, other) for other in labels)
-        rows.append((*words, printable(device.cpus or "") if device.info else "", device.numa or "", printable(ranks)))
+        cpus = device.cpus if device.info else None  # a card's traffic is handled by any CPU
+        rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks))))
     nics = tuple((nic.label, printable(nic.name or "")) for nic in topology.nics)
     return Matrix(labels, tuple(rows), nics, any(row[-1].endswith("?") for row in rows))
 

@@ -10,6 +10,7 @@ from ..analysis.routes import Route, between, peer_access, remote_access
 from ..analysis.topology import Device, NodeTopology, Vertex
 from ..analysis.topology_classes import folded_pairs, labels_folded
 from ..nodesets import natural
+from ..plaintext import printable
 from .gather import Fleet
 
 
@@ -76,7 +77,7 @@ def path_text(fleet: Fleet, start: Device, end: Device) -> str:
         lines.append(f"peer access: {'' if access.allowed else 'no; '}{access.why}")
     if route is not None and any(stop.kind == "network" for stop in route.stops):
         lines.append("that ports of one network reach each other is an assumption: no node tells it")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def path_lines(fleet: Fleet, start: Device, end: Device) -> list[str]:

@@ -10,7 +10,7 @@ from ..plaintext import printable
 from .gather import Fleet
 from .matrix import Matrix, legend, matrix, table
 from .pairs import pair_lines
-from .tree import drawing
+from .tree import SOURCES, drawing
 
 
 def to_text(fleet: Fleet, node: str | None = None) -> str:
@@ -47,9 +47,10 @@ def _of_node(fleet: Fleet, node: str) -> Iterator[str]:
         yield printable(f"{line.indent}{line.title}  {line.facts}".rstrip())
     yield ""
     for pairs, text in pair_lines(topology):
-        yield f"{pairs}: {text}"
+        yield printable(f"{pairs}: {text}")
     yield ""
     yield from _legend_lines([shown])
+    yield f"  {SOURCES}"
 
 
 def headline(fleet: Fleet, made: NodeClass) -> str:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..analysis.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_link, uplink
 from ..analysis.topology import Device, NodeTopology, Vertex
 from ..nodesets import natural
 from ..records import Link, Nic
 from .gather import Fleet, Traffic
+
+#: Where the bandwidths of a drawing come from.
+SOURCES: Final = (
+    "GB/s in one direction: PCIe nominal for its generation and lanes, NVLink as the driver states it unless it says "
+    "nominal, a network port at the rate it has negotiated; (now …) is what was measured last"
+)
 
 
 @dataclass

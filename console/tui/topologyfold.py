@@ -93,7 +93,10 @@ class TopologyFold:
                 known = {**before.nodes, **made}
                 nodes = {node: known[node] for node in sorted(known, key=natural) if known[node].devices}
                 classes = classes_of(nodes.values())
-            return replace(before, nodes=nodes, classes=classes, ranks=ranks_on(nodes, users))
+            ranks = ranks_on(nodes, users)
+            if nodes is before.nodes and ranks == before.ranks:
+                return before
+            return replace(before, nodes=nodes, classes=classes, ranks=ranks)
 
         return fold
 

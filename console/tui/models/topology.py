@@ -13,7 +13,7 @@ from ...nodesets import fold
 from ...topology.gather import Fleet
 from ...topology.matrix import legend, matrix
 from ...topology.pairs import access_text, pair_lines, path_lines, route_text
-from ...topology.tree import Drawn, drawing
+from ...topology.tree import SOURCES, Drawn, drawing
 from ..status import GLYPHS
 from ..text import clean, width_of
 from .nodepage import wrapped
@@ -155,7 +155,7 @@ def pair_story(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> S
 def _device_story(fleet: Fleet, topology: NodeTopology, device: Device) -> Story:
     facts = [
         Fact("name", clean(device.name or "")),
-        Fact("NUMA node", device.numa or "unknown"),
+        Fact("NUMA node", clean(device.numa or "unknown")),
         Fact("CPUs", clean(device.cpus or "unknown")),
         Fact("bridges", clean(" → ".join(device.place.via)) if device.place and device.place.via else "unknown"),
     ]
@@ -194,6 +194,7 @@ def drawing_lines(
     made = matrix(fleet, topology, nodes)
     for word, means in (*legend(made), *made.nics):
         lines.append(Line(cut((Span(f"{word:<6}", "strong"), Span(clean(means), "muted")), width)))
+    lines += [plain(part, "muted") for part in wrapped(SOURCES, max(20, width))]
     return tuple(lines)
 
 

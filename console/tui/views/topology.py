@@ -116,7 +116,7 @@ class Topology(View):
         fleet = self._fleet
         if fleet is None:
             return
-        basis = (fleet, frozenset(self._unfolded), self.size, self._drawing)
+        basis = (fleet.classes, frozenset(self._unfolded), self.size, self._drawing)
         if basis != self._listed:
             self._listed = basis
             self._head.show((_EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))

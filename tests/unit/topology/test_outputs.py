@@ -15,7 +15,7 @@ from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
 from gconsole.cli.schema import schema
-from gconsole.records import Gpu, GpuLink, GpuProcess, Rank
+from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report
 from gconsole.store import Store
 from gconsole.topology.dot import to_dot
@@ -226,8 +226,13 @@ def test_names_from_a_node_are_text_in_every_form(form: str):
     facts = hgx_facts("n1")
     gpus = [msgspec.structs.replace(info, name=HOSTILE, cpu_affinity=HOSTILE) for info in facts.gpus]
     nics = [msgspec.structs.replace(port, device=f"{HOSTILE}{number}") for number, port in enumerate(facts.nics)]
-    fleet = fleet_of(NodeFacts("n1", gpus, facts.links, nics), more=[rank("n1", 0, gpu="0", job=HOSTILE)])
+    places = [msgspec.structs.replace(link, via=(HOSTILE, HOSTILE), b=End("numa", HOSTILE)) for link in facts.links
+              if link.type == "pcie"]  # fmt: skip
+    peers = [msgspec.structs.replace(link, read=HOSTILE) for link in facts.links if link.type == "peer"]
+    links = [*places, *peers, *(link for link in facts.links if link.type == "nvlink")]
+    fleet = fleet_of(NodeFacts("n1", gpus, links, nics), more=[rank("n1", 0, gpu="0", job=HOSTILE)])
 
+    assert "\x1b" not in path_text(fleet, fleet.nodes["n1"].gpus[0], fleet.nodes["n1"].gpus[7])
     for node in (None, "n1"):
         text = FORMATS[form](fleet, node)
         assert "\x1b" not in text
