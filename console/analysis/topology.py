@@ -89,6 +89,11 @@ class NodeTopology:
     def devices(self) -> tuple[Device, ...]:
         return (*self.gpus, *self.nics)
 
+    @property
+    def switch_title(self) -> str:
+        """`NVSwitch ×4`; without a number where the driver keeps their addresses to itself."""
+        return f"{NVSWITCH} ×{len(self.switches)}" if all(self.switches) else NVSWITCH
+
     @cached_property
     def graph(self) -> Any:
         """The links as an nx.Graph of `Vertex`, made when somebody asks for a path.

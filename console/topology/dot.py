@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..analysis.bandwidth import gigabytes
+from ..analysis.topology import NVSWITCH
 from ..nodesets import fold
 from ..plaintext import printable
 from .gather import Fleet
@@ -48,8 +49,8 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
             seen.add(frozenset((gpu.label, other)))
             if other not in {device.label for device in topology.gpus}:
                 look = 'shape=hexagon, fillcolor="#fff2cc"'
-                count = f" ×{len(topology.switches)}" if other == "NVSwitch" else ""
-                yield f"    {_name(number, other)} [label={_quoted(other + count)}, {look}];"
+                title = topology.switch_title if other == NVSWITCH else other
+                yield f"    {_name(number, other)} [label={_quoted(title)}, {look}];"
             label = f"{bandwidth.text}" if bandwidth else "NVLink"
             straight = other in {device.label for device in topology.gpus}
             look = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..analysis.bandwidth import gigabytes
+from ..analysis.topology import NVSWITCH
 from ..nodesets import fold
 from ..plaintext import printable
 from .gather import Fleet
@@ -134,8 +135,8 @@ def _nvlink_lines(fleet: Fleet, node: str, placed: Sequence[_Placed], top: float
         yield (f'<rect class="switch" x="{left - _BOX_W / 2:g}" y="{y - 16:g}" width="{right - left + _BOX_W:g}" '
                'height="20"/>')  # fmt: skip
         names = sorted({name for links in ends.values() for name, _ in links if name not in at})
-        count = f" ×{len(topology.switches)}" if topology.switches else ""
-        yield _label((left + right) / 2, y - 2, ", ".join(names) + count)
+        titles = [topology.switch_title if name == NVSWITCH else name for name in names]
+        yield _label((left + right) / 2, y - 2, ", ".join(titles))
     for label, bandwidth in attached:
         yield f'<line class="nvlink" x1="{at[label]:g}" y1="{y + 4:g}" x2="{at[label]:g}" y2="{top:g}"/>'
         yield _label(at[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")

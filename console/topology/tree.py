@@ -74,7 +74,7 @@ def drawing(fleet: Fleet, node: str) -> Iterator[Drawn]:
     """The lines that show one node."""
     topology = fleet.nodes[node]
     if topology.switches:
-        yield Drawn("", f"NVSwitch ×{len(topology.switches)}", ", ".join(filter(None, topology.switches)))
+        yield Drawn("", topology.switch_title, ", ".join(filter(None, topology.switches)))
     for root in pci_tree(topology):
         yield Drawn("", root.title, "")
         yield from _lines(fleet, topology, root.children, "")

@@ -145,6 +145,15 @@ def test_a_gpu_that_is_not_there_is_refused_with_what_to_write(name: str, said: 
         find_gpu(pods(), name)
 
 
+def test_switches_that_keep_their_addresses_to_themselves_are_not_counted():
+    facts = hgx_facts("n1")
+    links = [msgspec.structs.replace(link, b=End("switch")) if link.type == "nvlink" else link for link in facts.links]
+    fleet = fleet_of(NodeFacts("n1", facts.gpus, links, facts.nics))
+
+    assert fleet.nodes["n1"].word("GPU0", "GPU1").startswith("NV")
+    assert "NVSwitch\n" in to_text(fleet, "n1")
+
+
 def test_without_any_device_the_text_says_so():
     assert to_text(fleet_of()) == "no topology: no node told of a GPU or a network card"
 
