@@ -49,7 +49,7 @@ def of_nvlinks(edges: Sequence[Link]) -> Bandwidth | None:
     if not edges or not all(edge.version in NVLINK_BYTES_S for edge in edges):
         return None
     total = sum(len(edge.up) * NVLINK_BYTES_S[edge.version or 0] for edge in edges)
-    return Bandwidth(total, "nominal", f"{_times(count, total / count)} NVLink {edges[0].version}")
+    return Bandwidth(total, "nominal", f"{_times(count, total / count)} nominal")
 
 
 def of_pcie(gen: int | None, width: int | None) -> Bandwidth | None:

@@ -99,8 +99,7 @@ def _device_facts(fleet: Fleet, topology: NodeTopology, device: Device) -> list[
     for other, bandwidth in nvlinks_of(topology, device):
         carried = "" if bandwidth is None else f" {bandwidth.text}"
         total = "" if bandwidth is None or "×" not in bandwidth.text else f" = {gigabytes(bandwidth.bytes_s)}"
-        source = "" if bandwidth is None or bandwidth.source == "driver" else " (nominal)"
-        facts.append(f"NVLink to {other}:{carried}{total}{source}")
+        facts.append(f"NVLink to {other}{carried}{total}")
     if facts:
         facts[-1] += _measured(fleet.figures.nvlink(device.vertex))
     down = sum(len(link.links) - len(link.up) for link in topology.links
@@ -136,5 +135,5 @@ def _port_text(fleet: Fleet, port: Nic) -> str:
 def _measured(traffic: Traffic | None) -> str:
     if traffic is None or traffic == (None, None):
         return ""
-    rx, tx = ("–" if value is None else gigabytes(value) for value in traffic)
-    return f" (now in {rx}, out {tx})"
+    rx, tx = ("–" if value is None else f"{value / 1e9:.3g}" for value in traffic)
+    return f" (now {rx} in, {tx} out)"

@@ -113,8 +113,8 @@ def test_one_node_is_drawn_with_bandwidths_where_they_come_from_and_what_was_mea
                 pcie_rx_bytes_s=1e9)]  # fmt: skip
     text = to_text(fleet_of(hgx_facts("n1", down=["mlx5_2"]), more=more), "n1")
 
-    assert "├─ GPU0  PCIe 5 x16 63 GB/s (now in 1 GB/s, out –)  NVLink to NVSwitch: 18 × 26.6 GB/s = 478 GB/s" in text
-    assert "(now in 100 GB/s, out 99 GB/s)" in text
+    assert "├─ GPU0  PCIe 5 x16 63 GB/s (now 1 in, – out)  NVLink to NVSwitch 18 × 26.6 GB/s = 478 GB/s" in text
+    assert "(now 100 in, 99 out)" in text
     assert "NIC2  PCIe 5 x16 63 GB/s  mlx5_2  down" in text
     assert "GPU0-7 with each other: peer access: read, write and atomics over NVLink; 478 GB/s over NVSwitch" in text
 
