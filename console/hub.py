@@ -30,6 +30,9 @@ class CaptureOrder:
     jobs: tuple[str, ...] | None = None  # None: all
     samples: int = 1
     every_s: float = 0.3  # between samples
+    only: tuple[tuple[str, int], ...] | None = None  # (node, pid); None: all ranks and what is below them
+    locals: tuple[str, ...] = ()  # variables to be read: NAME, or FUNCTION:NAME
+    native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native calls are read too, which stops them meanwhile
 
 
 class NodeCounts(msgspec.Struct, frozen=True):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
+from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
 from .topology.lines import ClassLine
+from .verdicts import verdicts
 
 SCHEMA = "gconsole.report/1"
 _RANKING: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
@@ -144,7 +145,7 @@ class Report(msgspec.Struct):
     nics: list[NicLine]
     topology: TopologyLines
     captures: list[CaptureLine]
-    verdicts: list[Any]  # none before stacks are judged
+    verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
 
@@ -168,7 +169,7 @@ def make_report(store: Store) -> Report:
         nics=_nic_lines(store),
         topology=_topology_lines(store),
         captures=capture_lines(store),
-        verdicts=[],
+        verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost

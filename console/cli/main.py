@@ -16,6 +16,7 @@ EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EX
 COMMANDS = {
     "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
+    "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),

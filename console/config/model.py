@@ -117,6 +117,10 @@ class ConsoleConfig(Section, frozen=True):
     history_bytes: Annotated[
         int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
     ] = 1 << 30
+    clipboard: Annotated[
+        Literal["osc52", "native", "both"],
+        Meta(description="where copied text goes: osc52: the terminal, also through ssh; native: this machine; both"),
+    ] = "both"
 
 
 class HangConfig(Section, frozen=True):
@@ -127,6 +131,9 @@ class HangConfig(Section, frozen=True):
         Meta(description="what calls of your own framework mean: a class, a regex of the function, one of the file",
              extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]}),
     ] = ()
+    min_frozen_s: Annotated[
+        float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
+    ] = 5.0
 
 
 class NodeEntry(Section, frozen=True):

@@ -21,6 +21,8 @@ TOOL_S = 15.0
 AHEAD_S, AHEAD_RTTS, AHEAD_MOST_S = 0.2, 3, 5.0
 #: After its last sample a node has this long: a process 3 s, and one that hangs must not take the others' turn.
 READ_S = 6.0
+#: Native calls of one process: its libraries' symbols are read first, which takes seconds where they are large.
+NATIVE_S = 6.0
 #: The answer and the last records travel this long at most.
 ANSWER_S = 3.0
 
@@ -49,11 +51,14 @@ async def _on_node(link: Link, order: CaptureOrder, at: int, ahead_s: float) -> 
     """The counts of one node, once all its records are here. Raises FleetError."""
     if link.offset_ns is None:
         raise Lost(f"{link.node.name} has not answered a ping")
-    long_s = (order.samples - 1) * order.every_s + READ_S
+    native = [pid for node, pid in order.native if node == link.node.name]
+    long_s = (order.samples - 1) * order.every_s + READ_S + NATIVE_S * len(native)
     at_there = at + link.offset_ns
     args: dict[str, Any] = {
         "id": order.id, "at": at_there, "jobs": list(order.jobs) if order.jobs is not None else None,
         "samples": order.samples, "every_ms": round(order.every_s * 1000), "deadline": at_there + int(long_s * 1e9),
+        "only": None if order.only is None else [pid for node, pid in order.only if node == link.node.name],
+        "locals": list(order.locals), "native": native,
     }  # fmt: skip
     agent = link.agent_id
     answer = await link.request("capture", args, deadline_s=ahead_s + long_s + ANSWER_S)

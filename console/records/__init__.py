@@ -15,7 +15,7 @@ from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
-from .stack import Frame, Stack, StackStatus
+from .stack import Frame, Local, Stack, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
@@ -112,6 +112,7 @@ __all__ = [
     "Host",
     "Link",
     "LinkType",
+    "Local",
     "Log",
     "Mark",
     "Missing",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..nodesets import natural
-from ..records import Finding, Process
-from ..store import NodeNow, ProcessKey, Store
+from ..records import Finding, GpuLink, GpuProcess, Process
+from ..store import GpuPartKey, NodeNow, ProcessKey, Store
 from ..table import Table
 from .models.events import EventLog
 from .models.header import Header
@@ -21,6 +22,11 @@ from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
 from .topologyfold import TopologyFold
 
+if TYPE_CHECKING:
+    from ..history import History
+    from .capturing import UnderWay
+    from .judging import JobSeen
+
 #: The nodes are judged at most this often, in seconds; more cannot be read.
 NODES_EVERY_S = 0.25
 Staging = Callable[[], tuple[int, int]]
@@ -28,9 +34,9 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame.
+    """What is true at one frame. The tables, `gpus`, `events` and `topology` are live: they change under the reader.
 
-    `nodes`, `gpus`, `processes`, `events` and `topology` are live: they change under the reader.
+    `history` goes on also under a frame that stands still; it is None where nobody keeps curves.
     """
 
     now: int  # console time, ns
@@ -38,18 +44,24 @@ class Frame:
     nodes: dict[str, NodeNow]
     gpus: GpuIndex
     processes: Table[ProcessKey, Process]
+    gpu_processes: Table[GpuPartKey, GpuProcess]
+    gpu_links: Table[GpuPartKey, GpuLink]
     jobs: Jobs
     settled: bool  # every node that can be reached has been looked at once
     findings: tuple[Finding, ...]
     header: Header
     events: EventLog
     topology: TopologyFold
+    history: History | None
+    hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
+    capturing: UnderWay | None = None  # the capture under way
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}
         return replace(
-            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(), events=self.events.copied(),
+            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
+            gpu_processes=self.gpu_processes.copied(), gpu_links=self.gpu_links.copied(), events=self.events.copied(),
             topology=self.topology.still(),
         )  # fmt: skip
 
@@ -88,8 +100,9 @@ class Watch:
         self._take_in()
         now = self.now()
         return Frame(
-            now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(),
-            self._findings, self._header(now), self._events, self._topology,
+            now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
+            self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
+            self._topology, self._store.history,
         )  # fmt: skip
 
     def _take_in(self) -> None:

@@ -16,7 +16,7 @@ from ...topology.pairs import access_text, pair_lines, path_lines, route_text
 from ...topology.tree import SOURCES, Drawn, drawing
 from ..status import GLYPHS
 from ..text import clean, width_of
-from .nodepage import wrapped
+from .page import wrapped
 from .spans import Line, Span, cut, plain
 from .stories import Fact, Story
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -12,7 +13,6 @@ from textual.widget import Widget
 from ...analysis.topology import NodeTopology
 from ...topology.formats import ENDINGS, FORMATS
 from ...topology.gather import Fleet
-from .. import clipboard
 from ..keys import bindings, in_scope
 from ..models.spans import Line, Span, plain
 from ..models.stories import Story
@@ -29,6 +29,7 @@ from ..models.topology import (
     shown,
 )
 from ..screenshot import save_new
+from ..taking import TakingApp
 from ..watch import Frame
 from ..widgets.bar import Bar
 from ..widgets.line_view import LineView
@@ -188,7 +189,7 @@ class Topology(View):
     def _copy(self, form: str) -> None:
         fleet = self._fleet
         if fleet is not None:
-            clipboard.copy(self.app, FORMATS[form](fleet, self.selected_node), "topology")
+            cast(TakingApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
 
     def action_save(self, form: str) -> None:
         """Write a new file into the current folder, of the chosen node or of everything."""
