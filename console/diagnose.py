@@ -39,6 +39,7 @@ class Diagnosis:
     every_s: float | None = None
     native: bool | None = None
     locals: tuple[str, ...] = ()
+    flight_pipe: bool = False  # in the first capture: a dump of a job that stands still does not change
 
 
 async def diagnose(
@@ -56,6 +57,7 @@ async def diagnose(
     found = await take(CaptureOrder(
         new_capture(), samples=asked.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if asked.every_s is None else asked.every_s, locals=asked.locals,
+        flight_pipe=asked.flight_pipe,
     ))  # fmt: skip
     least = store.console.min_frozen_s if store.console else 5.0
     spent_s = 0.0

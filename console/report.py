@@ -10,6 +10,7 @@ import msgspec
 from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
+from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
@@ -145,6 +146,7 @@ class Report(msgspec.Struct):
     nics: list[NicLine]
     topology: TopologyLines
     captures: list[CaptureLine]
+    collectives: CollectivesLine
     verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -169,6 +171,7 @@ def make_report(store: Store) -> Report:
         nics=_nic_lines(store),
         topology=_topology_lines(store),
         captures=capture_lines(store),
+        collectives=collectives_line(store),
         verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[

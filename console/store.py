@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .captures import Captures
 from .records import (
     AgentCost,
+    Collective,
     Console,
     Finding,
     Gap,
@@ -28,6 +29,7 @@ from .records import (
     Nic,
     Node,
     NodeState,
+    PgStatus,
     Process,
     Rank,
     RankStat,
@@ -181,6 +183,7 @@ class Store:
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
             GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Link: self._link,
             Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Collective: self._flight, PgStatus: self._flight,
             Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
@@ -341,6 +344,9 @@ class Store:
             now.disturbed = record.ended
             if now.broken is not None and now.broken[0] >= record.began:
                 now.still_since = now.broken[1]
+
+    def _flight(self, record: Collective | PgStatus) -> None:
+        self.captures.add_flight(record, self.version)
 
     def _finding(self, record: Finding) -> None:
         self.findings.put((record.id, record.culprits), record, self.version)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .analysis.collectives import LEAST_WAIT_S
+from .analysis.collectives.evidence import evidence_of as collectives_evidence
 from .analysis.found import Found
 from .analysis.hang import CollectiveEvidence, Evidence, Judged, Still, Verdict, judge
 from .analysis.jobs import Job, job_table
 from .analysis.models import BadModel, Model, parse_model
+from .communication import said_of
 from .records import Severity, Stack
 from .store import Store
 
@@ -51,9 +54,10 @@ def evidence_of(store: Store, job: Job, stacks: Sequence[Stack]) -> Evidence:
 
 
 def collective_evidence(store: Store, job: Job) -> tuple[CollectiveEvidence, ...]:
-    """What counts collectives has said of a job. Nothing is read of that kind yet."""
-    del store, job
-    return ()
+    """What counts collectives has said of a job, in the newest capture that has any of it."""
+    least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
+    said = said_of(store, (job.job, job.attempt), least_s)
+    return collectives_evidence(said) if said else ()
 
 
 def hang_models(store: Store) -> list[Model]:

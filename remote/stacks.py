@@ -1,5 +1,7 @@
 """A capture: the stacks of all ranks of this node, and of the processes below them, at one instant.
 
+Beside them, where it was asked for, what communication libraries recorded (`flight`), which is read meanwhile.
+
 Nothing is stopped and nothing is attached to: /proc is read first, of all processes as close together as possible, then
 py-spy reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like any other,
 which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its deadline.
@@ -12,6 +14,7 @@ import time
 
 from . import clock, commands, native, pyspy
 from .blobs import PY_SPY
+from .flight.reading import Flight, Wanted
 from .looks import Look, state_of
 from .procfs import GONE, ProcFs
 from .pulse import end_of
@@ -36,6 +39,7 @@ class Plan(object):
     """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often.
 
     `only`: pids, None for all. `locals`: names of variables. `native`: pids whose native calls are to be read as well.
+    `flight`: what to read besides stacks, or None.
     """
 
     def __init__(self, args):
@@ -54,6 +58,8 @@ class Plan(object):
         if not isinstance(self.id, str) or not 1 <= self.samples <= MOST_SAMPLES:
             raise BadPlan("a capture has an id and 1 to %d samples" % MOST_SAMPLES)
         self.every_ns = max(1, every_ms) * 1000000
+        flight = args.get("flight")
+        self.flight = Wanted(flight) if isinstance(flight, dict) else None
         now, mono = clock.realtime_ns(), time.monotonic()
         if self.at - now > FARTHEST_S * 1e9:
             raise BadPlan("it is to begin in %d s: have the clocks been set?" % ((self.at - now) / 1e9))
@@ -98,9 +104,11 @@ class Capture(object):
         self._post = post
         self._procfs = procfs or ProcFs()
         self._lock = threading.Lock()
+        self._seen_ranks = [rank for rank in seen.ranks if plan.jobs is None or rank.job in plan.jobs] if seen else []
         self._paths = {}  # frames → their number; what has one has travelled
         self._counts = {}
         self._stopped_since = 0
+        self._flight = None
         self._sources = Sources(self._procfs)
 
     def run(self):
@@ -114,8 +122,12 @@ class Capture(object):
             self._look_at_all()
             looks = [target.look.looked for target in self.targets if target.look]
             spreads.append(max(looks) - min(looks) if looks else 0)
+            if number == self.plan.samples - 1:
+                self._begin_flight()
             self._read_all(number, at)
         self._read_native(len(spreads))
+        if self._flight is not None:
+            self._flight.join()
         return {
             "ranks": self._ranks,
             "processes": len(self.targets),
@@ -124,6 +136,13 @@ class Capture(object):
             "spread_ns": max(spreads) if spreads else None,
             "stopped_since": self._stopped_since,
         }
+
+    def _begin_flight(self):
+        """Beside the last sample, after its look, which must be at its instant: what it tells is the newest."""
+        if self.plan.flight is not None:
+            ranks, deadline = self._seen_ranks, self.plan.deadline
+            self._flight = Flight(self.plan.flight, self.plan.id, ranks, self._procfs, self._post, deadline)
+            self._flight.start()
 
     def _look_at_all(self):
         for target in self.targets:

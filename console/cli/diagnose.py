@@ -16,11 +16,12 @@ import click
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 def diagnose(source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str) -> int:
-    """Judge a hang from a file of records, or from a folder of py-spy dumps that somebody sent.
+    """Judge a hang from a file of records, or from a folder of dumps that somebody sent.
 
     A folder holds what `py-spy dump` wrote of each rank, as text or JSON, one file a process; the rank is told by the
     name of its file (rank3.txt, node2.rank-3.1.json), or of its folder. Several dumps of one rank, some seconds apart,
-    can prove a hang; one cannot.
+    can prove a hang; one cannot. It may also hold dumps of PyTorch's Flight Recorder (nccl_trace_rank_3), answers of
+    NCCL RAS, and logs of NCCL or its Inspector: what is told by them is shown, and weighed in the verdict.
 
     \b
     gconsole diagnose night.ndjson

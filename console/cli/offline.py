@@ -9,7 +9,9 @@ import click
 from ..analysis.models import BadModel, parse_model
 from ..batch import findings
 from ..hub import Hub
-from ..imports.dumps import NoDumps, records_of
+from ..imports.collectives import import_folder
+from ..imports.dumps import JOB, NoDumps, records_of, without_stacks
+from ..plaintext import printable
 from ..recordfile import RecordFileError, play
 from ..store import Store
 from .output import finish
@@ -40,18 +42,26 @@ def folded(path: Path) -> Store:
 def run_from_folder(
     path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...]
 ) -> int:
-    """Judge a folder of dumps; an exit code. Raises UsageError where there is none in it."""
+    """Judge a folder of dumps, of stacks, collectives or both; an exit code. Raises UsageError where there is none."""
     store = Store()
+    flight = import_folder(path, JOB)
     try:
         for text in models:
             parse_model(text)
-        imported = records_of(path, models)
+        stacks = records_of(path, models)
     except BadModel as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
     except NoDumps as error:
-        raise click.UsageError(str(error)) from error
-    for name, problem in imported.refused:
-        click.echo(f"gconsole: {name}: {problem}", err=True)
-    store.apply(imported.records)
+        if not flight.records:
+            text = f"{error}, and nothing of a Flight Recorder, of NCCL RAS, or of NCCL's logs"
+            raise click.UsageError(text) from error
+        stacks = without_stacks(path, models)
+    ours = {str(one.relative_to(path)) for one in flight.read}
+    for name, problem in stacks.refused:
+        if name not in ours:
+            click.echo(f"gconsole: {name}: {problem}", err=True)
+    for trouble in flight.problems:
+        click.echo(f"gconsole: {printable(str(trouble))}", err=True)
+    store.apply([*stacks.records, *flight.records])
     store.apply(findings(store))
     return finish(store, output, quiet, fail_on)

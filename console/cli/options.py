@@ -58,12 +58,15 @@ def capturing(command: F) -> F:
 
 
 def capture_order(
-    capture: bool, diagnose: bool, samples: int | None, every_s: float | None, native: bool | None, names: str | None
+    capture: bool, diagnose: bool, samples: int | None, every_s: float | None, native: bool | None, names: str | None,
+    flight_pipe: bool = False,
 ) -> CaptureOrder | Diagnosis | None:
     """What those options ask for; None for no capture. Raises UsageError."""
     if not (capture or diagnose):
         if samples is not None or every_s is not None or native is not None or names is not None:
             raise click.UsageError("--samples, --every, --native and --locals belong to --capture or --diagnose")
+        if flight_pipe:
+            raise click.UsageError("--flight-pipe belongs to --capture or --diagnose")
         return None
     if native is not None and not diagnose:
         raise click.UsageError("--native and --no-native belong to --diagnose")
@@ -72,10 +75,11 @@ def capture_order(
     from ..hub import CaptureOrder, new_capture
 
     if diagnose:
-        return Diagnosis(samples, every_s, native, variables)
+        return Diagnosis(samples, every_s, native, variables, flight_pipe)
     return CaptureOrder(
-        new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s, locals=variables
-    )
+        new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s, locals=variables,
+        flight_pipe=flight_pipe,
+    )  # fmt: skip
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:

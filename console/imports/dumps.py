@@ -20,6 +20,8 @@ from ..records import Console, Frame, NodeState, Rank, Record, Stack
 #: No dump of one process is larger.
 MOST_BYTES: Final = 16 << 20
 MOST_FILES: Final = 65_536
+#: What the job in a folder is called.
+JOB: Final = "imported"
 _RANK = re.compile(r"(?<![A-Za-z])(?:global_?)?rank[-_.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
 _THREAD = re.compile(r'^Thread (?:(\d+)|0x[0-9A-Fa-f]+)(?:/0x[0-9A-Fa-f]+)? \(([a-z+]+)\)(?:: "(.*)")?$')
@@ -82,14 +84,22 @@ def records_of(folder: Path, models: tuple[str, ...] = ()) -> Imported:
     if not records:
         raise NoDumps(f"{folder}: nothing that `py-spy dump` or `py-spy dump --json` wrote")
     nodes = sorted({record.node for record in records})
-    first = min(record.rx for record in records)
-    head: list[Record] = [Console(cluster=folder.name or str(folder), version="", hang_models=models, rx=first)]
-    head += [NodeState(node=node, state="ok", rx=first) for node in nodes]
+    head = _head(folder, models, nodes, min(record.rx for record in records))
     return Imported((*head, *records), tuple(refused))
 
 
+def without_stacks(folder: Path, models: tuple[str, ...] = ()) -> Imported:
+    """A folder without any dump of stacks, in which something else was found."""
+    return Imported(tuple(_head(folder, models, ["imported"], _instant(folder))), ())
+
+
+def _head(folder: Path, models: tuple[str, ...], nodes: list[str], rx: int) -> list[Record]:
+    console = Console(cluster=folder.name or str(folder), version="", hang_models=models, rx=rx)
+    return [console, *(NodeState(node=node, state="ok", rx=rx) for node in nodes)]
+
+
 def _records(dump: _Dump, node: str, rank: int | None, role: str, sample: int, instant: int) -> Iterator[Record]:
-    place = {"node": node, "job": "imported", "rank": rank, "pid": dump.pid, "start_ticks": 0, "rx": instant}
+    place = {"node": node, "job": JOB, "rank": rank, "pid": dump.pid, "start_ticks": 0, "rx": instant}
     if role == "rank" and sample == 0:
         yield Rank(source="name of the file", **place)  # type: ignore[arg-type]
     for number, thread in enumerate(dump.threads):

@@ -10,6 +10,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
+from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
@@ -20,7 +21,7 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
-    | Link | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
+    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -96,12 +97,15 @@ __all__ = [
     "Ancestor",
     "AnyRecord",
     "BadRecord",
+    "Collective",
+    "CollectiveSource",
     "Confidence",
     "Console",
     "End",
     "EndKind",
     "Failure",
     "Finding",
+    "FlightStatus",
     "Frame",
     "Gap",
     "Gpu",
@@ -119,6 +123,7 @@ __all__ = [
     "Nic",
     "Node",
     "NodeState",
+    "PgStatus",
     "Process",
     "Rank",
     "RankStat",

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
@@ -13,6 +15,7 @@ from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts
 from gconsole.records import (
     AgentCost,
+    Collective,
     Failure,
     Finding,
     Frame,
@@ -22,6 +25,7 @@ from gconsole.records import (
     Mark,
     Node,
     NodeState,
+    PgStatus,
     Process,
     Rank,
     RankStat,
@@ -53,6 +57,7 @@ class Cluster:
         self.at = NOON
         self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
         self.standing: dict[int, tuple[Frame, ...]] = {}  # where ranks stand that are not in all_reduce
+        self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
         self._seq = 0
         for name in names:
@@ -99,6 +104,7 @@ class Cluster:
         for sample in range(order.samples):
             self.say(*(self._stack(order, sample, rank) for rank in ranks))
             self.at += int(max(order.every_s, 3.0) * SECOND)
+        self.say(*(msgspec.structs.replace(said, capture=order.id) for said in self.recorded))
         counts = NodeCounts(len(ranks), len(ranks), order.samples, {"ok": len(ranks)}, 0, 0, 0)
         return CaptureDone(order.id, self.at, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
 
