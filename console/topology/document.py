@@ -12,7 +12,7 @@ from ..analysis.routes import between, peer_access
 from ..analysis.topology import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology_classes import NodeClass
 from .gather import Fleet, Traffic
-from .lines import SCHEMA, ClassLine, DeviceLine, DifferenceLine, LinkLine, TopologyDocument, TopologyNode
+from .lines import SCHEMA, ClassLine, DeviceLine, DifferenceLine, TopologyDocument, TopologyLink, TopologyNode
 
 
 def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
@@ -66,7 +66,7 @@ def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> Device
     )  # fmt: skip
 
 
-def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[LinkLine]:
+def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[TopologyLink]:
     labels = {device.vertex.id: device.label for device in topology.devices}
     devices = {device.vertex.id: device for device in topology.devices}
     for link in topology.links:
@@ -93,8 +93,8 @@ def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[LinkLine]:
 def _line(
     node: str, kind: str, a: str, b: str, bandwidth: Bandwidth | None, traffic: Traffic, *, up: bool | None = None,
     via: tuple[str, ...] = (), unsupported: dict[str, str] | None = None,
-) -> LinkLine:  # fmt: skip
-    line = LinkLine(node, kind, a, b, up=up, via=via, unsupported=unsupported or {})
+) -> TopologyLink:  # fmt: skip
+    line = TopologyLink(node, kind, a, b, up=up, via=via, unsupported=unsupported or {})
     line.rx_bytes_s, line.tx_bytes_s = traffic
     if bandwidth is not None:
         line.bandwidth_bytes_s, line.bandwidth_source = bandwidth.bytes_s, bandwidth.source
@@ -102,9 +102,9 @@ def _line(
     return line
 
 
-def _pair(topology: NodeTopology, one: Device, other: Device) -> LinkLine:
+def _pair(topology: NodeTopology, one: Device, other: Device) -> TopologyLink:
     access, route = peer_access(topology, one, other), between([topology], one.vertex, other.vertex)
-    line = LinkLine(topology.node, "pair", one.label, other.label, topology.word(one.label, other.label))
+    line = TopologyLink(topology.node, "pair", one.label, other.label, topology.word(one.label, other.label))
     line.peer_access, line.why = access.allowed, access.why
     if route is not None:
         line.bandwidth_bytes_s, line.at_most = route.bytes_s, route.is_bound

@@ -59,7 +59,7 @@ class TopologyNode(msgspec.Struct):
     devices: list[DeviceLine]
 
 
-class LinkLine(msgspec.Struct):
+class TopologyLink(msgspec.Struct):
     """One edge, or the relation of two devices of a node.
 
     `type`: nvlink (a GPU and a switch, a CPU or a GPU), pcie (a device and its NUMA node), network (a card and the
@@ -91,4 +91,4 @@ class TopologyDocument(msgspec.Struct):
     schema: str
     classes: list[ClassLine]
     nodes: list[TopologyNode]
-    links: list[LinkLine]
+    links: list[TopologyLink]

@@ -194,7 +194,7 @@ def test_the_schema_explains_every_field_of_it():
 
     definitions = json.loads(done.output)["$defs"]
     assert set(definitions["TopologyDocument"]["properties"]) == {"schema", "classes", "nodes", "links"}
-    assert "Bandwidths are of one" in definitions["LinkLine"]["description"]
+    assert "Bandwidths are of one" in definitions["TopologyLink"]["description"]
 
 
 def test_the_report_has_the_classes():
