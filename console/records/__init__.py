@@ -12,7 +12,7 @@ import msgspec
 from .base import Count, Int, Missing, Record
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
@@ -20,7 +20,7 @@ from .stack import Frame, Local, Stack, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
@@ -101,6 +101,7 @@ __all__ = [
     "CollectiveSource",
     "Confidence",
     "Console",
+    "Digest",
     "End",
     "EndKind",
     "Failure",
@@ -109,6 +110,7 @@ __all__ = [
     "Frame",
     "Gap",
     "Gpu",
+    "GpuDigest",
     "GpuEvent",
     "GpuInfo",
     "GpuLink",
