@@ -15,6 +15,7 @@ from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
+from .topology.lines import ClassLine
 from .verdicts import verdicts
 
 SCHEMA = "gconsole.report/1"
@@ -123,6 +124,12 @@ class FindingLine(msgspec.Struct):
     cleared_at: str | None
 
 
+class TopologyLines(msgspec.Struct):
+    """The classes of nodes that are connected alike; `gconsole topo --format json` has every link, too."""
+
+    classes: list[ClassLine]
+
+
 class Report(msgspec.Struct):
     """`gconsole.report/1`. Instants are ISO-8601 UTC, with the nanoseconds of the console's clock beside them."""
 
@@ -138,6 +145,7 @@ class Report(msgspec.Struct):
     ranks: list[RankLine]
     gpus: list[GpuLine]
     nics: list[NicLine]
+    topology: TopologyLines
     captures: list[CaptureLine]
     collectives: CollectivesLine
     verdicts: list[Verdict]  # of every job, where there is a capture
@@ -162,6 +170,7 @@ def make_report(store: Store) -> Report:
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
         gpus=_gpu_lines(store),
         nics=_nic_lines(store),
+        topology=_topology_lines(store),
         captures=capture_lines(store),
         collectives=collectives_line(store),
         verdicts=verdicts(store),
@@ -261,6 +270,15 @@ def _nic_lines(store: Store) -> list[NicLine]:
         )
         for nic in nics
     ]
+
+
+def _topology_lines(store: Store) -> TopologyLines:
+    if not store.gpus and not store.nics:
+        return TopologyLines([])
+    from .topology.document import class_lines  # networkx takes 75 ms to import; a fleet of CPUs needs none
+    from .topology.gather import gather
+
+    return TopologyLines(class_lines(gather(store).classes))
 
 
 def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:

@@ -24,6 +24,7 @@ from .records import (
     GpuLink,
     GpuProcess,
     Host,
+    Link,
     Log,
     Mark,
     Nic,
@@ -80,6 +81,8 @@ GpuKey = tuple[str, str]
 GpuPartKey = tuple[str, str, int]
 #: A network port: (node, device, port).
 NicKey = tuple[str, str, int]
+#: An edge of a node's topology: (node, type, kind and id of one end, of the other).
+LinkKey = tuple[str, str, str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -166,6 +169,7 @@ class Store:
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
         self.nics: Table[NicKey, Nic] = Table()
+        self.links: Table[LinkKey, Link] = Table()
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
@@ -183,7 +187,7 @@ class Store:
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
-            Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
             Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
             Finding: self._finding,
         }  # fmt: skip
@@ -296,6 +300,13 @@ class Store:
         self.nics.put(key, record, self.version)
         self._remember("nic", key, record)
 
+    def _link(self, record: Link) -> None:
+        key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
+        if record.gone:
+            self.links.drop(key, self.version)
+        else:
+            self.links.put(key, record, self.version)
+
     def _process(self, record: Process) -> None:
         key = (record.node, record.pid, record.start_ticks)
         if record.gone:
@@ -377,6 +388,7 @@ class Store:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
         tables: tuple[Table[Any, Any], ...] = (
             self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+            self.links,
         )
         for table in tables:
             for key in [key for key in table if key[0] == node]:

@@ -9,7 +9,7 @@ import click
 
 from ..analysis.models import BadModel, parse_model
 from ..batch import verdict_findings
-from ..hub import Hub
+from ..hub import Hub, Sink
 from ..imports.collectives import import_folder
 from ..imports.dumps import JOB, NoDumps, records_of, without_stacks
 from ..plaintext import printable
@@ -27,22 +27,28 @@ def run_from_file(
 
     With `diagnose` the verdicts are findings too, and with `metrics` samples of these families go to stdout.
     """
-    hub = Hub()
-    store = Store()
-    hub.subscribe(store.apply)
     stream = SampleStream(metrics, sys.stdout.fileno(), patient=True) if metrics else None
-    if stream:
-        hub.subscribe(stream)
     try:
-        play(path, hub)
-    except RecordFileError as error:
-        raise click.UsageError(str(error)) from error
+        store = folded(path, *([stream] if stream else []))
     finally:
         if stream:
             close_stream(stream)
     if diagnose:
         store.apply(verdict_findings(store))
     return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+
+
+def folded(path: Path, *sinks: Sink) -> Store:
+    """What the records of a file come to; `sinks` see them, too. Raises UsageError."""
+    hub = Hub()
+    store = Store()
+    for sink in (store.apply, *sinks):
+        hub.subscribe(sink)
+    try:
+        play(path, hub)
+    except RecordFileError as error:
+        raise click.UsageError(str(error)) from error
+    return store
 
 
 def run_from_folder(

@@ -17,10 +17,11 @@ from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 from .stack import Frame, Local, Stack, StackStatus
+from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
-    | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
+    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -93,6 +94,7 @@ def encode(record: Record | RawRecord) -> bytes:
 __all__ = [
     "KINDS",
     "AgentCost",
+    "Ancestor",
     "AnyRecord",
     "BadRecord",
     "Collective",
@@ -100,6 +102,8 @@ __all__ = [
     "Confidence",
     "Console",
     "Digest",
+    "End",
+    "EndKind",
     "Failure",
     "Finding",
     "FlightStatus",
@@ -112,6 +116,8 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Link",
+    "LinkType",
     "Local",
     "Log",
     "Mark",

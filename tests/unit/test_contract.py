@@ -26,7 +26,7 @@ from gconsole.hub import Hub
 from gconsole.records import KINDS, Log, Record
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
-EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "process", "rank", "rank_stat"}
+EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat"}
 MARK = "GCONSOLE_CONTRACT"
 PATIENCE_S = 20.0
 
