@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from . import failures
-from .subprocesses import output
+from .output import output
 
 #: The key under which a known_hosts file of hosts.toml stands beside OpenSSH's own keys.
 OUR_KNOWN_HOSTS = "gconsole known_hosts"

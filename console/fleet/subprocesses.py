@@ -76,39 +76,6 @@ async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None
     return SubprocessChannel(process)
 
 
-class _Output(asyncio.SubprocessProtocol):
-    """Keeps what a subprocess says; `ended` is done after its exit and the end of both pipes."""
-
-    def __init__(self) -> None:
-        self.said = {1: bytearray(), 2: bytearray()}
-        self.ended = asyncio.get_running_loop().create_future()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.said[fd] += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-
-async def output(*argv: str) -> tuple[int, str, str]:
-    """The exit status, standard output and standard error of a short command without input.
-
-    When the wait is cancelled the command is killed and its pipes are closed: an `asyncio.subprocess.Process` would
-    leave them to the garbage collector, which finds the loop closed and says so on the user's terminal.
-    """
-    loop, devnull = asyncio.get_running_loop(), asyncio.subprocess.DEVNULL
-    transport, protocol = await loop.subprocess_exec(_Output, *argv, stdin=devnull)
-    try:
-        await protocol.ended
-        status = transport.get_returncode()
-        assert status is not None, "a subprocess that is over has a status"
-    finally:
-        transport.close()
-    out, err = (bytes(protocol.said[fd]).decode(errors="replace") for fd in (1, 2))
-    return status, out, err
-
-
 class LocalTransport:
     """This machine, without SSH."""
 

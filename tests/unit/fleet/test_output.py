@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.fleet.subprocesses import output
+from gconsole.fleet.output import output
 
 ENDS_WHILE_IT_ASKS = """
 import asyncio
@@ -35,7 +35,7 @@ def test_a_console_that_ends_while_ssh_is_asked_says_nothing_and_leaves_nothing(
     ssh.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "STARTED": str(started), "HOME": str(tmp_path)}
     argv = [sys.executable, "-c", ENDS_WHILE_IT_ASKS]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     end = time.monotonic() + 10
     while Path(f"/proc/{started.read_text().strip()}").exists():  # killed; init may take a moment to collect it
