@@ -202,7 +202,6 @@ SCENES = (
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),
     Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
-    Scene("story of a GPU", keys("enter"), StoryDialog),
     Scene("story of a job", keys("shift+tab", "enter"), StoryDialog),
     Scene("story of a finding", keys("tab", "enter"), StoryDialog),
     Scene("story of a rank", keys("2", "g", "j", "enter"), StoryDialog),
