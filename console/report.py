@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from .analysis.found import IDS
 from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
@@ -14,6 +15,7 @@ from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
+from .topology.lines import ClassLine
 from .verdicts import verdicts
 
 SCHEMA = "gconsole.report/1"
@@ -122,6 +124,12 @@ class FindingLine(msgspec.Struct):
     cleared_at: str | None
 
 
+class TopologyLines(msgspec.Struct):
+    """The classes of nodes that are connected alike; `gconsole topo --format json` has every link, too."""
+
+    classes: list[ClassLine]
+
+
 class Report(msgspec.Struct):
     """`gconsole.report/1`. Instants are ISO-8601 UTC, with the nanoseconds of the console's clock beside them."""
 
@@ -137,6 +145,7 @@ class Report(msgspec.Struct):
     ranks: list[RankLine]
     gpus: list[GpuLine]
     nics: list[NicLine]
+    topology: TopologyLines
     captures: list[CaptureLine]
     collectives: CollectivesLine
     verdicts: list[Verdict]  # of every job, where there is a capture
@@ -161,10 +170,11 @@ def make_report(store: Store) -> Report:
         ranks=[_rank_line(row) for job in table.jobs for row in job.rows],
         gpus=_gpu_lines(store),
         nics=_nic_lines(store),
+        topology=_topology_lines(store),
         captures=capture_lines(store),
         collectives=collectives_line(store),
         verdicts=verdicts(store),
-        findings=[_finding_line(finding) for finding in store.findings.values()],
+        findings=[_finding_line(finding) for finding in _worst_first(store.findings.values())],
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
         ],
@@ -174,7 +184,7 @@ def make_report(store: Store) -> Report:
 def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     """The exit code of a headless command: 4 nothing reachable, 1 a finding that counts, 3 partial, 0 fine.
 
-    `fail_on` is one severity (that or a worse one counts), or ids of findings.
+    `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
     """
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
@@ -196,10 +206,13 @@ def _coverage(states: Sequence[str], unseen: bool) -> int:
 def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
     if line.cleared_at is not None:
         return False
-    threshold = next((_RANKING[word] for word in fail_on if word in _RANKING), None)
-    if threshold is not None:
-        return _RANKING[line.severity] >= threshold
-    return line.id in fail_on
+    thresholds = [_RANKING[word] for word in fail_on if word in _RANKING]
+    return line.id in fail_on or any(_RANKING[line.severity] >= threshold for threshold in thresholds)
+
+
+def unknown_words(fail_on: Sequence[str]) -> list[str]:
+    """What of `--fail-on` is neither a severity nor the id of a finding."""
+    return [word for word in fail_on if word not in _RANKING and word not in IDS]
 
 
 def iso(ns: int) -> str | None:
@@ -259,6 +272,15 @@ def _nic_lines(store: Store) -> list[NicLine]:
     ]
 
 
+def _topology_lines(store: Store) -> TopologyLines:
+    if not store.gpus and not store.nics:
+        return TopologyLines([])
+    from .topology.document import class_lines  # networkx takes 75 ms to import; a fleet of CPUs needs none
+    from .topology.gather import gather
+
+    return TopologyLines(class_lines(gather(store).classes))
+
+
 def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
@@ -286,6 +308,12 @@ def _node_line(now: NodeNow) -> NodeLine:
         simulated=node.simulated if node else None,
         unreadable=now.host.unreadable if now.host else None,
     )
+
+
+def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Open ones before those that were cleared, errors first, then as they were seen."""
+    return sorted(findings, key=lambda one: (
+        one.cleared_at is not None, -_RANKING[one.severity], one.first_seen, one.id, one.culprits))  # fmt: skip
 
 
 def _finding_line(finding: Finding) -> FindingLine:

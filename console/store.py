@@ -18,11 +18,13 @@ from .records import (
     Finding,
     Gap,
     Gpu,
+    GpuDigest,
     GpuEvent,
     GpuInfo,
     GpuLink,
     GpuProcess,
     Host,
+    Link,
     Log,
     Mark,
     Nic,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 EVENTS: Final = 10_000
 #: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
 ENDED_RANKS: Final = 16_384
+#: Findings that are no longer true are kept, for the report; one that comes and goes for days must not fill the memory.
+CLEARED_FINDINGS: Final = 4_096
 #: So many unknown kinds are counted by name, the rest as one.
 UNKNOWN_KINDS: Final = 100
 #: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
@@ -77,6 +81,8 @@ GpuKey = tuple[str, str]
 GpuPartKey = tuple[str, str, int]
 #: A network port: (node, device, port).
 NicKey = tuple[str, str, int]
+#: An edge of a node's topology: (node, type, kind and id of one end, of the other).
+LinkKey = tuple[str, str, str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -97,6 +103,7 @@ class GpuNow:
 
     info: GpuInfo | None = None
     gpu: Gpu | None = None
+    digest: GpuDigest | None = None  # of the last second, where it was looked at several times
 
 
 @dataclass(slots=True)
@@ -162,6 +169,7 @@ class Store:
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
         self.nics: Table[NicKey, Nic] = Table()
+        self.links: Table[LinkKey, Link] = Table()
         self.ranks: Table[ProcessKey, RankNow] = Table()
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
@@ -174,12 +182,14 @@ class Store:
         self.history: History | None = None
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._ended: deque[ProcessKey] = deque()  # ranks that ended, oldest first
+        self._cleared: deque[tuple[str, tuple[str, ...]]] = deque()  # findings, oldest first
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
-            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
-            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
-            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Collective: self._flight,
-            PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
+            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
+            Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
+            Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -258,6 +268,9 @@ class Store:
         self._gpu_now(record.node, record.uuid).gpu = record
         self._remember("gpu", (record.node, record.uuid), record)
 
+    def _gpu_digest(self, record: GpuDigest) -> None:
+        self._gpu_now(record.node, record.uuid).digest = record
+
     def _gpu_now(self, node: str, uuid: str) -> GpuNow:
         key = (node, uuid)
         now = self.gpus.get(key)
@@ -286,6 +299,13 @@ class Store:
             return
         self.nics.put(key, record, self.version)
         self._remember("nic", key, record)
+
+    def _link(self, record: Link) -> None:
+        key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
+        if record.gone:
+            self.links.drop(key, self.version)
+        else:
+            self.links.put(key, record, self.version)
 
     def _process(self, record: Process) -> None:
         key = (record.node, record.pid, record.start_ticks)
@@ -337,8 +357,18 @@ class Store:
         self.captures.add_flight(record, self.version)
 
     def _finding(self, record: Finding) -> None:
-        self.findings.put((record.id, record.culprits), record, self.version)
+        key = (record.id, record.culprits)
+        self.findings.put(key, record, self.version)
         self._event(record)
+        if record.cleared_at is not None:
+            self._cleared.append(key)
+            if len(self._cleared) > CLEARED_FINDINGS:
+                self._drop_cleared(self._cleared.popleft())
+
+    def _drop_cleared(self, key: tuple[str, tuple[str, ...]]) -> None:
+        finding = self.findings.get(key)
+        if finding is not None and finding.cleared_at is not None and key not in self._cleared:
+            self.findings.drop(key, self.version)
 
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))
@@ -358,6 +388,7 @@ class Store:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
         tables: tuple[Table[Any, Any], ...] = (
             self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+            self.links,
         )
         for table in tables:
             for key in [key for key in table if key[0] == node]:

@@ -21,6 +21,7 @@ from .samplers.host import HostSampler
 from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
+from .samplers.topology import TopologySampler
 
 #: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
@@ -79,12 +80,12 @@ class SamplerThread(threading.Thread):
 
     def _until_next_slot(self):
         """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
-        interval = self.agent.context.interval_s
+        interval = self.sampler.interval_s
         return interval - (time.monotonic() - self.agent.epoch) % interval
 
     def is_hung(self, now):
         began = self.began
-        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.agent.context.interval_s)
+        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
 
 class Agent(object):
@@ -237,18 +238,20 @@ class Agent(object):
             self._presence = presence.register(self.place, self, self._label)
         except OSError as error:  # a full disk must not keep anybody from watching the node
             self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
-        samplers = [ProcessSampler(self.context), HostSampler(self.context), self._gpu_sampler()]
-        samplers.append(NicSampler(self.context))
+        nvml = self._simulated_nvml()
+        samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
+        samplers += [NicSampler(self.context), TopologySampler(self.context, nvml)]
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
-    def _gpu_sampler(self):
+    def _simulated_nvml(self):
+        """What stands in for pynvml; None where GPUs are real ones, or none."""
         if not self.context.simulate_gpus:
-            return GpuSampler(self.context)
+            return None
         from . import simulate
 
         # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
         host = "%s %s" % (os.uname().nodename, self.context.process_filter)
-        return GpuSampler(self.context, simulate.SimulatedNvml(self.context.simulate_gpus, host))
+        return simulate.SimulatedNvml(self.context.simulate_gpus, host)
 
     def _import_nvml(self):
         """The module pynvml. Raises Unavailable."""

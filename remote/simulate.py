@@ -7,6 +7,9 @@ import math
 import time
 import zlib
 
+from .simulate_topology import SimulatedPlaces, SimulatedTopology
+from .simulate_topology import Values as _Values
+
 NVML_TEMPERATURE_GPU = 0
 NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
 NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
@@ -22,13 +25,6 @@ class NVMLError(Exception):
     """What pynvml raises."""
 
 
-class _Values(object):
-    """A struct of NVML's."""
-
-    def __init__(self, **values):
-        self.__dict__.update(values)
-
-
 class _Device(object):
     """One simulated GPU: its place, and where on the waves it is."""
 
@@ -40,7 +36,7 @@ class _Device(object):
         self.uuid = "GPU-53494d00-%04x-4000-8000-%012x" % (index, self.seed)  # 53 49 4d: SIM
 
 
-class SimulatedNvml(object):
+class SimulatedNvml(SimulatedTopology):
     """The part of pynvml that the GPU sampler uses, for `count` GPUs of the host called `host`.
 
     `clock` gives seconds; two instances with one clock and one host show the same.
@@ -55,6 +51,7 @@ class SimulatedNvml(object):
     def __init__(self, count, host, clock=time.time):
         self._devices = [_Device(host, index) for index in range(count)]
         self._clock = clock
+        self.places = SimulatedPlaces(_address(index) for index in range(count))
 
     def nvmlInit(self):
         pass
@@ -77,7 +74,7 @@ class SimulatedNvml(object):
         return "Simulated H100 80GB"
 
     def nvmlDeviceGetPciInfo(self, device):
-        return _Values(busId="00000000:%02X:00.0" % (0x10 + device.index))
+        return _Values(busId="0000" + _address(device.index).upper())
 
     def nvmlDeviceGetEnforcedPowerLimit(self, device):
         return POWER_LIMIT_MW
@@ -116,6 +113,11 @@ class SimulatedNvml(object):
 
     def _wave(self, device, period_s, kind):
         return math.sin(2 * math.pi * (self._clock() / period_s + _unit(device.seed, kind)))
+
+
+def _address(index):
+    """Where in the machine a simulated GPU sits, in the kernel's notation."""
+    return "0000:%02x:00.0" % (0x10 + index)
 
 
 def _unit(seed, kind):

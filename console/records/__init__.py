@@ -12,15 +12,16 @@ import msgspec
 from .base import Count, Int, Missing, Record
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 from .stack import Frame, Local, Stack, StackStatus
+from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
-    | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
+    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -93,23 +94,30 @@ def encode(record: Record | RawRecord) -> bytes:
 __all__ = [
     "KINDS",
     "AgentCost",
+    "Ancestor",
     "AnyRecord",
     "BadRecord",
     "Collective",
     "CollectiveSource",
     "Confidence",
     "Console",
+    "Digest",
+    "End",
+    "EndKind",
     "Failure",
     "Finding",
     "FlightStatus",
     "Frame",
     "Gap",
     "Gpu",
+    "GpuDigest",
     "GpuEvent",
     "GpuInfo",
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Link",
+    "LinkType",
     "Local",
     "Log",
     "Mark",

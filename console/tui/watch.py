@@ -20,6 +20,7 @@ from .models.heat import GpuIndex
 from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
+from .topologyfold import TopologyFold
 
 if TYPE_CHECKING:
     from ..history import History
@@ -33,7 +34,7 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame. The tables, `gpus` and `events` are live: they change under the reader.
+    """What is true at one frame. The tables, `gpus`, `events` and `topology` are live: they change under the reader.
 
     `history` goes on also under a frame that stands still; it is None where nobody keeps curves.
     """
@@ -50,6 +51,7 @@ class Frame:
     findings: tuple[Finding, ...]
     header: Header
     events: EventLog
+    topology: TopologyFold
     history: History | None
     hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
     capturing: UnderWay | None = None  # the capture under way
@@ -60,6 +62,7 @@ class Frame:
         return replace(
             self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
             gpu_processes=self.gpu_processes.copied(), gpu_links=self.gpu_links.copied(), events=self.events.copied(),
+            topology=self.topology.still(),
         )  # fmt: skip
 
     @property
@@ -79,6 +82,7 @@ class Watch:
         self._nodes: dict[str, NodeNow] = {}
         self._gpus = GpuIndex()
         self._events = EventLog()
+        self._topology = TopologyFold(store)
         self.jobs = Jobs()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
@@ -98,7 +102,7 @@ class Watch:
         return Frame(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
             self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
-            self._store.history,
+            self._topology, self._store.history,
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -109,11 +113,20 @@ class Watch:
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
         self._events.add(store.events_since(since))
+        self._topology.note(since)
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
-            blamed = {name: found.id for found in self._findings if found.severity != "info" for name in found.culprits}
+            blamed = self._blamed()
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
+
+    def _blamed(self) -> dict[str, str]:
+        """Nodes that an open finding blames, or a GPU or port of which (`node7:gpu4`), and its id; the worst one's."""
+        blamed: dict[str, str] = {}
+        for found in self._findings:
+            for name in found.culprits if found.severity != "info" else ():
+                blamed.setdefault(name if name in self._nodes else name.rpartition(":")[0], found.id)
+        return blamed
 
     def _take_nodes(self, since: int) -> bool:
         """Follow nodes that come and go; whether any did."""

@@ -89,6 +89,13 @@ class NicSampler(Sampler):
                 self._ports[folder] = make(folder)
 
 
+def identities(sys):
+    """(identity, folder of its device in sysfs) of every port, without opening its counters."""
+    for folder, make in _ports(sys):
+        port = make(folder)
+        yield port.identity, port.device_folder
+
+
 def _ports(sys):
     """(folder, the class for it) of every port."""
     root = sys + "/class/infiniband"
@@ -108,7 +115,7 @@ class _Port(object):
     traffic = errors = ()
 
     def __init__(self, folder, device_folder):
-        self.folder = folder
+        self.folder, self.device_folder = folder, device_folder
         self.identity = {
             "pci_bus_id": _pci_address(device_folder),
             "numa_node": _at_least_0(_number(device_folder + "/numa_node")),
@@ -134,9 +141,9 @@ class _Port(object):
                 total = _number("%s/%s" % (self.folder, name))
                 if total is not None:
                     self._slow[field] = total
-                    gained = self._counters.gained(field, total, 64, now)
-                    if gained is not None and gained[0]:
-                        grown[field] = gained[0]
+                    gained = self._counters.growth(field, total, 64)
+                    if gained:
+                        grown[field] = gained
         found = dict(self.identity, **self._slow)
         for field, name, unit in self.traffic:
             count = self._count(name)

@@ -49,6 +49,7 @@ class TestTheTable:
             await settle(pilot)
             targets = {
                 "app": app, "overview": app.view, "lines": app.view.home(), "list": app._views["ranks"],
+                **{name: app._views[name] for name in ("hang", "gpus", "topology")},
                 "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
                 "progress": Progress, "gallery": Gallery,
             }  # fmt: skip

@@ -15,6 +15,7 @@ from .nodes import Nodes
 from .overview import Overview
 from .ranks import Ranks
 from .soon import Soon
+from .topology import Topology
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("ranks", "2", "Ranks", "Ranks", lambda row: Ranks(id=row.name), "a row a rank, missing ones too"),
     ViewRow("hang", "3", "Hang", "Hang", lambda row: Hang(id=row.name), "which rank holds the job, and the proof"),
     ViewRow("skew", "4", "Skew", "Skew", _soon, "who arrives late at each collective, with its uncertainty"),
-    ViewRow("topology", "5", "Topology", "Topo", _soon, "GPUs, NICs and NUMA nodes, and the ranks on them"),
+    ViewRow("topology", "5", "Topology", "Topo", lambda row: Topology(id=row.name),
+            "GPUs, NICs and NUMA nodes, and the ranks on them"),
     ViewRow("gpus", "6", "GPUs", "GPUs", lambda row: Gpus(id=row.name),
             "every figure of every GPU, and the ranks that use it"),
     ViewRow("clocks", "7", "Clocks", "Clk", _soon, "offset, drift and bound of every node's clock"),

@@ -436,6 +436,46 @@ int nvmlGpmMetricsGet(Metrics *metrics) {
     return OK;
 }
 
+/* -- topology ----------------------------------------------------------------------------------------------------- */
+
+/* "ancestor" or, for two GPUs, "ancestor.1" of the lower one and so on; "p2p", "p2p.CAPS", "p2p.OTHER.CAPS" alike */
+static int between(Device *one, Device *other, const char *function, const char *key, u32 *answer) {
+    Device *low = one->gpu < other->gpu ? one : other, *high = low == one ? other : one;
+    char name[48];
+    int code = failing(one, function);
+    if (!code) code = failing(other, function);
+    if (code) return code;
+    snprintf(name, sizeof name, "%s.%d", key, high->gpu);
+    return number(low, function, of(low, name) ? name : key, answer);
+}
+int nvmlDeviceGetTopologyCommonAncestor(Device *one, Device *other, u32 *level) {
+    return between(one, other, __func__, "ancestor", level);
+}
+int nvmlDeviceGetP2PStatus(Device *one, Device *other, u32 caps, u32 *status) {
+    char key[32];
+    snprintf(key, sizeof key, "p2p.%u", caps);
+    return between(one, other, __func__, of(one, key) ? key : "p2p", status);
+}
+/* "remote_type", "remote_pci" of all links, or "remote_type.LINK", "remote_pci.LINK" of one */
+int nvmlDeviceGetNvLinkRemoteDeviceType(Device *device, u32 link, u32 *type) {
+    char key[32];
+    snprintf(key, sizeof key, "remote_type.%u", link);
+    return number(device, __func__, of(device, key) ? key : "remote_type", type);
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device *device, u32 link, Pci *answer) {
+    char key[32];
+    FAIL(device);
+    snprintf(key, sizeof key, "remote_pci.%u", link);
+    ASK(device, of(device, key) ? key : "remote_pci");
+    memset(answer, 0, sizeof *answer);
+    snprintf(answer->bus_id, sizeof answer->bus_id, "%s", value);
+    return OK;
+}
+int nvmlDeviceGetNvLinkVersion(Device *device, u32 link, u32 *version) {
+    (void)link;
+    return number(device, __func__, "link_version", version);
+}
+
 /* -- older ways to the same figures ------------------------------------------------------------------------------- */
 
 int nvmlDeviceGetTotalEccErrors(Device *device, u32 type, u32 counter, u64 *answer) { /* "ecc.TYPE.COUNTER" */

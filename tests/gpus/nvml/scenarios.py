@@ -87,14 +87,41 @@ def hgx_h100() -> dict[str, object]:
         "gpu.field.161": 0,
         "gpu.field.162": 0,
         "gpu.field.163": 0,
+        "gpu.remote_type": 2,
+        "gpu.p2p": 0,
     }
-    return machine(8, lines)
+    lines |= {f"gpu.remote_pci.{link}": f"00000000:{0x05 + link % 4:02X}:00.0" for link in range(18)}
+    return machine(8, lines | ancestors(8, per_bridge=2))
+
+
+def ancestors(count: int, per_bridge: int = 1) -> dict[str, object]:
+    """The first half of the GPUs on one NUMA node, the rest on another; each `per_bridge` share a PCIe bridge."""
+    found: dict[str, object] = {}
+    for low in range(count):
+        for high in range(low + 1, count):
+            near = low // per_bridge == high // per_bridge
+            found[f"gpu{low}.ancestor.{high}"] = 10 if near else 40 if 2 * low // count == 2 * high // count else 50
+    return found
+
+
+def bridged() -> dict[str, object]:
+    """Four A100 PCIe cards in pairs, each pair under NVLink bridges: twelve links between the two, none to others."""
+    lines = card("NVIDIA A100 80GB PCIe", 80) | {"gpu.capability": "8 0", "gpu.pcie_gen": 4, "gpu.pcie_gen_max": 4}
+    lines |= {"gpu.field.91": "u32:12",
+              "gpu.field.165": "u32:1", "gpu.field.166": "u32:3", "gpu.field.164": "u32:25000",
+              "gpu.remote_type": 0, "gpu.p2p": 0, "gpu.p2p.2": 5}  # fmt: skip
+    for index in range(4):
+        lines[f"gpu{index}.remote_pci"] = f"00000000:{0x10 + (index ^ 1):02X}:00.0"
+        if index % 2 == 0:
+            lines[f"gpu{index}.p2p.2.{index + 1}"] = 0
+    return machine(4, lines | ancestors(4))
 
 
 def pcie_only() -> dict[str, object]:
     """Four L40S: no NVLink, no GPM, PCIe traffic only by the slow call."""
     lines = card("NVIDIA L40S", 45)
     lines |= {"gpu.fan": 55, "gpu.pcie_rx": 4096, "gpu.pcie_tx": 1024, "gpu.capability": "8 9"}
+    lines |= {"gpu.p2p": 1} | ancestors(4)  # this machine's chipset lets GPUs not reach each other
     return machine(4, lines)
 
 

@@ -5,6 +5,7 @@ from fakeproc import check
 
 from gconsole_remote.samplers.base import Context, Unavailable
 from gconsole_remote.samplers.gpu import GpuSampler
+from gconsole_remote.samplers.topology import TopologySampler
 from gconsole_remote.simulate import NVMLError, SimulatedNvml
 
 
@@ -15,7 +16,8 @@ def sampler_of(nvml):
 
 
 def records(sampler):
-    return [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+    """What it says of GPUs as a whole."""
+    return [check(kind, fields) for kind, fields in sampler.tick(0.0) if kind != "gpu_link"]
 
 
 def test_every_gpu_introduces_itself_once_and_every_word_says_it_is_simulated():
@@ -65,3 +67,16 @@ def test_a_driver_that_does_not_start_is_absent_with_its_own_words():
 
     with pytest.raises(Unavailable, match="version mismatch"):
         sampler_of(Broken(1, "node1"))
+
+
+def test_simulated_gpus_are_connected_to_each_other_and_to_nothing_of_this_machine():
+    sampler = TopologySampler(Context(), SimulatedNvml(8, "node1"))
+    sampler.start()
+
+    links = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+
+    assert all(link.simulated for link in links)
+    assert {link.a.kind for link in links} == {"gpu", "numa"}
+    assert [len([link for link in links if link.type == kind]) for kind in ("nvlink", "pcie", "peer", "numa")] == [
+        32, 8, 28, 1]  # fmt: skip
+    assert all(link.version == 4 and link.up == link.links for link in links if link.type == "nvlink")

@@ -1,0 +1,81 @@
+"""The differences of nodes as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from ..nodesets import fold
+from .found import Found
+from .topology_classes import Aspect, Difference, NodeClass
+
+#: The id of all of them.
+DIFFERS: Final = "topology_differs"
+#: The finding of the health analysis that tells the same of one node by itself.
+_HEALTH: dict[Aspect, str] = {
+    "relation": "nvlink_down", "pcie": "pcie_degraded", "driver": "version_skew", "nic": "nic_down",
+}  # fmt: skip
+#: The record that a difference is read from.
+_RECORD: dict[Aspect, str] = {
+    "devices": "gpu_info", "relation": "link", "numa": "link.b", "pcie": "link.width", "driver": "gpu_info.driver",
+    "vbios": "gpu_info.vbios", "limit": "gpu_info", "mode": "gpu_info", "nic": "nic",
+}  # fmt: skip
+
+
+def differences_found(classes: Sequence[NodeClass], known: Collection[Found] = ()) -> tuple[Found, ...]:
+    """Every difference as a finding, those of the same culprits as one.
+
+    `known` are findings of other analyses: what one of them already blames the same nodes for is left out. A machine of
+    another kind is no fault, and is told as information; so is a difference without a majority on the other side.
+    """
+    said: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
+    for made in classes:
+        for difference in (*made.differences, *made.odd):
+            if not _is_told(difference, known):
+                said.setdefault(_culprits(difference, made), []).append((difference, made))
+    return tuple(_found(culprits, those, classes) for culprits, those in said.items())
+
+
+def _found(
+    culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]], classes: Sequence[NodeClass]
+) -> Found:
+    is_fault = any(_has_majority(*one, classes) and not _is_foreign(*one, classes) for one in those)
+    return Found(
+        id=DIFFERS,
+        severity="warning" if is_fault else "info",
+        confidence="certain" if any(_has_majority(*one, classes) for one in those) else "possible",
+        culprits=culprits,
+        text=f"{fold(those[0][0].nodes)}: " + "; ".join(difference.phrase for difference, _ in those),
+        evidence=tuple(f"{_RECORD[difference.aspect]} {difference.text}" for difference, _ in those),
+    )
+
+
+def _compared(difference: Difference, classes: Sequence[NodeClass]) -> NodeClass | None:
+    """The class that it is compared with; None for the rest of its own."""
+    return next((made for made in classes if difference.than == f"class {made.name}"), None)
+
+
+def _has_majority(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
+    """Whether more nodes stand on the other side: otherwise nobody can say which of the two is meant."""
+    other = _compared(difference, classes)
+    return (len(other.nodes) if other else len(made.nodes) - len(difference.nodes)) > len(difference.nodes)
+
+
+def _is_foreign(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
+    """Whether it is a machine of another kind: with other GPUs, not with fewer."""
+    other = _compared(difference, classes)
+    return other is not None and {gpu.name for gpu in other.model.gpus} != {gpu.name for gpu in made.model.gpus}
+
+
+def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:
+    """The devices where the difference is one of theirs, else the nodes."""
+    if not difference.devices or difference.aspect in ("relation", "devices"):
+        return difference.nodes
+    names = {device.label: f"gpu{device.info.index}" if device.info else device.name for device in made.model.devices}
+    return tuple(f"{node}:{names.get(label, label)}" for node in difference.nodes for label in difference.devices)
+
+
+def _is_told(difference: Difference, known: Collection[Found]) -> bool:
+    id = _HEALTH.get(difference.aspect)
+    blamed = {culprit.partition(":")[0] for found in known if found.id == id for culprit in found.culprits}
+    return id is not None and set(difference.nodes) <= blamed

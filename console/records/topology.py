@@ -1,0 +1,60 @@
+"""How the parts of a node are connected: GPUs, NVSwitches, network ports, PCIe bridges, NUMA nodes.
+
+An edge is told at the start and when it changes. It holds what the driver and the kernel say and nothing derived: the
+relation of two GPUs, nominal bandwidths and paths are made of these in `analysis/topology.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .base import Count, Int, Record
+
+#: nvlink: NVLinks between a GPU and what is at their other end; pcie: a device's way to its CPU; peer: two GPUs of one
+#: node, how near they are and what they may do with each other's memory; numa: two NUMA nodes.
+LinkType = Literal["nvlink", "pcie", "peer", "numa"]
+EndKind = Literal["gpu", "switch", "cpu", "nic", "numa", "unknown"]
+#: The nearest thing above two devices, nearest first: one PCIe bridge, several, the host bridge, the NUMA node, none.
+Ancestor = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
+
+
+class End(msgspec.Struct, frozen=True, order=True):
+    """One end of an edge.
+
+    `id` is a GPU's uuid, the PCI address of a switch or a CPU's NVLink port ("" where the driver keeps it to itself),
+    the name of a network device (`mlx5_0`, `eth0`), the number of a NUMA node ("" where nobody knows it).
+    """
+
+    kind: EndKind
+    id: str = ""
+
+
+class Link(Record, tag="link", kw_only=True):
+    """One edge of a node's topology. What could not be asked is None, and `unsupported` says why."""
+
+    type: LinkType
+    a: End
+    b: End
+    links: tuple[Count, ...] = ()  # nvlink: their numbers on the GPU
+    up: tuple[Count, ...] = ()  # nvlink: those of them that are up
+    version: Count | None = None  # nvlink: generation
+    speed_bytes_s: float | None = None  # nvlink: one link, one direction, as the driver states it
+    gen: Count | None = None  # pcie: the device's own link now; an idle GPU may lower it, and that alone is not told
+    width: Count | None = None
+    gen_max: Count | None = None  # what the device and its slot can do
+    width_max: Count | None = None
+    via: tuple[str, ...] = ()  # pcie: ports and bridges from the device upwards, the root bus (`pci0000:15`) last
+    uplink_gen: Count | None = None  # pcie: the narrowest of the links above the device's own; None where there is none
+    uplink_width: Count | None = None
+    cpus: str | None = None  # pcie: the CPUs near the device: "0-51,104-155"
+    ancestor: Ancestor | None = None  # peer
+    read: str | None = None  # peer: ok, or why not: chipset_not_supported, gpu_not_supported, topology_not_supported,
+    write: str | None = None  # disabled_by_regkey, not_supported, unknown
+    atomics: str | None = None
+    nvlink: str | None = None
+    distance: Int | None = None  # numa: as the firmware states it; 10 is the node itself
+    gone: bool = False  # the edge is not there any more
+    unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field: why it is None
+    simulated: bool = False

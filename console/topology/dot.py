@@ -1,0 +1,84 @@
+"""The topology for Graphviz: `dot -Tsvg`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..analysis.bandwidth import gigabytes
+from ..analysis.topology import NVSWITCH
+from ..nodesets import fold
+from ..plaintext import printable
+from .gather import Fleet
+from .tree import Branch, nvlinks_of, pci_tree
+
+_HEAD = """\
+graph topology {
+  graph [rankdir=BT, fontname="Helvetica", nodesep=0.15, ranksep=0.5];
+  node [shape=box, fontname="Helvetica", fontsize=10, style="rounded,filled", fillcolor=white];
+  edge [fontname="Helvetica", fontsize=8, color=gray40];
+"""
+_LOOKS = {
+    "gpu": 'fillcolor="#d5e8d4"', "nic": 'fillcolor="#dae8fc"', "pci": "shape=ellipse", "root": "shape=ellipse",
+    "numa": 'shape=folder, fillcolor="#f5f5f5"',
+}  # fmt: skip
+
+
+def to_dot(fleet: Fleet, node: str | None = None) -> str:
+    """One cluster a class (drawn from its first node), or one node."""
+    lines = [_HEAD.rstrip()]
+    if node is not None:
+        lines += _cluster(fleet, node, node, 0)
+    else:
+        for number, made in enumerate(fleet.classes):
+            title = f"class {made.name}: {len(made.nodes)} × {fold(made.nodes)}\n{made.title}"
+            lines += _cluster(fleet, made.nodes[0], title, number)
+    return "\n".join([*lines, "}"])
+
+
+def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
+    topology = fleet.nodes[node]
+    sim = " (SIM)" if topology.simulated else ""
+    yield f"  subgraph cluster_{number} {{"
+    yield f"    label={_quoted(title + sim)}; color=gray70;"
+    yield from _branches(fleet, node, number, pci_tree(topology), None)
+    seen = set()
+    for gpu in topology.gpus:
+        for other, bandwidth in nvlinks_of(topology, gpu):
+            if frozenset((gpu.label, other)) in seen:
+                continue
+            seen.add(frozenset((gpu.label, other)))
+            if other not in {device.label for device in topology.gpus}:
+                look = 'shape=hexagon, fillcolor="#fff2cc"'
+                title = topology.switch_title if other == NVSWITCH else other
+                yield f"    {_name(number, other)} [label={_quoted(title)}, {look}];"
+            label = f"{bandwidth.text}" if bandwidth else "NVLink"
+            straight = other in {device.label for device in topology.gpus}
+            look = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
+            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={_quoted(label)}, {look}];"
+    yield "  }"
+
+
+def _branches(
+    fleet: Fleet, node: str, number: int, branches: Sequence[Branch], above: str | None
+) -> Iterator[str]:
+    for branch in branches:
+        own = _name(number, branch.device.label if branch.device else f"{branch.vertex.kind} {branch.vertex.id}")
+        label = branch.title
+        if branch.device is not None:
+            ranks = fleet.ranks_text([node], label) if branch.device.info else ""
+            label += f"\n{branch.device.name or ''}" + (f"\nrank {ranks}" if ranks else "")
+        yield f"    {own} [label={_quoted(label)}, {_LOOKS[branch.vertex.kind]}];"
+        if above is not None:
+            carried = f"{branch.link.text}\n{gigabytes(branch.link.bytes_s)}" if branch.link else ""
+            yield f"    {own} -- {above} [label={_quoted(carried)}];"
+        yield from _branches(fleet, node, number, branch.children, own)
+
+
+def _name(number: int, label: str) -> str:
+    return _quoted(f"{number} {label}")
+
+
+def _quoted(text: str) -> str:
+    """A quoted string of the DOT language; a line break becomes `\\n`."""
+    lines = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
+    return '"' + "\\n".join(lines) + '"'

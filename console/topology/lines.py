@@ -1,0 +1,94 @@
+"""What the topology is written as: the structs of its JSON, which are its documentation in `gconsole schema`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SCHEMA: Final = "gconsole.topology/1"
+
+
+class DifferenceLine(msgspec.Struct):
+    """In what some nodes differ: `subject` is `value` there and `usual` in `than` (a class, or the rest of theirs)."""
+
+    nodes: tuple[str, ...]
+    subject: str  # GPU4–GPU5, GPU3 PCIe width, driver
+    value: str
+    usual: str
+    than: str
+    text: str  # the same as a sentence
+
+
+class ClassLine(msgspec.Struct):
+    """Nodes of one shape. The matrix is that of `nvidia-smi topo -m`: a row and a column for each label."""
+
+    name: str  # A is the largest class
+    nodes: tuple[str, ...]
+    title: str
+    simulated: bool
+    labels: tuple[str, ...]  # GPU0, …, NIC0, …
+    matrix: list[list[str]]
+    differences: list[DifferenceLine]  # from the class it is compared with, and of single nodes from their class
+
+
+class DeviceLine(msgspec.Struct):
+    """A GPU or a network card at its place."""
+
+    label: str
+    kind: str  # gpu, nic
+    id: str  # a GPU's uuid, a card's device
+    name: str | None
+    pci_bus_id: str | None
+    numa_node: int | None
+    cpu_affinity: str | None
+    pcie_gen: int | None
+    pcie_width: int | None
+    nearest_nics: list[str]  # of a GPU: their labels
+    ranks: list[int]  # of a GPU: those that use it, as far as anybody knows
+    ranks_presumed: bool  # nothing but the local rank says that it is this GPU
+
+
+class TopologyNode(msgspec.Struct):
+    """One node; `class` is the name of its class."""
+
+    node: str
+    node_class: str | None = msgspec.field(name="class")
+    simulated: bool
+    switches: list[str]  # PCI addresses of its NVSwitches
+    devices: list[DeviceLine]
+
+
+class TopologyLink(msgspec.Struct):
+    """One edge, or the relation of two devices of a node.
+
+    `type`: nvlink (a GPU and a switch, a CPU or a GPU), pcie (a device and its NUMA node), network (a card and the
+    network its port is in), pair (two GPUs: their relation, and the best path between them). Bandwidths are of one
+    direction; `bandwidth_source` is driver, nominal or port, `at_most` says that a part of the path is unknown.
+    """
+
+    node: str
+    type: str
+    a: str  # a label, or the id of what has none
+    b: str
+    relation: str | None = None  # pair: NV18, PIX, …
+    bandwidth_bytes_s: float | None = None
+    bandwidth_source: str | None = None
+    bandwidth_text: str | None = None
+    at_most: bool = False
+    rx_bytes_s: float | None = None  # measured last
+    tx_bytes_s: float | None = None
+    up: bool | None = None
+    via: tuple[str, ...] = ()  # pcie: the bridges between; pair: the stations of the path
+    peer_access: bool | None = None  # pair
+    why: str | None = None
+    unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # what could not be asked, and why
+
+
+class TopologyDocument(msgspec.Struct):
+    """`gconsole.topology/1`: the classes of nodes, every node with its devices, and every link."""
+
+    schema: str
+    classes: list[ClassLine]
+    nodes: list[TopologyNode]
+    links: list[TopologyLink]

@@ -1,0 +1,83 @@
+"""The matrix of `nvidia-smi topo -m`: every device against every other, CPUs and NUMA node beside it, ranks over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..analysis.topology import NodeTopology
+from ..plaintext import printable
+from .gather import Fleet
+
+#: What the words mean, nearest last, as nvidia-smi lists them.
+LEGEND = (
+    ("X", "the device itself"),
+    ("SYS", "PCIe and the link between NUMA nodes (QPI, UPI, Infinity Fabric)"),
+    ("NODE", "PCIe and the link between host bridges of one NUMA node"),
+    ("PHB", "PCIe and a host bridge, mostly the CPU's"),
+    ("PXB", "several PCIe bridges, but no host bridge"),
+    ("PIX", "one PCIe bridge at most"),
+    ("NV#", "# NVLinks, bonded"),
+    ("?", "nobody tells"),
+)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`rows` hold a word for each label, then CPU affinity, NUMA node and ranks of the row's device."""
+
+    labels: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    nics: tuple[tuple[str, str], ...]  # (label, device)
+    presumed: bool  # whether some rank is only presumed to be where it stands
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return (*self.labels, "CPU Affinity", "NUMA Affinity", *(["Ranks"] if self.has_ranks else []))
+
+    @property
+    def has_ranks(self) -> bool:
+        return any(row[-1] for row in self.rows)
+
+    @property
+    def words(self) -> set[str]:
+        """The words that occur, NV# for any number of links."""
+        found = {word for row in self.rows for word in row[: len(self.labels)]}
+        return {"NV#" if word.startswith("NV") else word for word in found}
+
+
+def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix:
+    """The matrix of a node, or of the class of these nodes: then the ranks are those of all of them."""
+    labels = tuple(device.label for device in topology.devices)
+    rows = []
+    for device in topology.devices:
+        ranks = fleet.ranks_text(nodes, device.label) if device.info else ""
+        words = (topology.word(device.label, other) for other in labels)
+        cpus = device.cpus if device.info else None  # a card's traffic is handled by any CPU
+        rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks))))
+    nics = tuple((nic.label, printable(nic.name or "")) for nic in topology.nics)
+    return Matrix(labels, tuple(rows), nics, any(row[-1].endswith("?") for row in rows))
+
+
+def table(made: Matrix) -> list[tuple[str, str]]:
+    """The lines of the matrix as (label, rest), aligned; the first is the head."""
+    columns = [(head, [row[at] for row in made.rows]) for at, head in enumerate(made.heads)]
+    widths = [max([len(head), *map(len, cells)]) for head, cells in columns]
+    edge = max((len(label) for label in made.labels), default=0)
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(cell.center(width) if at < len(made.labels) else cell.ljust(width)
+                         for at, (cell, width) in enumerate(zip(cells, widths, strict=True))).rstrip()  # fmt: skip
+
+    lines = [(" " * edge, line([head for head, _ in columns]))]
+    for at, label in enumerate(made.labels):
+        lines.append((label.ljust(edge), line([cells[at] for _, cells in columns])))
+    return lines
+
+
+def legend(made: Matrix) -> list[tuple[str, str]]:
+    """The words that occur and what they mean, and what a question mark at a rank means."""
+    lines = [(word, means) for word, means in LEGEND if word in made.words]
+    if made.presumed:
+        lines.append(("rank?", "presumed from its local rank: neither driver nor environment tells its GPU"))
+    return lines

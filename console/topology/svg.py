@@ -1,0 +1,158 @@
+"""The topology as an SVG of our own, without Graphviz: a node's tree lying on its NUMA nodes, NVLink above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ..analysis.bandwidth import gigabytes
+from ..analysis.topology import NVSWITCH
+from ..nodesets import fold
+from ..plaintext import printable
+from .gather import Fleet
+from .tree import Branch, nvlinks_of, pci_tree
+
+_CELL, _ROW, _BOX_W, _BOX_H, _MARGIN, _TITLE = 104, 84, 92, 46, 24, 44
+_STYLE = """\
+text { font: 11px sans-serif; fill: #222; } .title { font-size: 14px; font-weight: bold; } .small { font-size: 9px; }
+rect { fill: #fff; stroke: #777; rx: 5; } .gpu { fill: #d5e8d4; } .nic { fill: #dae8fc; } .numa { fill: #f0f0f0; }
+.switch { fill: #fff2cc; } line, path { stroke: #777; fill: none; } .nvlink { stroke: #76b900; stroke-width: 3; }
+.down { fill: #f8cecc; } .link { font-size: 9px; paint-order: stroke; stroke: #fff; stroke-width: 3px; }"""
+
+
+@dataclass
+class _Placed:
+    branch: Branch
+    x: float  # of its middle
+    row: int
+    children: list[_Placed]
+
+
+def to_svg(fleet: Fleet, node: str | None = None) -> str:
+    """A picture of every class (of its first node), one below the other, or of one node."""
+    if node is not None:
+        pictures = [(fleet.nodes[node].node, node)]
+    else:
+        pictures = [
+            (f"class {made.name}, {len(made.nodes)} × {fold(made.nodes)}: {made.title}", made.nodes[0])
+            for made in fleet.classes
+        ]
+    body: list[str] = []
+    y, width = 0.0, 400.0
+    for title, name in pictures:
+        lines, wide, high = _picture(fleet, name, title)
+        body += [f'<g transform="translate(0 {y:g})">', *lines, "</g>"]
+        y, width = y + high, max(width, wide)
+    size = f'width="{width:g}" height="{max(y, 40):g}" viewBox="0 0 {width:g} {max(y, 40):g}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{_STYLE}</style>'
+    return "\n".join([head, '<rect width="100%" height="100%" style="stroke: none"/>', *body, "</svg>"])
+
+
+def _picture(fleet: Fleet, node: str, title: str) -> tuple[list[str], float, float]:
+    """(elements, width, height) of one node."""
+    topology = fleet.nodes[node]
+    placed, columns = _place(pci_tree(topology))
+    depth = max((one.row for one in _all(placed)), default=0)
+    has_links = any(nvlinks_of(topology, gpu) for gpu in topology.gpus)
+    top = _TITLE + (_ROW if has_links else 0)
+    sim = "   SIM" if topology.simulated else ""
+    lines = [f'<text class="title" x="{_MARGIN}" y="26">{_text(title + sim)}</text>']
+    for one in placed:
+        lines += _branch_lines(fleet, node, one, top, depth)
+    lines += _nvlink_lines(fleet, node, placed, top)
+    width = max(2 * _MARGIN + columns * _CELL, 9.0 * len(title))
+    return lines, width, top + (depth + 1) * _ROW + _MARGIN
+
+
+def _place(roots: Sequence[Branch]) -> tuple[list[_Placed], int]:
+    """Leaves side by side in the top row, everything else below the middle of what it holds."""
+    column = 0
+
+    def lay(branch: Branch) -> _Placed:
+        nonlocal column
+        children = [lay(child) for child in branch.children]
+        if not children:
+            column += 1
+            return _Placed(branch, _MARGIN + (column - 0.5) * _CELL, 0, [])
+        return _Placed(
+            branch, (children[0].x + children[-1].x) / 2, 1 + max(child.row for child in children), children
+        )
+
+    placed = [lay(root) for root in roots]
+    lowest = max((one.row for one in placed), default=0)
+    for one in placed:
+        one.row = lowest  # NUMA nodes stand on one line
+    return placed, column
+
+
+def _all(placed: Sequence[_Placed]) -> Iterator[_Placed]:
+    for one in placed:
+        yield one
+        yield from _all(one.children)
+
+
+def _branch_lines(fleet: Fleet, node: str, one: _Placed, top: float, depth: int) -> Iterator[str]:
+    y = top + one.row * _ROW
+    for child in one.children:
+        above = top + child.row * _ROW + _BOX_H
+        yield f'<line x1="{child.x:g}" y1="{above:g}" x2="{one.x:g}" y2="{y:g}"/>'
+        if child.branch.link is not None:
+            text = f"{child.branch.link.text} {gigabytes(child.branch.link.bytes_s)}"
+            yield _label(child.x, above + 12, text, "link")
+        yield from _branch_lines(fleet, node, child, top, depth)
+    yield from _box(fleet, node, one.branch, one.x, y)
+
+
+def _box(fleet: Fleet, node: str, branch: Branch, x: float, y: float) -> Iterator[str]:
+    device = branch.device
+    kind = branch.vertex.kind
+    texts = [branch.title]
+    if device is not None:
+        down = device.ports and not any(port.state in ("active", "up", None) for port in device.ports)
+        kind_class = f"{kind} down" if down else kind
+        ranks = fleet.ranks_text([node], device.label) if device.info else ""
+        texts += [(device.name or "").removeprefix("NVIDIA "), f"rank {ranks}" if ranks else "down" if down else ""]
+    else:
+        kind_class = kind
+        name, _, rest = branch.title.partition("  ")
+        texts = [name.rpartition(" ")[0], name.rpartition(" ")[2], rest] if kind != "numa" else [name, rest]
+    yield (f'<rect class="{kind_class}" x="{x - _BOX_W / 2:g}" y="{y:g}" width="{_BOX_W}" height="{_BOX_H}">'
+           f"<title>{_text(' '.join(filter(None, texts)))}</title></rect>")  # fmt: skip
+    for at, text in enumerate(texts[:3]):
+        yield _label(x, y + 15 + 13 * at, text if len(text) <= 17 else text[:16] + "…", "small" if at else "")
+
+
+def _nvlink_lines(fleet: Fleet, node: str, placed: Sequence[_Placed], top: float) -> Iterator[str]:
+    """A bar for the NVSwitches with a line to each GPU; an arc between GPUs that are connected straight."""
+    topology = fleet.nodes[node]
+    at = {one.branch.device.label: one.x for one in _all(placed) if one.branch.device}
+    y = top - 0.6 * _ROW
+    ends = {gpu.label: nvlinks_of(topology, gpu) for gpu in topology.gpus}
+    attached = [(label, bandwidth) for label, links in ends.items() for name, bandwidth in links if name not in at]
+    if attached:
+        left, right = (edge(at[label] for label, _ in attached) for edge in (min, max))
+        yield (f'<rect class="switch" x="{left - _BOX_W / 2:g}" y="{y - 16:g}" width="{right - left + _BOX_W:g}" '
+               'height="20"/>')  # fmt: skip
+        names = sorted({name for links in ends.values() for name, _ in links if name not in at})
+        titles = [topology.switch_title if name == NVSWITCH else name for name in names]
+        yield _label((left + right) / 2, y - 2, ", ".join(titles))
+    for label, bandwidth in attached:
+        yield f'<line class="nvlink" x1="{at[label]:g}" y1="{y + 4:g}" x2="{at[label]:g}" y2="{top:g}"/>'
+        yield _label(at[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")
+    for label, links in ends.items():
+        for other, bandwidth in links:
+            if other in at and at[label] < at[other]:
+                middle, high = (at[label] + at[other]) / 2, top - min(60.0, (at[other] - at[label]) / 3)
+                curve = f"M {at[label]:g} {top:g} Q {middle:g} {high - 10:g} {at[other]:g} {top:g}"
+                yield f'<path class="nvlink" d="{curve}"/>'
+                yield _label(middle, high - 2, bandwidth.text if bandwidth else "NVLink", "link")
+
+
+def _label(x: float, y: float, text: str, kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text{style} x="{x:g}" y="{y:g}" text-anchor="middle">{_text(text)}</text>'
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,85 @@
+"""The topology as text: what `gconsole topo` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..analysis.topology_classes import NodeClass
+from ..nodesets import fold
+from ..plaintext import printable
+from .gather import Fleet
+from .matrix import Matrix, legend, matrix, table
+from .pairs import pair_lines
+from .tree import SOURCES, drawing
+
+
+def to_text(fleet: Fleet, node: str | None = None) -> str:
+    """Every class with its matrix, or one node with its matrix and its drawing."""
+    lines = list(_of_node(fleet, node) if node is not None else _of_classes(fleet))
+    return "\n".join(lines or ["no topology: no node told of a GPU or a network card"])
+
+
+def _of_classes(fleet: Fleet) -> Iterator[str]:
+    shown: list[Matrix] = []
+    for made in fleet.classes:
+        yield headline(fleet, made)
+        yield from (f"  {line}" for line in difference_lines(made))
+        made_matrix = matrix(fleet, made.model, made.nodes)
+        shown.append(made_matrix)
+        yield ""
+        yield from _matrix_lines(made_matrix)
+        yield ""
+    yield from _legend_lines(shown)
+
+
+def _of_node(fleet: Fleet, node: str) -> Iterator[str]:
+    topology = fleet.nodes[node]
+    made = fleet.class_of(node)
+    sim = "  SIM" if topology.simulated else ""
+    yield f"{node}{sim}" + (f"  class {made.name} of {len(made.nodes)}: {printable(made.title)}" if made else "")
+    if made is not None:
+        yield from (f"  {line}" for line in difference_lines(made, node))
+    shown = matrix(fleet, topology, [node])
+    yield ""
+    yield from _matrix_lines(shown)
+    yield ""
+    for line in drawing(fleet, node):
+        yield printable(f"{line.indent}{line.title}  {line.facts}".rstrip())
+    yield ""
+    for pairs, text in pair_lines(topology):
+        yield printable(f"{pairs}: {text}")
+    yield ""
+    yield from _legend_lines([shown])
+    yield f"  {SOURCES}"
+
+
+def headline(fleet: Fleet, made: NodeClass) -> str:
+    """`class A  62 nodes: node[001-062]  8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
+    count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
+    sim = "  SIM" if made.model.simulated else ""
+    return f"class {made.name}{sim}  {count}: {fold(made.nodes)}  {printable(made.title)}"
+
+
+def difference_lines(made: NodeClass, node: str | None = None) -> Iterator[str]:
+    """In what the class differs from the one it is compared with, and single nodes (or that node) from it."""
+    for difference in made.differences:
+        yield printable(f"▲ {difference.phrase}" if node else f"▲ {difference.text}")
+    for difference in made.odd:
+        if node is None or node in difference.nodes:
+            yield printable(f"▲ {difference.phrase}" if node else f"▲ {difference.text}")
+
+
+def _matrix_lines(made: Matrix) -> Iterator[str]:
+    for label, rest in table(made):
+        yield f"{label}  {rest}".rstrip()
+    if made.nics:
+        yield ""
+        yield ", ".join(f"{label}: {device}" for label, device in made.nics)
+
+
+def _legend_lines(shown: list[Matrix]) -> Iterator[str]:
+    found = {line: None for made in shown for line in legend(made)}
+    if found:
+        yield "Legend:"
+        width = max(len(word) for word, _ in found)
+        yield from (f"  {word.ljust(width)}  {means}" for word, means in found)

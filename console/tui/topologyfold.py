@@ -1,0 +1,110 @@
+"""When the topology is folded anew: only the nodes that said something else, and rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ..analysis.topology import node_topology
+from ..analysis.topology_classes import classes_of
+from ..nodesets import natural
+from ..records import GpuInfo, Nic
+from ..store import GpuKey, NicKey, Store
+from ..topology.gather import Fleet, facts_of, figures_of, ranks_on, users_of
+
+#: It is folded at most this often, in seconds, and the ranks are laid over it as often; more cannot be read.
+EVERY_S: Final = 1.0
+#: From this many changed nodes on, or so many ranks, it is folded in a thread: a node takes about a millisecond.
+MANY_NODES, MANY_RANKS = 16, 1024
+
+
+class TopologyFold:
+    """`note` takes in what changed; `prepare` and `accept` fold it while somebody looks at it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dirty: set[str] = set()
+        self._infos: dict[GpuKey, GpuInfo | None] = {}
+        self._ports: dict[NicKey, tuple[object, ...]] = {}
+        self._due = 0.0
+        self._ranks_at = -1  # version of the store up to which ranks are laid over it
+        self._pending: Callable[[], Fleet] | None = None  # of a copy that stands still: its only fold
+        self.fleet = Fleet({}, (), figures=figures_of(store))
+
+    def note(self, since: int) -> None:
+        """Take in what the store learned after that version; figures that change every second are no change here."""
+        store = self._store
+        self._dirty.update(key[0] for key in store.links.changed_since(since))
+        for gpu_key in store.gpus.changed_since(since):
+            now = store.gpus.get(gpu_key)
+            info = now.info if now else None
+            if self._infos.get(gpu_key) is not info:
+                self._infos[gpu_key] = info
+                self._dirty.add(gpu_key[0])
+        for nic_key in store.nics.changed_since(since):
+            port = _lasting(store.nics.get(nic_key))
+            if self._ports.get(nic_key) != port:
+                self._ports[nic_key] = port
+                self._dirty.add(nic_key[0])
+
+    def still(self) -> TopologyFold:
+        """The topology of this moment: what has changed until now is folded when somebody looks, and nothing later."""
+        copy = TopologyFold(self._store)
+        copy.fleet = replace(self.fleet, figures=self.fleet.figures.still())
+        copy._dirty = set(self._dirty)
+        copy._pending = copy._fold_of(copy._dirty)
+        copy._due = float("inf")
+        return copy
+
+    @property
+    def is_wanted(self) -> bool:
+        if self._pending is not None:
+            return True
+        return time.monotonic() >= self._due and (bool(self._dirty) or self._ranks_changed)
+
+    @property
+    def _ranks_changed(self) -> bool:
+        since = self._ranks_at
+        return bool(self._store.ranks.changed_since(since) or self._store.gpu_processes.changed_since(since))
+
+    @property
+    def is_large(self) -> bool:
+        return len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
+
+    def prepare(self) -> Callable[[], Fleet]:
+        """The fold of what is known now, to be called in any thread: it works on copies."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            return pending
+        dirty, self._dirty = self._dirty, set()
+        self._due = time.monotonic() + EVERY_S
+        self._ranks_at = self._store.version
+        return self._fold_of(dirty)
+
+    def _fold_of(self, dirty: set[str]) -> Callable[[], Fleet]:
+        facts, users, before = facts_of(self._store, dirty) if dirty else {}, users_of(self._store), self.fleet
+
+        def fold() -> Fleet:
+            nodes, classes = before.nodes, before.classes
+            if facts:
+                made = {node: node_topology(one) for node, one in facts.items()}
+                known = {**before.nodes, **made}
+                nodes = {node: known[node] for node in sorted(known, key=natural) if known[node].devices}
+                classes = classes_of(nodes.values())
+            ranks = ranks_on(nodes, users)
+            if nodes is before.nodes and ranks == before.ranks:
+                return before
+            return replace(before, nodes=nodes, classes=classes, ranks=ranks)
+
+        return fold
+
+    def accept(self, fleet: Fleet) -> None:
+        """From now on this is the topology."""
+        self.fleet = fleet
+
+
+def _lasting(nic: Nic | None) -> tuple[object, ...]:
+    """What of a port matters to the topology."""
+    return () if nic is None else (nic.state, nic.rate_bytes_s, nic.link_layer, nic.rdma, nic.gid)

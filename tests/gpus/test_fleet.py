@@ -1,0 +1,108 @@
+"""A fleet of real nodes, each with its own NVML library: what `gconsole topo` says of them."""
+
+import json
+import shutil
+
+import pytest
+from nvml import scenarios
+from nvml.library import NAME, Scenario, folder
+from program import gconsole
+from rig import Rig, RigUnavailable
+
+
+def equip(node, lines):
+    """This node has an NVML that answers so: an interpreter in its folder sees the library and the scenario there."""
+    shutil.copy(folder() / NAME, node.folder / NAME)
+    Scenario(node.folder / "scenario", lines)
+    python = node.folder / "python-with-nvml"
+    python.write_text(f"#!/bin/sh\nexport LD_LIBRARY_PATH={node.inside} NVML_SCENARIO={node.inside}/scenario\n"
+                      'exec python3 "$@"\n')  # fmt: skip
+    python.chmod(0o755)
+    return {"python": f"{node.inside}/{python.name}"}
+
+
+def without_nvlink(gpu):
+    """An HGX machine one GPU of which has lost all its NVLinks."""
+    return {f"gpu{gpu}.field.165@{link}": "u32:0" for link in range(18)}
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    machines = {
+        "node1": scenarios.hgx_h100(),
+        "node2": scenarios.hgx_h100(),
+        "node3": scenarios.hgx_h100(),
+        "node4": scenarios.hgx_h100() | without_nvlink(4),
+        "node5": scenarios.pcie_only(),
+        "node6": scenarios.hgx_h100() | {"gpu5.vbios": "96.00.99"},
+    }
+    try:
+        with Rig(nodes=list(machines), name="topo") as rig:
+            python = {name: equip(rig.node(name), lines) for name, lines in machines.items()}
+            yield rig.write_hosts_toml(tmp_path_factory.mktemp("fleet") / "hosts.toml", nodes=python)
+    except RigUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def seen(hosts, tmp_path_factory):
+    """(report, file of records) of one look at the fleet."""
+    place = tmp_path_factory.mktemp("seen")
+    run = gconsole("batch", hosts, "--quiet", "-o", place / "report.json", "--records", place / "run.ndjson")
+    assert run.status == 0, run.stderr
+    return json.loads((place / "report.json").read_text()), place / "run.ndjson"
+
+
+def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts):
+    run = gconsole("topo", hosts)
+
+    assert run.status == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert "class A  4 nodes: node[1-3,6]  8 × NVIDIA H100 80GB HBM3" in run.stdout
+    assert "class B  1 node: node4" in run.stdout
+    assert "class C  1 node: node5  4 × NVIDIA L40S" in run.stdout
+    assert "  ▲ node4: GPU4–GPU5 PIX, class A NV18" in lines
+    assert "  ▲ node6: GPU5 VBIOS 96.00.99, the rest 96.00.A5.00.01" in lines
+    row = next(line for line in lines if line.startswith("GPU0 "))
+    assert row.split()[:9] == ["GPU0", "X", *["NV18"] * 7]
+
+
+def test_a_node_is_drawn_from_records_with_what_any_two_of_its_gpus_can_do(seen):
+    odd, slow = (gconsole("topo", "--from", seen[1], "--node", node) for node in ("node4", "node5"))
+
+    assert odd.status == 0
+    assert "▲ GPU4–GPU5 PIX, class A NV18" in odd.stdout
+    assert "18 NVLinks down" in odd.stdout
+    assert "peer access: read, write and atomics over NVLink; 478 GB/s over NVSwitch (18 × 26.6 GB/s)" in odd.stdout
+    assert "peer access: no; no read and no write: the chipset between them does not support it" in slow.stdout
+
+
+def test_the_json_goes_to_a_file_and_the_report_has_the_same_classes(seen, tmp_path):
+    report, records = seen
+    run = gconsole("topo", "--from", records, "--format", "json", "-o", tmp_path / "topology.json")
+
+    assert (run.status, run.stdout) == (0, "")
+    document = json.loads((tmp_path / "topology.json").read_text())
+    assert [line["nodes"] for line in report["topology"]["classes"]] == [line["nodes"] for line in document["classes"]]
+    assert len([line for line in document["links"] if line["type"] == "pair"]) == 5 * 28 + 6
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("--node", "node99"), "--node node99: no such node here"),
+    (("--path", "node1:0", "node5:9"), "GPU0, GPU1, GPU2, GPU3"),
+    (("--path", "node1:0", "node1:0"), "both ends are the same GPU"),
+    (("--path", "node1:0", "node1:1", "--format", "dot"), "--path is text"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_one_line(seen, arguments, said):
+    run = gconsole("topo", "--from", seen[1], *arguments)
+
+    assert run.status == 2
+    assert said in run.stderr
+
+
+def test_a_path_within_a_node_is_told_station_by_station(seen):
+    run = gconsole("topo", "--from", seen[1], "--path", "node1:0", "node1:gpu7")
+
+    assert run.status == 0
+    assert run.stdout.splitlines()[0] == "node1 GPU0 to node1 GPU7: 478 GB/s over NVSwitch (18 × 26.6 GB/s)"
+    assert "peer access: read, write and atomics over NVLink" in run.stdout

@@ -1,0 +1,264 @@
+"""How GPUs are connected, through pynvml and the library of the tests, with a sysfs of the test's own."""
+
+import pynvml
+import pytest
+from fakeproc import check
+from nvml import scenarios
+from nvml.library import Scenario, load
+
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.topology import TopologySampler
+
+
+class Watching:
+    def __init__(self, scenario, sys):
+        self.scenario = scenario
+        context = Context()
+        context.sys = str(sys)
+        context.import_nvml = lambda: pynvml
+        self.sampler = TopologySampler(context)
+        self.now = 1000.0
+        self.sampler.start()
+
+    def tick(self, seconds=61.0):
+        """The `link` records of one look, a minute after the last one."""
+        self.now += seconds
+        return [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
+
+    def uuid(self, index):
+        return f"GPU-0000000{index}-aaaa-bbbb-cccc-000000000000"
+
+
+@pytest.fixture
+def watch(tmp_path, monkeypatch):
+    load()
+    started = []
+
+    def start(lines):
+        scenario = Scenario(tmp_path / "scenario", lines)
+        monkeypatch.setenv("NVML_SCENARIO", str(scenario.path))
+        started.append(Watching(scenario, tmp_path / "sys"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.sampler.stop()
+
+
+def of_type(links, kind):
+    return [link for link in links if link.type == kind]
+
+
+def pci_device(sys, chain, numa=0, speed="32.0 GT/s PCIe", width=16, **files):
+    """A device below these bridges (addresses from the root port down, its own last)."""
+    place = sys / "devices/pci0000:00"
+    for address in chain:
+        place = place / address
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("current_link_speed", "max_link_speed"):
+            (place / name).write_text(f"{speed}\n")
+        for name in ("current_link_width", "max_link_width"):
+            (place / name).write_text(f"{width}\n")
+        (place / "numa_node").write_text(f"{numa}\n")
+    (place / "local_cpulist").write_text("0-51\n")
+    for name, text in files.items():
+        (place / name).write_text(f"{text}\n")
+    devices = sys / "bus/pci/devices"
+    devices.mkdir(parents=True, exist_ok=True)
+    (devices / chain[-1]).symlink_to(place)
+    return place
+
+
+def rdma(sys, name, device):
+    port = sys / "class/infiniband" / name / "ports/1"
+    port.mkdir(parents=True)
+    (port.parent.parent / "device").symlink_to(device)
+
+
+def test_eighteen_links_to_four_switches_are_four_edges_a_gpu(watch):
+    watching = watch(scenarios.hgx_h100())
+
+    links = of_type(watching.tick(), "nvlink")
+
+    mine = [link for link in links if link.a.id == watching.uuid(3)]
+    assert len(links) == 32
+    assert [(link.b.kind, link.b.id, len(link.links)) for link in mine] == [
+        ("switch", "0000:05:00.0", 5), ("switch", "0000:06:00.0", 5),
+        ("switch", "0000:07:00.0", 4), ("switch", "0000:08:00.0", 4)]  # fmt: skip
+    assert all((link.up, link.version, link.speed_bytes_s) == (link.links, 4, 26562e6) for link in mine)
+    assert all(link.unsupported == {} for link in mine)
+
+
+def test_every_two_gpus_say_how_near_they_are_and_what_they_may_do(watch):
+    watching = watch(scenarios.pcie_only())
+
+    peers = of_type(watching.tick(), "peer")
+
+    assert [link.ancestor for link in peers] == ["NODE", "SYS", "SYS", "SYS", "SYS", "NODE"]
+    assert {(link.read, link.write, link.atomics) for link in peers} == {("chipset_not_supported",) * 3}
+
+
+def test_bridged_cards_are_connected_to_each_other_and_to_nobody_else(watch):
+    watching = watch(scenarios.bridged())
+
+    links = watching.tick()
+
+    assert {(link.a.id, link.b.id, len(link.up)) for link in of_type(links, "nvlink")} == {
+        (watching.uuid(index), watching.uuid(index ^ 1), 12) for index in range(4)}  # fmt: skip
+    assert [link.nvlink for link in of_type(links, "peer")] == ["ok", *["not_supported"] * 4, "ok"]
+
+
+def test_a_topology_that_stays_is_told_once_and_a_link_that_goes_down_is_told_again(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    assert watching.tick() == []
+    watching.scenario.change({"gpu2.field.165@5": "u32:0", "gpu2.field.164@5": "u32:0", "gpu2.remote_type.5": 255})
+
+    assert watching.tick(10.0) == []
+    (link,) = watching.tick()
+
+    assert (link.a.id, link.b.id) == (watching.uuid(2), "0000:06:00.0")
+    assert (link.links, link.up, link.speed_bytes_s) == ((1, 5, 9, 13, 17), (1, 9, 13, 17), 26562e6)
+
+
+def test_a_gpu_that_is_lost_keeps_the_edges_it_had(watch):
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    watching.scenario.change({"gpu3.lost": 15})
+
+    assert watching.tick() == []
+
+    watching.scenario.change(drop=("gpu3.lost",))
+    assert watching.tick() == []
+
+
+def test_links_that_are_taken_away_are_told_as_gone(watch):
+    watching = watch(scenarios.bridged())
+    watching.tick()
+    watching.scenario.change({"gpu.field.91": "u32:0"})
+
+    gone = watching.tick()
+
+    assert {(link.type, link.gone) for link in gone} == {("nvlink", True)}
+    assert len(gone) == 4
+
+
+def test_the_way_of_a_gpu_and_of_a_port_to_their_cpu_comes_from_sysfs(watch, tmp_path):
+    sys = tmp_path / "sys"
+    pci_device(sys, ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:10:00.0"], numa=1)
+    port = pci_device(sys, ["0000:01:00.0", "0000:02:00.0", "0000:03:01.0", "0000:19:00.0"], numa=1, width=8)
+    rdma(sys, "mlx5_0", port)
+
+    gpu, *others = of_type(watch(scenarios.hgx_h100()).tick(), "pcie")
+
+    assert (gpu.b.kind, gpu.b.id, gpu.cpus) == ("numa", "1", "0-51")
+    assert gpu.via == ("0000:03:00.0", "0000:02:00.0", "0000:01:00.0", "pci0000:00")
+    assert (gpu.gen, gpu.width, gpu.gen_max, gpu.width_max) == (5, 16, 5, 16)
+    assert (gpu.uplink_gen, gpu.uplink_width) == (5, 8)  # the second device wrote the shared bridges anew
+    nic = others[-1]
+    assert (nic.a.kind, nic.a.id, nic.width, nic.via[1:]) == ("nic", "mlx5_0", 8, gpu.via[1:])
+    unseen = others[0]
+    assert (unseen.via, unseen.b.id, unseen.unsupported["via"]) == ((), "", "sysfs does not show this device")
+
+
+def test_numa_nodes_say_how_far_they_are_from_each_other(watch, tmp_path):
+    for node, distances in enumerate(("10 21", "21 10")):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "distance").write_text(distances)
+
+    (link,) = of_type(watch(scenarios.nothing_supported()).tick(), "numa")
+
+    assert (link.a.id, link.b.id, link.distance) == ("0", "1", 21)
+
+
+def test_an_idle_gpu_that_slows_its_link_is_no_news_and_one_that_gets_narrower_is(watch, tmp_path):
+    place = pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:10:00.0"])
+    watching = watch(scenarios.hgx_h100())
+    watching.tick()
+    (place / "current_link_speed").write_text("2.5 GT/s PCIe\n")
+    assert watching.tick() == []
+    (place / "current_link_width").write_text("8\n")
+
+    (link,) = watching.tick()
+
+    assert (link.width, link.width_max, link.gen, link.gen_max) == (8, 16, 1, 5)
+
+
+def test_a_node_whose_driver_supports_nothing_has_edges_that_say_so(watch):
+    links = watch(scenarios.nothing_supported()).tick()
+
+    (peer,) = of_type(links, "peer")
+    assert set(peer.unsupported) == {"ancestor", "read", "write", "nvlink", "atomics"}
+    assert set(peer.unsupported.values()) == {"Not Supported"}
+
+
+def test_a_gpu_cut_into_mig_devices_is_one_gpu_of_the_topology(watch):
+    links = watch(scenarios.mig()).tick()
+
+    assert [(link.type, link.a.kind) for link in links] == [("pcie", "gpu")]
+
+
+def test_without_a_driver_there_is_the_rest_of_the_machine(watch, tmp_path):
+    rdma(tmp_path / "sys", "mlx5_0", pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:19:00.0"]))
+
+    (link,) = watch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 9}).tick()
+
+    assert (link.type, link.a.id) == ("pcie", "mlx5_0")
+
+
+TOPOLOGY_CALLS = {
+    "nvmlDeviceGetTopologyCommonAncestor": ("peer", "ancestor"),
+    "nvmlDeviceGetP2PStatus": ("peer", "read"),
+    "nvmlDeviceGetNvLinkRemoteDeviceType": ("nvlink", "b"),
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": ("nvlink", "b.id"),
+    "nvmlDeviceGetPciInfo_v3": ("pcie", "via"),
+}
+
+
+@pytest.mark.parametrize("code", [3, 4, 999])
+@pytest.mark.parametrize("function", TOPOLOGY_CALLS)
+def test_whichever_call_about_topology_fails_the_others_still_tell_and_the_reason_is_kept(watch, function, code):
+    kind, field = TOPOLOGY_CALLS[function]
+
+    links = watch(scenarios.hgx_h100() | {f"fail.{function}": code}).tick()
+
+    assert all(link.unsupported[field] for link in of_type(links, kind))
+    assert all(link.unsupported == {} for link in links if link.type not in (kind, "pcie"))
+    assert len(of_type(links, "peer")) == 28
+    assert sum(len(link.up) for link in of_type(links, "nvlink")) == 8 * 18
+
+
+@pytest.mark.parametrize("code", [3, 999])
+def test_without_field_values_the_older_calls_tell_of_links(watch, code):
+    lines = scenarios.hgx_h100() | {"gpu.link_version": 4, "fail.nvmlDeviceGetFieldValues": code}
+    lines |= {f"gpu.link_state.{link}": 1 for link in range(18)}
+
+    links = of_type(watch(lines).tick(), "nvlink")
+
+    assert {link.version for link in links} == {4}
+    assert sum(len(link.up) for link in links) == 8 * 18
+    assert all(link.speed_bytes_s is None and link.unsupported["speed_bytes_s"] for link in links)
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkVersion"])
+def test_a_last_resort_that_fails_leaves_its_own_answer_unknown(watch, function):
+    lines = scenarios.hgx_h100() | {"gpu.link_version": 4, f"fail.{function}": 999}
+    lines |= {"gpu.field.165": "code:3", "gpu.field.166": "code:3", **{f"gpu.link_state.{n}": 1 for n in range(18)}}
+    answer = "up" if function.endswith("State") else "version"
+
+    links = of_type(watch(lines).tick(), "nvlink")
+
+    assert all(link.unsupported[answer] for link in links)
+
+
+@pytest.mark.parametrize("function", [*TOPOLOGY_CALLS, "nvmlDeviceGetFieldValues", "nvmlDeviceGetUUID",
+                                      "nvmlDeviceGetHandleByIndex_v2"])  # fmt: skip
+def test_a_gpu_that_is_lost_at_the_start_costs_its_own_edges_only(watch, function):
+    watching = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15})
+
+    links = watching.tick()
+
+    fine = [link for link in of_type(links, "peer") if watching.uuid(3) not in (link.a.id, link.b.id)]
+    assert len(fine) == 21
+    assert all(link.unsupported == {} for link in fine)

@@ -1,0 +1,312 @@
+"""The Topology view on a screen: the classes, the matrix, the drawing, every key of it, at every size."""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import msgspec
+import pytest
+from invented import Cluster
+from textual.pilot import Pilot
+from waiting import accept, screen, settle, shows, until
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
+from machines import hgx_facts, pcie_facts, uuid
+
+from gconsole.analysis.topology import NodeFacts
+from gconsole.records import Gpu, NodeState
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.dialogs import StoryDialog
+from gconsole.tui.keys import in_scope
+from gconsole.tui.models.topology import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
+from gconsole.tui.text import width_of
+from gconsole.tui.topologyfold import TopologyFold
+from gconsole.tui.views.nodes import Nodes
+from gconsole.tui.views.topology import Topology
+
+SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
+
+
+def tell(cluster: Cluster, *facts: NodeFacts) -> None:
+    """These nodes say how they are connected."""
+    for one in facts:
+        for record in (*one.gpus, *one.links, *one.nics):
+            record.node = one.node
+        cluster.say(*one.gpus, *one.links, *one.nics)
+
+
+def odd_pod() -> Cluster:
+    """Five nodes alike of which one has a card down, one that lost the NVLinks of a GPU, one of another kind."""
+    names = [f"node{number:03}" for number in range(1, 6)]
+    cluster = Cluster(*names, "node044", "slow1")
+    cluster.up()
+    down = {"node003": ["mlx5_1"]}
+    tell(cluster, *(hgx_facts(name, down=down.get(name, [])) for name in names))
+    tell(cluster, hgx_facts("node044", dead=[4]), pcie_facts("slow1"))
+    for number in range(48):
+        cluster.rank("llama-70b", number, [*names, "node044"][number // 8], 48, gpu=str(number % 8))
+    return cluster
+
+
+def fleet_of(cluster: Cluster):
+    fold = TopologyFold(cluster.store)
+    fold.note(-1)
+    fold.accept(fold.prepare()())
+    return fold.fleet
+
+
+async def opened(pilot: Pilot[None], *keys: str) -> Topology:
+    await settle(pilot)
+    await pilot.press("5", *keys)
+    await settle(pilot)
+    assert isinstance(pilot.app, ConsoleApp)
+    view = pilot.app.view
+    assert isinstance(view, Topology)
+    return view
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+class TestModel:
+    def test_every_class_and_every_difference_has_a_line(self):
+        texts = [line.text for line in class_lines(fleet_of(odd_pod()), (), 120)]
+
+        assert texts[0].startswith("▸ class A  5 nodes  node[001-005]  8 × NVIDIA H100")
+        assert "    ▲ node003  NIC1 state down, the rest active" in texts
+        assert "    ▲ GPU4–GPU5 PIX, class A NV18" in texts
+
+    def test_an_unfolded_class_lists_its_nodes_with_what_is_odd_about_them(self):
+        lines = class_lines(fleet_of(odd_pod()), ("A",), 120)
+
+        assert [line.text.strip() for line in lines[:5]] == [
+            "▾ class A  5 nodes  node[001-005]  8 × NVIDIA H100 80GB HBM3, 4 NICs", "node001", "node002", "node003",
+            "▲ NIC1 state down, the rest active",
+        ]  # fmt: skip
+        assert lines[4].key == Chosen("node", "node003")
+
+    @pytest.mark.parametrize("width", [20, 57, 77, 117])
+    def test_no_line_is_wider_than_the_screen(self, width: int):
+        fleet = fleet_of(odd_pod())
+        lines = class_lines(fleet, ("A", "B"), width)
+        for node in ("node001", "node044", "slow1"):
+            lines += drawing_lines(fleet, fleet.nodes[node], [node], pairs_of(fleet.nodes[node]), width)
+
+        assert max(width_of(line.text) for line in lines) <= max(width, 40)
+
+    def test_cells_that_differ_from_the_class_are_marked(self):
+        fleet = fleet_of(odd_pod())
+        made = grid(fleet, fleet.nodes["node044"], ["node044"])
+
+        marked = {(row, column) for row, cells in enumerate(made.rows) for column, cell in enumerate(cells)
+                  if cell.differs}  # fmt: skip
+        assert marked == {(4, other) for other in range(8) if other != 4} | {
+            (other, 4) for other in range(8) if other != 4}  # fmt: skip
+        assert made.rows[4][5].text == "PIX"
+
+    def test_a_pair_says_its_relation_its_path_and_its_peer_access(self):
+        fleet = fleet_of(odd_pod())
+
+        assert pair_text(fleet.nodes["node044"], 4, 0) == (
+            "GPU4–GPU0  SYS  at most 63 GB/s over PCIe, NUMA node 1, NUMA node 0, PCIe (PCIe 5 x16); "
+            "peer access: read, write and atomics over PCIe")  # fmt: skip
+
+    def test_only_nodes_that_said_something_else_are_made_anew(self):
+        cluster = odd_pod()
+        fold = TopologyFold(cluster.store)
+        fold.note(-1)
+        fold.accept(fold.prepare()())
+        before, version = fold.fleet.nodes, cluster.store.version
+        cluster.say(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
+        fold.note(version)
+        fold.accept(fold.prepare()())
+        assert all(fold.fleet.nodes[node] is before[node] for node in before)
+
+        port = msgspec.structs.replace(hgx_facts("node002").nics[0], node="node002", state="down")
+        version = cluster.store.version
+        cluster.say(port)
+        fold.note(version)
+        fold.accept(fold.prepare()())
+        changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
+        assert changed == ["node002"]
+
+    def test_a_node_that_is_removed_is_in_no_class(self):
+        cluster = odd_pod()
+        fold = TopologyFold(cluster.store)
+        fold.note(-1)
+        fold.accept(fold.prepare()())
+        version = cluster.store.version
+        cluster.say(NodeState(node="slow1", state="removed"))
+        fold.note(version)
+
+        fold.accept(fold.prepare()())
+
+        assert [made.name for made in fold.fleet.classes] == ["A", "B"]
+
+
+# -- the screen --------------------------------------------------------------------------------------------------------
+
+
+class TestView:
+    async def test_it_shows_the_classes_and_the_matrix_of_the_first(self):
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot)
+            text = screen(pilot.app)
+            assert "class A  5 nodes  node[001-005]" in text
+            assert "GPU4–GPU5 PIX, class A NV18" in text
+            assert "GPU7" in text
+            assert "0,8,16,…32" in text
+            assert "PCIe switch 0000:80:01.0" in text
+
+    async def test_the_cursor_on_a_class_shows_its_matrix_with_what_differs(self):
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "j", "j")
+            await shows(pilot, "─ class B")
+            assert "▲SYS" in screen(pilot.app)
+
+    async def test_enter_unfolds_a_class_and_then_opens_the_page_of_a_node(self):
+        app = odd_pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "enter", "j")
+            await shows(pilot, "─ node001")
+            assert app.view.selected_node == "node001"
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(app.view, Nodes))
+
+    async def test_escape_folds_again_and_then_leaves(self):
+        app = odd_pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "enter")
+            await shows(pilot, "▾ class A")
+            await pilot.press("escape")
+            await shows(pilot, "▸ class A")
+            assert isinstance(app.view, Topology)
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.view, Topology))
+
+    async def test_the_cursor_on_a_cell_tells_of_the_pair_and_enter_of_its_path(self):
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "tab", "l")
+            await shows(pilot, "GPU0–GPU1  NV18  478 GB/s over NVSwitch")
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "18 × 26.6 GB/s, 478 GB/s (driver)")
+
+    async def test_enter_on_the_diagonal_tells_of_the_device(self):
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "tab", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "NIC0 mlx5_0")
+
+    async def test_columns_that_do_not_fit_come_into_sight_with_the_cursor(self):
+        async with odd_pod().app().run_test(size=(60, 20)) as pilot:
+            await opened(pilot, "tab")
+            assert "›" in screen(pilot.app)
+            assert "NIC3" not in screen(pilot.app)
+            await pilot.press(*["right"] * 11)
+            await shows(pilot, "NIC3")
+            assert "‹" in screen(pilot.app)
+
+    async def test_m_changes_between_matrix_and_drawing_where_both_do_not_fit(self):
+        async with odd_pod().app().run_test(size=(80, 24)) as pilot:
+            await opened(pilot)
+            assert "NVSwitch ×4" not in screen(pilot.app)
+            await pilot.press("m")
+            await shows(pilot, "NVSwitch ×4")
+            await pilot.press("m")
+            await until(pilot, lambda: "NVSwitch ×4" not in screen(pilot.app))
+
+    async def test_what_is_chosen_is_copied_as_text_and_as_json(self):
+        app = odd_pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "j", "y")
+            await until(pilot, lambda: "node003  class A of 5" in app.clipboard)
+            await pilot.press("Y")
+            await until(pilot, lambda: app.clipboard.startswith("{"))
+            assert [node["node"] for node in json.loads(app.clipboard)["nodes"]] == ["node003"]
+
+    async def test_the_palette_saves_a_picture_of_it(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "ctrl+p")
+            await pilot.press(*("space" if letter == " " else letter for letter in "save as SVG"))
+            await accept(pilot, "Save as SVG")
+            await until(pilot, lambda: list(tmp_path.glob("gconsole-topology-*.svg")))
+            (path,) = tmp_path.iterdir()
+            ElementTree.fromstring(path.read_text())
+
+    async def test_every_form_is_a_file_of_its_own(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            view = await opened(pilot)
+            for action in in_scope("topology"):
+                if action.call.startswith("save"):
+                    await pilot.app.run_action(action.call, view)
+            assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".dot", ".json", ".svg"}
+            assert all("GPU0" in path.read_text() for path in tmp_path.iterdir())
+
+    async def test_a_folder_that_may_not_be_written_is_told(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("gconsole.tui.views.topology.save_new", _refuse)
+        async with odd_pod().app().run_test(size=(120, 40)) as pilot:
+            view = await opened(pilot)
+            view.action_save("text")
+            await until(pilot, lambda: len(pilot.app._notifications))
+            said = [notification.message for notification in pilot.app._notifications]
+            assert said == [f"not saved: Permission denied: {tmp_path}"]
+
+    async def test_a_link_that_goes_down_is_seen(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot)
+            tell(cluster, hgx_facts("node005", dead=[7]))
+            await shows(pilot, "class A  4 nodes")
+            await shows(pilot, "GPU6–GPU7 PIX, class A NV18")
+
+    async def test_a_frozen_topology_stands_still(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(120, 40)) as pilot:
+            await opened(pilot, "space")
+            tell(cluster, hgx_facts("node005", dead=[7]))
+            await pilot.pause(1.5)
+            assert "class A  5 nodes" in screen(pilot.app)
+            await pilot.press("space")
+            await shows(pilot, "class A  4 nodes")
+
+    async def test_a_picture_that_was_frozen_before_the_view_was_opened_has_the_topology_of_then(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("space")
+            tell(cluster, hgx_facts("node005", dead=[7]))
+            await pilot.press("5")
+            await shows(pilot, "class A  5 nodes")
+
+    async def test_a_fleet_without_any_device_says_so(self):
+        cluster = Cluster("n1")
+        async with cluster.app().run_test(size=(80, 24)) as pilot:
+            await opened(pilot)
+            await shows(pilot, "No node has told of a GPU or a network card yet.")
+
+    @pytest.mark.parametrize("size", SIZES)
+    async def test_it_works_at_every_size(self, size):
+        async with odd_pod().app().run_test(size=size) as pilot:
+            await opened(pilot, "j", "j", "m", "m", "tab", "l", "j", "G", "g")
+            lines = screen(pilot.app).splitlines()
+            assert max(map(width_of, lines)) <= size[0]
+            assert any("TOPOLOGY" in line for line in lines)
+
+
+def _refuse(*_: object) -> Path:
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_it_looks_as_it_did(snap_compare, size):
+    async def run(pilot: Pilot[None]) -> None:
+        await opened(pilot, "j", "j", "tab", "j", "j", "j", "j")
+
+    assert snap_compare(odd_pod().app(), terminal_size=size, run_before=run)

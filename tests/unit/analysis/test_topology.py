@@ -1,0 +1,274 @@
+"""How the devices of a node are related, what links carry, and the best path between two GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import msgspec
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
+
+from gconsole.analysis.bandwidth import gigabytes, of_nvlinks, of_pcie
+from gconsole.analysis.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
+from gconsole.analysis.topology import NodeFacts, Vertex, node_topology
+from gconsole.records import End, Link
+
+
+def gpu_at(topology, index):
+    return topology.gpus[index]
+
+
+def route(one, a, other, b):
+    return between([one, other], gpu_at(one, a).vertex, gpu_at(other, b).vertex)
+
+
+# -- relations ---------------------------------------------------------------------------------------------------------
+
+
+def test_gpus_behind_nvswitches_are_bonded_by_all_their_links():
+    topology = hgx("n")
+
+    assert topology.word("GPU0", "GPU7") == topology.word("GPU7", "GPU0") == "NV18"
+    assert topology.word("GPU3", "GPU3") == "X"
+    assert len(topology.switches) == 4
+
+
+def test_a_pair_has_as_many_links_as_the_one_with_fewer_of_them_up():
+    facts = hgx_facts("n")
+    links = [msgspec.structs.replace(link, up=link.up[1:]) if link.a.id == uuid("n", 2) and link.type == "nvlink"
+             else link for link in facts.links]  # fmt: skip
+    topology = node_topology(NodeFacts("n", facts.gpus, links, facts.nics))
+
+    assert (topology.word("GPU2", "GPU5"), topology.word("GPU1", "GPU5")) == ("NV14", "NV18")
+
+
+def test_a_gpu_without_nvlinks_is_as_near_as_the_driver_says():
+    topology = hgx("n", dead=[4])
+
+    assert [topology.word("GPU4", f"GPU{other}") for other in (5, 6, 0)] == ["PIX", "NODE", "SYS"]
+
+
+def test_links_straight_from_gpu_to_gpu_bond_these_two_only():
+    links = [Link(type="nvlink", a=End("gpu", uuid("n", one)), b=End("gpu", uuid("n", one ^ 1)), links=(0, 1),
+                  up=(0, 1), version=3) for one in range(4)]  # fmt: skip
+    links += [peer("n", one, other, "SYS") for one, other in itertools.combinations(range(4), 2)]
+    topology = node_topology(NodeFacts("n", [gpu("n", index) for index in range(4)], links))
+
+    assert (topology.word("GPU0", "GPU1"), topology.word("GPU1", "GPU2")) == ("NV2", "SYS")
+
+
+def test_links_of_which_nobody_knows_whether_they_are_up_are_not_counted():
+    facts = hgx_facts("n")
+    unsure = [msgspec.structs.replace(link, up=(), unsupported={"up": "no"}) if link.type == "nvlink" else link
+              for link in facts.links]  # fmt: skip
+
+    assert node_topology(NodeFacts("n", facts.gpus, unsure)).word("GPU0", "GPU1") == "NV?"
+
+
+def test_cards_are_related_to_gpus_by_the_bridges_that_both_are_behind():
+    topology = hgx("n")
+
+    assert [topology.word("GPU0", f"NIC{number}") for number in range(4)] == ["PIX", "NODE", "SYS", "SYS"]
+    assert [nic.name for nic in topology.nearest_nics(gpu_at(topology, 5))] == ["mlx5_2"]
+
+
+@pytest.mark.parametrize(("one", "other", "word"), [
+    (("d", "u", "r", "root"), ("e", "u", "r", "root"), "PIX"),
+    (("d", "u", "r", "root"), ("d", "u", "r", "root"), "PIX"),
+    (("d", "u", "d2", "u2", "r", "root"), ("e", "v", "e2", "u2", "r", "root"), "PXB"),
+    (("r", "root"), ("s", "root"), "PHB"),
+    (("r", "root"), ("s", "other"), "NODE"),
+    ((), ("s", "other"), "?"),
+])  # fmt: skip
+def test_the_nearest_thing_above_two_devices_names_their_relation(one, other, word):
+    places = [Link(type="pcie", a=End("nic", f"mlx5_{number}"), b=End("numa", "0"), via=via)
+              for number, via in enumerate((one, other))]  # fmt: skip
+
+    assert node_topology(NodeFacts("", (), places, [nic("", 0), nic("", 1)])).word("NIC0", "NIC1") == word
+
+
+def test_what_nobody_tells_is_unknown_and_costs_nothing_else():
+    topology = node_topology(NodeFacts("n", [gpu("n", 0), gpu("n", 1)]))
+
+    assert topology.word("GPU0", "GPU1") == "?"
+    assert topology.nearest_nics(gpu_at(topology, 0)) == ()
+    assert (gpu_at(topology, 0).numa, route(topology, 0, topology, 1)) == (None, None)
+    assert peer_access(topology, *topology.gpus).allowed is None
+
+
+def test_a_mig_device_is_no_gpu_of_the_topology():
+    part = gpu("n", 0, parent=uuid("n", 0))
+
+    assert len(node_topology(NodeFacts("n", [gpu("n", 0), part])).gpus) == 1
+
+
+def test_plain_ethernet_counts_where_there_is_nothing_better():
+    assert [nic.name for nic in node_topology(pcie_facts("n")).nics] == ["eth0"]
+    both = hgx_facts("n")
+    facts = NodeFacts("n", both.gpus, both.links, [*both.nics, *pcie_facts("n").nics])
+    assert {nic.name for nic in node_topology(facts).nics} == {f"mlx5_{number}" for number in range(4)}
+
+
+# -- bandwidth ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bandwidth_says_where_it_comes_from():
+    up = Link(type="nvlink", a=End("gpu", "a"), b=End("switch", "s"), up=tuple(range(18)), version=4,
+              speed_bytes_s=26.562e9)  # fmt: skip
+    nominal = msgspec.structs.replace(up, speed_bytes_s=None)
+
+    stated = of_nvlinks([up])
+    assert (stated.source, stated.text, round(stated.bytes_s / 1e9)) == ("driver", "18 × 26.6 GB/s", 478)
+    assert (of_nvlinks([nominal]).source, of_nvlinks([nominal]).bytes_s) == ("nominal", 450e9)
+    assert of_nvlinks([msgspec.structs.replace(nominal, version=None)]) is None
+    assert of_nvlinks([msgspec.structs.replace(up, up=())]) is None
+
+
+@pytest.mark.parametrize(("gen", "gigabytes_s"), [(3, 15.75), (4, 31.5), (5, 63.0), (6, 121.0)])
+def test_sixteen_lanes_carry_what_their_generation_can(gen, gigabytes_s):
+    assert of_pcie(gen, 16).bytes_s / 1e9 == pytest.approx(gigabytes_s, rel=0.001)
+    assert of_pcie(gen, None) is None
+
+
+def test_bytes_a_second_read_as_links_are_sold():
+    assert [gigabytes(value) for value in (478.1e9, 26.562e9, 3.125e9)] == ["478 GB/s", "26.6 GB/s", "3.12 GB/s"]
+
+
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_path_of_two_gpus_is_over_nvlink():
+    topology = hgx("n")
+
+    best = route(topology, 0, topology, 7)
+
+    assert [stop.kind for stop in best.stops] == ["gpu", "switch", "gpu"]
+    assert (round(best.bytes_s / 1e9), best.is_bound, best.narrowest) == (478, False, "18 × 26.6 GB/s")
+
+
+def test_without_nvlink_it_is_over_pcie_and_through_no_other_gpu():
+    topology = hgx("n", dead=[4])
+
+    near, far = route(topology, 4, topology, 5), route(topology, 4, topology, 0)
+
+    assert [stop.kind for stop in near.stops] == ["gpu", "pci", "pci", "pci", "gpu"]
+    assert (round(near.bytes_s / 1e9), near.is_bound) == (63, False)
+    assert far.is_bound  # nothing tells what the way between two CPUs carries
+    assert [stop.kind for stop in far.stops].count("numa") == 2
+
+
+def test_from_node_to_node_it_is_over_the_nearest_cards():
+    one, other = hgx("n1"), hgx("n2")
+
+    best = route(one, 0, other, 7)
+
+    assert [stop.id for stop in best.stops if stop.kind == "nic"] == ["mlx5_0", "mlx5_3"]
+    assert (best.bytes_s, best.narrowest, best.is_bound) == (50e9, "400 Gb/s", False)
+
+
+def test_a_card_that_is_down_is_gone_around():
+    one, other = hgx("n1", down=["mlx5_0"]), hgx("n2")
+
+    best = route(one, 0, other, 0)
+
+    assert [stop.id for stop in best.stops if stop.kind == "nic"] == ["mlx5_1", "mlx5_0"]
+
+
+def test_networks_of_different_kinds_do_not_meet():
+    assert route(hgx("n1"), 0, node_topology(pcie_facts("n2")), 0) is None
+
+
+def test_one_nvlink_fabric_reaches_over_nodes():
+    clique = {"fabric_state": "completed", "fabric_cluster": "01020304-0506-0708-090a-0b0c0d0e0f10", "fabric_clique": 1}
+    nodes = []
+    for name in ("n1", "n2"):
+        facts = hgx_facts(name)
+        infos = [msgspec.structs.replace(info, **clique) for info in facts.gpus]
+        nodes.append(node_topology(NodeFacts(name, infos, facts.links, facts.nics)))
+
+    best = route(nodes[0], 0, nodes[1], 7)
+
+    assert [stop.kind for stop in best.stops] == ["gpu", "switch", "fabric", "switch", "gpu"]
+    assert remote_access(gpu_at(nodes[0], 0), gpu_at(nodes[1], 7)).allowed
+    assert not remote_access(gpu_at(nodes[0], 0), gpu_at(hgx("n3"), 0)).allowed
+
+
+def test_a_fabric_without_an_id_is_the_nodes_own():
+    facts = hgx_facts("n")
+    nobody = "00000000-0000-0000-0000-000000000000"
+    infos = [msgspec.structs.replace(info, fabric_state="completed", fabric_cluster=nobody, fabric_clique=0)
+             for info in facts.gpus]  # fmt: skip
+
+    graph = node_topology(NodeFacts("n", infos, facts.links)).graph
+
+    assert not [vertex for vertex in graph if vertex.kind == "fabric"]
+
+
+WIDTHS = st.sampled_from([None, 1.0, 2.0, 2.0, 5.0, math.inf])
+
+
+@st.composite
+def graphs(draw):
+    """Up to seven things, of which some end traffic, joined at random."""
+    count = draw(st.integers(2, 7))
+    kinds = ["gpu", "gpu", *(draw(st.sampled_from(["gpu", "nic", "pci", "switch"])) for _ in range(count - 2))]
+    vertices = [Vertex("n", kind, str(number)) for number, kind in enumerate(kinds)]
+    graph = nx.Graph()
+    graph.add_nodes_from(vertices)
+    for one, other in itertools.combinations(vertices, 2):
+        if draw(st.booleans()):
+            graph.add_edge(one, other, type="t", width=draw(WIDTHS), bandwidth=_Any())
+    return graph, vertices
+
+
+class _Any:
+    text = "a link"
+
+
+@given(graphs())
+def test_no_path_is_wider_and_none_as_wide_is_shorter(drawn):
+    graph, (start, end, *rest) = drawn
+    blocked = [vertex for vertex in rest if vertex.kind in ENDS | OUTSIDE]
+
+    found = best_route(graph, start, end, blocked)
+
+    passable = graph.subgraph([vertex for vertex in graph if vertex not in blocked])
+    every = [(min(_weight(graph, edge) for edge in itertools.pairwise(path)), -len(path))
+             for path in nx.all_simple_paths(passable, start, end)]  # fmt: skip
+    if not every:
+        assert found is None
+        return
+    edges = list(itertools.pairwise(found.stops))
+    assert (min(_weight(graph, edge) for edge in edges), -len(found.stops)) == max(every)
+    assert found.is_bound == any(graph.edges[edge]["width"] is None for edge in edges)
+    assert not set(found.stops) & set(blocked)
+
+
+def _weight(graph, edge):
+    width = graph.edges[edge]["width"]
+    return 0.0 if width is None else width
+
+
+# -- peer access -------------------------------------------------------------------------------------------------------
+
+
+def test_peer_access_says_yes_over_what_and_no_why():
+    fast, slow = hgx("n"), node_topology(pcie_facts("n"))
+
+    assert peer_access(fast, *fast.gpus[:2]).why == "read, write and atomics over NVLink"
+    assert peer_access(slow, *slow.gpus[:2]).allowed is False
+    assert "no read and no write: the chipset between them does not support it" in peer_access(slow, *slow.gpus[:2]).why
+
+
+def test_a_status_that_was_not_told_is_not_taken_for_a_yes():
+    silent = Link(type="peer", a=End("gpu", uuid("n", 0)), b=End("gpu", uuid("n", 1)), read="ok",
+                  unsupported={"write": "Insufficient Permissions"})  # fmt: skip
+    topology = node_topology(NodeFacts("n", [gpu("n", 0), gpu("n", 1)], [silent]))
+
+    access = peer_access(topology, *topology.gpus)
+
+    assert (access.allowed, access.why) == (None, "Insufficient Permissions")

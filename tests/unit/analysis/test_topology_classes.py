@@ -1,0 +1,201 @@
+"""Which nodes are alike, and how every difference is named."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import hgx, hgx_facts, pcie_facts, uuid
+
+from gconsole.analysis.found import Found
+from gconsole.analysis.topology import NodeFacts, node_topology
+from gconsole.analysis.topology_classes import classes_of, folded_pairs, labels_folded
+from gconsole.analysis.topology_found import differences_found
+
+
+def with_gpu(node, index, **changes):
+    """An HGX node one GPU of which says something else."""
+    facts = hgx_facts(node)
+    gpus = [msgspec.structs.replace(info, **changes) if info.index == index else info for info in facts.gpus]
+    return node_topology(NodeFacts(node, gpus, facts.links, facts.nics))
+
+
+def with_width(node, index, width):
+    facts = hgx_facts(node)
+    links = [msgspec.structs.replace(link, width=width) if link.type == "pcie" and link.a.id == uuid(node, index)
+             else link for link in facts.links]  # fmt: skip
+    return node_topology(NodeFacts(node, facts.gpus, links, facts.nics))
+
+
+def texts(classes):
+    return [difference.text for made in classes for difference in (*made.differences, *made.odd)]
+
+
+ALIKE = [hgx(f"node{number:03}") for number in range(1, 6)]
+
+
+def test_nodes_of_one_shape_are_one_class_and_the_largest_is_a():
+    classes = classes_of([*ALIKE, node_topology(pcie_facts("slow1"))])
+
+    assert [(made.name, len(made.nodes), made.title) for made in classes] == [
+        ("A", 5, "8 × NVIDIA H100 80GB HBM3, 4 NICs"), ("B", 1, "4 × NVIDIA L40S, 1 NIC")]  # fmt: skip
+    assert texts(classes[:1]) == []
+
+
+def test_a_pair_without_nvlink_is_named_with_what_the_class_has():
+    classes = classes_of([*ALIKE, hgx("node044", dead=[4])])
+
+    assert texts(classes) == [
+        "node044: GPU4–GPU0-3 SYS, class A NV18",
+        "node044: GPU4–GPU5 PIX, class A NV18",
+        "node044: GPU4–GPU6-7 NODE, class A NV18",
+    ]
+
+
+def test_what_differs_within_a_class_is_named_too():
+    odd = [with_width("node010", 3, 8), with_gpu("node011", 5, vbios="96.00.99"),
+           hgx("node012", down=["mlx5_2"]), with_gpu("node013", 0, power_limit_w=600.0)]  # fmt: skip
+
+    classes = classes_of([*ALIKE, *odd])
+
+    assert len(classes) == 1
+    assert set(texts(classes)) == {
+        "node010: GPU3 PCIe width x8, the rest x16",
+        "node011: GPU5 VBIOS 96.00.99, the rest 96.00.A5",
+        "node012: NIC2 state down, the rest active",
+        "node013: GPU0 power limit 600 W, the rest 700 W",
+    }
+
+
+def test_a_driver_is_the_nodes_and_limits_of_all_its_gpus_are_one_difference():
+    facts = hgx_facts("node020")
+    gpus = [msgspec.structs.replace(info, driver="550.1", max_sm_clock_mhz=1700.0) for info in facts.gpus]
+
+    classes = classes_of([*ALIKE, node_topology(NodeFacts("node020", gpus, facts.links, facts.nics))])
+
+    assert set(texts(classes)) == {
+        "node020: driver 550.1, the rest 570.124.06",
+        "node020: GPU0-7 SM clock limit 1700 MHz, the rest 1980 MHz",
+    }
+
+
+def test_a_gpu_that_is_not_there_is_named_by_its_place():
+    facts = hgx_facts("node030")
+    absent = [info for info in facts.gpus if info.index != 7]
+
+    classes = classes_of([*ALIKE, node_topology(NodeFacts("node030", absent, facts.links, facts.nics))])
+
+    assert texts(classes) == [
+        "node030: has 7 × NVIDIA H100 80GB HBM3 (none at 00000000:17:00.0), class A has 8 × NVIDIA H100 80GB HBM3",
+    ]
+
+
+def test_a_card_that_is_not_there_is_named():
+    facts = hgx_facts("node031")
+    ports = [port for port in facts.nics if port.device != "mlx5_3"]
+
+    classes = classes_of([*ALIKE, node_topology(NodeFacts("node031", facts.gpus, facts.links, ports))])
+
+    assert texts(classes) == ["node031: has 3 NICs (without mlx5_3), class A has 4"]
+
+
+def test_a_node_without_devices_is_in_no_class():
+    assert classes_of([node_topology(NodeFacts("login"))]) == ()
+
+
+NODES = [*ALIKE, hgx("node044", dead=[4]), hgx("node045", dead=[4]), with_width("node010", 3, 8),
+         with_gpu("node011", 1, driver="550"), node_topology(pcie_facts("slow1")),
+         hgx("node012", down=["mlx5_0"])]  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(NODES))
+def test_classes_do_not_depend_on_the_order_of_nodes(nodes):
+    def told(classes):
+        return [(made.name, made.nodes, made.differences, set(made.odd)) for made in classes]
+
+    assert told(classes_of(nodes)) == told(classes_of(NODES))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["h100", "dead", "slow", "down"]), max_size=12))
+def test_every_node_is_in_exactly_one_class(kinds):
+    make = {"h100": hgx, "dead": lambda name: hgx(name, dead=[1]), "down": lambda name: hgx(name, down=["mlx5_0"]),
+            "slow": lambda name: node_topology(pcie_facts(name))}  # fmt: skip
+    nodes = [make[kind](f"n{number}") for number, kind in enumerate(kinds)]
+
+    members = sorted(name for made in classes_of(nodes) for name in made.nodes)
+
+    assert members == sorted(topology.node for topology in nodes)
+
+
+PAIRS = list(itertools.combinations([f"GPU{number}" for number in range(6)], 2))
+
+
+def unfolded(subject):
+    """The pairs that a folded subject stands for."""
+    one, _, rest = subject.partition("–")
+    numbers = []
+    for part in rest.removeprefix("GPU").split(","):
+        low, _, high = part.partition("-")
+        numbers += range(int(low), int(high or low) + 1)
+    return {frozenset((one, f"GPU{number}")) for number in numbers}
+
+
+@given(st.lists(st.sampled_from(PAIRS), unique=True, min_size=1))
+def test_folded_pairs_unfold_to_the_same_pairs_each_once(pairs):
+    folded = [unfolded(subject) for subject, _ in folded_pairs(pairs)]
+
+    assert set().union(*folded) == {frozenset(pair) for pair in pairs}
+    assert sum(map(len, folded)) == len(pairs)
+
+
+def test_labels_of_several_kinds_fold_apart():
+    assert labels_folded(["GPU0", "GPU1", "GPU2", "GPU5", "NIC3"]) == "GPU0-2,5,NIC3"
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_difference_is_a_finding_that_blames_the_node_or_its_device():
+    found = differences_found(classes_of([*ALIKE, hgx("node044", dead=[4]), with_width("node010", 3, 8)]))
+
+    assert [(one.id, one.severity, one.confidence, one.culprits) for one in found] == [
+        ("topology_differs", "warning", "certain", ("node010:gpu3",)),
+        ("topology_differs", "warning", "certain", ("node044",)),
+    ]
+    assert found[0].text == "node010: GPU3 PCIe width x8, the rest x16"
+    assert found[1].text.startswith("node044: GPU4–GPU0-3 SYS, class A NV18; GPU4–GPU5 PIX")
+    assert len(found[1].evidence) == 3
+
+
+def test_no_two_findings_have_the_same_culprits():
+    facts = hgx_facts("node020", dead=[2])
+    gpus = [msgspec.structs.replace(info, driver="550.1") for info in facts.gpus]
+    found = differences_found(classes_of([*NODES, node_topology(NodeFacts("node020", gpus, facts.links, facts.nics))]))
+
+    assert len({(one.id, one.culprits) for one in found}) == len(found)
+
+
+def test_without_a_majority_nobody_is_sure_which_one_is_meant():
+    (found,) = differences_found(classes_of([hgx("node1"), hgx("node2", down=["mlx5_0"])]))
+
+    assert (found.severity, found.confidence) == ("info", "possible")
+
+
+def test_another_kind_of_machine_is_information_and_no_fault():
+    (found,) = differences_found(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))]))
+
+    assert found.severity == "info"
+
+
+def test_what_another_analysis_has_said_of_the_node_is_not_said_twice():
+    classes = classes_of([*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])])
+    known = [Found("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8 of x16"),
+             Found("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's")]  # fmt: skip
+
+    (found,) = differences_found(classes, known)
+
+    assert found.culprits == ("node012:mlx5_2",)
