@@ -62,7 +62,9 @@ class Stage:
             await self.pilot.pause()
 
     async def home(self) -> None:
-        """Escape leads back to the Overview from wherever this is."""
+        """Escape leads back to the Overview from wherever this is; the picture goes on."""
+        if self.app._frozen is not None:
+            self.app.action_freeze()
         for _ in range(12):
             at_home = len(self.app.screen_stack) == 1 and self.app.view.id == VIEWS[0].name
             if at_home:
