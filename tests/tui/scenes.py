@@ -62,7 +62,9 @@ class Stage:
             await self.pilot.pause()
 
     async def home(self) -> None:
-        """Escape leads back to the Overview from wherever this is."""
+        """Escape leads back to the Overview from wherever this is; the picture goes on."""
+        if self.app._frozen is not None:
+            self.app.action_freeze()
         for _ in range(12):
             at_home = len(self.app.screen_stack) == 1 and self.app.view.id == VIEWS[0].name
             if at_home:
@@ -202,7 +204,6 @@ SCENES = (
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),
     Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
-    Scene("story of a GPU", keys("enter"), StoryDialog),
     Scene("story of a job", keys("shift+tab", "enter"), StoryDialog),
     Scene("story of a finding", keys("tab", "enter"), StoryDialog),
     Scene("story of a rank", keys("2", "g", "j", "enter"), StoryDialog),

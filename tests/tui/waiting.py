@@ -44,7 +44,7 @@ async def settle(pilot: Pilot[None]) -> None:
     app = pilot.app
     assert isinstance(app, ConsoleApp)
     app.draw()  # now, not when the frame clock says so
-    await until(pilot, lambda: app.is_current, "a current picture")
+    await until(pilot, lambda: app.is_current or app._frozen is not None, "a current picture")
     await app.workers.wait_for_complete()
     app.draw()
     await pilot.pause()
