@@ -29,12 +29,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
 
     `read` reads the configuration again, when its file has been saved.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
-        raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
-    if os.environ.get("TERM") == "dumb":
-        raise click.UsageError(
-            "this terminal (TERM=dumb) cannot place a cursor, so nothing can be drawn on it; use: gconsole batch TARGET"
-        )
+    _refuse_a_terminal_that_cannot_draw()
     from ..tui.app import ConsoleApp
     from ..tui.theme_shelf import ThemeShelf
 
@@ -55,6 +50,17 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
     )
     app.run()
     return app.return_code or 0
+
+
+def _refuse_a_terminal_that_cannot_draw() -> None:
+    if os.environ.get("TEXTUAL_DRIVER"):
+        return  # it draws elsewhere: in a browser, for `gconsole serve`
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
+        raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
+    if os.environ.get("TERM") == "dumb":
+        raise click.UsageError(
+            "this terminal (TERM=dumb) cannot place a cursor, so nothing can be drawn on it; use: gconsole batch TARGET"
+        )
 
 
 def run_batch(

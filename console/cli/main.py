@@ -15,6 +15,7 @@ EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EX
 #: name → (module:attribute, one line of help). The module is imported when its command runs, not before.
 COMMANDS = {
     "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
+    "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
