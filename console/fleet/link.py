@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
-import os
-import platform
 import random
 import time
 import traceback
@@ -19,10 +16,12 @@ import msgspec
 from ..config.model import NodeConfig
 from ..hub import Hub, Published
 from ..plaintext import printable
-from ..records import BadRecord, Console, Finding, Gap, Log, Mark, NodeState, State, decode
-from . import assets, bundle, endings, failures
+from ..records import Log, NodeState, State
+from . import assets, bundle, endings, failures, opening
+from .intake import Intake
+from .questions import Frame, Questions
 from .transport import Channel, Transport
-from .wire import PROTOCOL, BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
+from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
 PING_S = 1.0
 #: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
@@ -36,11 +35,6 @@ FIRST_WORD_S = 90.0
 #: How long an agent may take to end when it is told to.
 STOP_S = 2.0
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
-_BLOB_PIECE = 96 << 10
-
-
-#: Kinds that are the console's own word: an agent that says them is not believed.
-_OURS = (Console, NodeState, Mark, Finding)
 
 
 class _Ear:
@@ -78,14 +72,10 @@ class Link:
     ) -> None:
         self.node = node
         self.state: State = "expected"
-        self.agent_id = ""
         self.arch = ""
-        self.rtt_ns: int | None = None  # shortest round trip of the last pings
-        self.offset_ns: int | None = None  # node's CLOCK_REALTIME minus ours, from that ping; good to ± rtt/2
-        self.doubled = 0  # records that came twice after a reconnect, dropped
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
-        self._last_seq = 0
-        self._number = 0  # of the last ping or request; never used again, so that a late answer finds nobody
+        self._intake = Intake(node.name, hub, self._complain)
+        self._questions = Questions(self._send)
         self._attempt = 0
         self._failure: failures.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -125,6 +115,26 @@ class Link:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._retry_now.wait()
+
+    @property
+    def agent_id(self) -> str:
+        """The incarnation of the agent that speaks here; empty before the first."""
+        return self._intake.agent
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last record of this agent that has come, or is known not to come."""
+        return self._intake.last_seq
+
+    @property
+    def rtt_ns(self) -> int | None:
+        """The shortest round trip of the last pings."""
+        return self._questions.rtt_ns
+
+    @property
+    def offset_ns(self) -> int | None:
+        """The node's CLOCK_REALTIME minus ours, from that ping; good to ± rtt/2."""
+        return self._questions.offset_ns
 
     @property
     def failure(self) -> failures.FleetError | None:
@@ -170,8 +180,6 @@ class Link:
         self._greeted = asyncio.Event()
         self._ended = asyncio.Event()
         self._heard = time.monotonic()
-        self._pings: dict[int, int] = {}
-        self._replies: dict[int, asyncio.Future[Any]] = {}
         self._failure = None
 
     async def _session(self) -> None:
@@ -184,7 +192,7 @@ class Link:
         try:
             self._channel = await self._transport.open(self.node, command, ear)
             self._channel.write(bundle.build().preamble)
-            self._send({"start": self._start_frame()})
+            self._send({"start": self._opening()})
             await self._wait_for_hello()
             self._say("ok")
             await self._pulse()
@@ -193,9 +201,7 @@ class Link:
             if self._channel:
                 self._channel.close()
             self._channel = None
-            for reply in self._replies.values():
-                if not reply.done():
-                    reply.set_exception(failures.Lost("the connection ended before the answer came"))
+            self._questions.abandon()
         raise self._failure or failures.Lost("the connection ended without a word")
 
     async def _wait_for_hello(self) -> None:
@@ -221,7 +227,7 @@ class Link:
             if self._ended.is_set():
                 return
             if look % 2 == 0:
-                self._ping()
+                self._questions.ping()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S / 2):
                     await self._ended.wait()
@@ -284,8 +290,7 @@ class Link:
         except BadFrame as error:
             self._finish(failures.AgentCrashed(str(error), "use one version on both sides"))
             return
-        if hello.agent != self.agent_id:
-            self.agent_id, self._last_seq = hello.agent, 0
+        self._intake.greet(hello.agent)
         self._hello, self.arch = hello, hello.arch
         self._greeted.set()
         for name in hello.wanted:
@@ -295,136 +300,50 @@ class Link:
         try:
             line = unpacked(line)
             if line.startswith(b'{"kind":'):
-                self._take_record(line, rx, records)
+                record = self._intake.take(line, rx)
+                if record is not None:
+                    records.append(record)
             elif line:
                 self._take_frame(read_frame(line))
         except BadFrame as error:
             self._complain(str(error))
 
-    def _take_record(self, line: bytes, rx: int, records: list[Published]) -> None:
-        try:
-            record = decode(line)
-        except BadRecord as error:
-            self._complain(f"a record does not fit its kind: {error}")
-            return
-        record.node = self.node.name
-        record.agent = self.agent_id
-        record.rx = rx
-        if record.seq <= self._last_seq:
-            self.doubled += 1
-            return
-        if record.seq > self._last_seq + 1:
-            self._skip_to(record.seq - 1, "link", "records did not arrive")
-        self._last_seq = record.seq
-        if isinstance(record, _OURS):
-            self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
-        else:
-            records.append(record)
-
-    def _skip_to(self, last: int, source: str, reason: str) -> None:
-        """Count the records after the last one that came, up to `last`, as never to come."""
-        first, count = self._last_seq + 1, last - self._last_seq
-        self._last_seq = last
-        self._hub.say(
-            Gap(node=self.node.name, source=source, reason=reason, count=count, first_seq=first, last_seq=last)
-        )
-
-    def _take_frame(self, frame: dict[str, Any]) -> None:
+    def _take_frame(self, frame: Frame) -> None:
         match frame:
             case {"pong": int(number), "t": int(t)}:
-                self._take_pong(number, t)
-            case {"gap": [int(first), int(last)]} if first == self._last_seq + 1 and first <= last < 2**63:
-                self._skip_to(last, "buffer", str(frame.get("reason", "")))  # the agent says it in the records' place
+                self._questions.take_pong(number, t)
+            case {"gap": [int(first), int(last)]} if self._intake.skip(first, last, str(frame.get("reason", ""))):
+                pass
             case {"re": int(number)}:
-                reply = self._replies.pop(number, None)
-                if reply and not reply.done():
-                    reply.set_result(frame)
+                self._questions.take_answer(number, frame)
             case _:
                 self._complain(f"a frame that makes no sense: {printable(str(frame)[:200])}")
-
-    def _take_pong(self, number: int, t: int) -> None:
-        sent = self._pings.pop(number, None)
-        if sent is None:
-            return
-        now = time.time_ns()
-        rtt = now - sent
-        if self.rtt_ns is None or rtt <= self.rtt_ns * 1.5:
-            self.rtt_ns = rtt
-            self.offset_ns = t - (sent + now) // 2
 
     def _complain(self, text: str) -> None:
         self._hub.say(Log(node=self.node.name, source="console", severity="warning", text=f"{self.node.name}: {text}"))
 
     # -- what goes out -------------------------------------------------------------------------------------------------
 
-    def _send(self, frame: dict[str, Any]) -> None:
+    def _send(self, frame: Frame) -> None:
         if self._channel:
             self._channel.write(msgspec.json.encode(frame) + b"\n")
 
-    def _start_frame(self) -> dict[str, Any]:
-        agent = self.node.agent
-        return {
-            "protocol": list(PROTOCOL),
-            "console": self._hub.console_id,
-            "label": f"uid {os.getuid()} at {platform.node()}, pid {os.getpid()}",
-            "bundle": bundle.build().digest,
-            "agent": self.agent_id,
-            "after": self._last_seq,
-            "blobs": {assets.PSUTIL: self._assets.offer(assets.PSUTIL)},
-            "config": {
-                "sample_interval_ms": agent.sample_interval_ms,
-                "linger_s": agent.linger_s,
-                "orphan_s": agent.orphan_s,
-                "buffer_bytes": agent.buffer_bytes,
-                "cpu_budget_pct": agent.cpu_budget_pct,
-                "cache_dir": agent.cache_dir,
-                "ephemeral": agent.ephemeral,
-                "simulate_gpus": agent.simulate_gpus,
-                "process_filter": self.node.process_filter,
-            },
-        }
-
-    def _ping(self) -> None:
-        self._number += 1
-        if len(self._pings) > 16:
-            self._pings.clear()
-        self._pings[self._number] = time.time_ns()
-        self._send({"ping": self._number})
+    def _opening(self) -> Frame:
+        offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
+        return opening.start(self.node, self._hub.console_id, self._intake.agent, self._intake.last_seq, offer)
 
     def _acknowledge(self) -> None:
-        self._send({"ack": self._last_seq})
+        self._send({"ack": self._intake.last_seq})
 
-    async def request(self, verb: str, args: dict[str, Any] | None = None, deadline_s: float = 10.0) -> Any:
+    async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
         if self._channel is None or self._hello is None:
             raise failures.Lost(f"{self.node.name} is not connected")
-        self._number += 1
-        number = self._number
-        reply = self._replies[number] = asyncio.get_running_loop().create_future()
-        self._send({"id": number, "do": verb, "args": args or {}})
-        try:
-            async with asyncio.timeout(deadline_s):
-                answer = await reply
-        except TimeoutError:
-            raise failures.Timeout(f"no answer to {verb} within {deadline_s:g} s") from None
-        finally:
-            self._replies.pop(number, None)
-        match answer:
-            case {"ok": value}:
-                return value
-            case {"error": {"name": str(name), "text": str(text), **rest}}:
-                raise failures.AgentRefused(name, text, str(rest.get("try", "")))
-            case _:
-                raise failures.AgentRefused("no_answer", f"what came back for {verb} is no answer")
+        return await self._questions.ask(verb, args or {}, deadline_s)
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""
         self._send({"blob": name, "problem": text})
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last record of this agent that has come, or is known not to come."""
-        return self._last_seq
 
     @property
     def has_lzma(self) -> bool:
@@ -432,10 +351,8 @@ class Link:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in pieces."""
-        for at in range(0, len(packed), _BLOB_PIECE):
-            piece = base64.b64encode(packed[at : at + _BLOB_PIECE]).decode()
-            end = at + _BLOB_PIECE >= len(packed)
-            self._send({"blob": name, "at": at, "encoding": encoding, "data": piece, "end": end})
+        for frame in opening.blob_pieces(name, encoding, packed):
+            self._send(frame)
 
     # -- words ---------------------------------------------------------------------------------------------------------
 

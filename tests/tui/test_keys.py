@@ -291,6 +291,9 @@ class TestEverywhere:
             await settle(pilot)
             await pilot.press("ctrl+p", *"remove node033")
             await accept(pilot, "Let go of it")
+            await until(pilot, lambda: isinstance(app.screen, Confirm))
+            assert cluster.asked == []  # not before it is confirmed
+            await pilot.press("y")
             await until(pilot, lambda: cluster.asked == [("remove", "node033")])
             await shows(pilot, "62/63 nodes")
 
@@ -300,7 +303,7 @@ class TestEverywhere:
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await settle(pilot)
             cluster.names.remove("node044")
-            await app.reconnect_node("node044")
+            await app.care.reconnect(["node044"])
             await shows(pilot, "of this fleet")
 
     async def test_themes_change_from_the_palette(self):

@@ -1,0 +1,77 @@
+"""What an agent is asked over one link: requests and their answers, and the pings that measure the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import failures
+
+Frame = dict[str, Any]
+#: So many pings may be under way; where more have no answer, none of them is worth waiting for.
+_PINGS = 16
+
+
+class Questions:
+    """Numbers questions and finds their answers. A number is never used again: a late answer finds nobody."""
+
+    def __init__(self, send: Callable[[Frame], None]) -> None:
+        self.rtt_ns: int | None = None  # shortest round trip of the last pings
+        self.offset_ns: int | None = None  # node's CLOCK_REALTIME minus ours, from that ping; good to ± rtt/2
+        self._send = send
+        self._number = 0
+        self._pings: dict[int, int] = {}  # when each was sent, ns
+        self._replies: dict[int, asyncio.Future[Frame]] = {}
+
+    def ping(self) -> None:
+        self._number += 1
+        if len(self._pings) > _PINGS:
+            self._pings.clear()
+        self._pings[self._number] = time.time_ns()
+        self._send({"ping": self._number})
+
+    def take_pong(self, number: int, t: int) -> None:
+        """The answer to a ping, with the node's clock as it was when it answered."""
+        sent = self._pings.pop(number, None)
+        if sent is None:
+            return
+        now = time.time_ns()
+        rtt = now - sent
+        if self.rtt_ns is None or rtt <= self.rtt_ns * 1.5:
+            self.rtt_ns = rtt
+            self.offset_ns = t - (sent + now) // 2
+
+    async def ask(self, verb: str, args: Frame, deadline_s: float) -> Any:
+        """Ask; the answer's `ok`. Raises FleetError for a refusal, no answer in time, a connection that ended."""
+        self._number += 1
+        number = self._number
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        self._send({"id": number, "do": verb, "args": args})
+        try:
+            async with asyncio.timeout(deadline_s):
+                answer = await reply
+        except TimeoutError:
+            raise failures.Timeout(f"no answer to {verb} within {deadline_s:g} s") from None
+        finally:
+            self._replies.pop(number, None)
+        match answer:
+            case {"ok": value}:
+                return value
+            case {"error": {"name": str(name), "text": str(text), **rest}}:
+                raise failures.AgentRefused(name, text, str(rest.get("try", "")))
+            case _:
+                raise failures.AgentRefused("no_answer", f"what came back for {verb} is no answer")
+
+    def take_answer(self, number: int, frame: Frame) -> None:
+        reply = self._replies.pop(number, None)
+        if reply and not reply.done():
+            reply.set_result(frame)
+
+    def abandon(self) -> None:
+        """The connection has ended: nothing that is still open will be answered."""
+        self._pings.clear()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(failures.Lost("the connection ended before the answer came"))
