@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -50,13 +50,23 @@ class CaptureLine(msgspec.Struct):
 
 def capture_lines(store: Store) -> list[CaptureLine]:
     """Every capture that is kept, oldest first, a line a job."""
-    return [_line(capture, found) for capture, found in _folds(store)]
+    return lines_of(store.captures.values(), models_of(store))
 
 
 def capture_text(store: Store) -> str:
     """The trees of every capture; empty where there is none."""
+    return text_of(store.captures.values(), models_of(store))
+
+
+def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> list[CaptureLine]:
+    """These captures, a line a job."""
+    return [_line(capture, found) for capture, found in _folds(captures, models)]
+
+
+def text_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> str:
+    """The trees of these captures."""
     parts = []
-    for capture, found in _folds(store):
+    for capture, found in _folds(captures, models):
         name = found.job + (f" attempt {found.attempt}" if found.attempt else "")
         parts.append(f"capture {capture.id}  {name}\n{to_text(found)}")
         if capture.lost or capture.dropped:
@@ -70,14 +80,14 @@ def is_partial(line: CaptureLine) -> bool:
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 
-def _folds(store: Store) -> Iterator[tuple[CaptureNow, Fold]]:
-    models = _models(store)
-    for capture in store.captures.values():
+def _folds(captures: Iterable[CaptureNow], models: Sequence[Model]) -> Iterator[tuple[CaptureNow, Fold]]:
+    for capture in captures:
         for job in jobs_of(capture.stacks):
             yield capture, fold(capture.stacks, job, models)
 
 
-def _models(store: Store) -> list[Model]:
+def models_of(store: Store) -> list[Model]:
+    """By which the stacks of this session are given their class, before the built-in ones."""
     found = []
     for text in store.console.hang_models if store.console else ():
         try:

@@ -23,6 +23,8 @@ from ..store import Store
 from .care import Care
 from .commands import ConsoleCommands
 from .dialogs import Dialog, KeysDialog, StoryDialog
+from .export_dialog import ExportDialog
+from .exports import offers
 from .jobfold import JobFold
 from .keys import Action, bindings, in_scope
 from .leaving import Leaving, stop_in_time
@@ -32,7 +34,7 @@ from .models.nodes import NodeSummary
 from .models.spans import Span
 from .pace import RATE_HZ, Pace, write_backlog
 from .questions import Questions
-from .screenshot import save_svg
+from .screenshot import picture, save_svg
 from .status import GLYPHS
 from .theme_shelf import ThemeShelf
 from .themed import ThemedApp
@@ -91,6 +93,8 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
         self._folding = False
         self._pace = Pace()
         self._frozen: Frame | None = None
+        self._store = store
+        self._folder = ""  # where the last file was saved
         self._interrupted_at = 0.0
         self._leaving = Leaving(lambda code: self.exit(return_code=code))
         self._current = VIEWS[0].name
@@ -324,6 +328,16 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
             self.notify(f"no screenshot: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
             return
         self.notify(f"saved {path}", markup=False)
+
+    def action_export(self) -> None:
+        """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
+        drawn = picture(self, f"gconsole {self.frame.header.cluster}")
+        dialog = ExportDialog(offers(self.view.sheets(), drawn, self._store), self.frame.header.cluster, self._folder)
+
+        def left(_: None) -> None:
+            self._folder = dialog.folder
+
+        self.push_screen(dialog, left)
 
     def action_suspend_process(self) -> None:
         """Put the console into the background; `fg` brings it back. Where no shell could, say so instead."""

@@ -10,6 +10,7 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
 from gconsole.tui.marks import MarkDialog
@@ -49,7 +50,7 @@ class TestTheTable:
             targets = {
                 "app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"],
                 "nodes": app._views["nodes"], "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
-                "progress": Progress, "gallery": Gallery,
+                "progress": Progress, "gallery": Gallery, "export": ExportDialog,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")

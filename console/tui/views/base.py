@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
+from ..models.sheets import Sheet
 from ..models.stories import Story
 from ..watch import Frame
 
@@ -44,6 +45,10 @@ class View(Container):
     def selected_node(self) -> str | None:
         """The node that an action on a node means."""
         return None
+
+    def sheets(self) -> Sequence[Sheet]:
+        """What can be saved of it, as it is now: its table, and what is selected in it."""
+        return ()
 
     def teller(self) -> Teller | None:
         """The story of the thing under the cursor."""

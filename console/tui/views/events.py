@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.app import ComposeResult
 
 from ...records import Record
 from .. import figures
 from ..models.events import EventRow, clock_ms, event_kind, event_story, is_of_node
+from ..models.sheets import Sheet
 from ..models.spans import Span, plain
 from ..models.stories import Story
+from ..models.tables import counted, event_sheet
 from ..watch import Frame
 from ..widgets.bar import Bar
 from ..widgets.line_view import LineView
@@ -91,6 +95,13 @@ class Events(View):
     def on_resize(self, event: events.Resize) -> None:
         if self._frame is not None:
             self.call_after_refresh(self.look, self._frame)
+
+    def sheets(self) -> Sequence[Sheet]:
+        rows, chosen = self._stream.rows, self._stream.selected
+        found = [event_sheet(f"Events: {counted('event', len(rows))}, oldest first", rows)] if rows else []
+        if chosen is not None:
+            found.append(event_sheet(f"Selected: {counted('event', 1)}", [chosen]))
+        return found
 
     @property
     def selected_node(self) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.widget import Widget
 
@@ -10,6 +12,8 @@ from ..models.jobs import Jobs
 from ..models.noderows import FIELDS, NodeRow, node_rows, sorted_rows
 from ..models.nodes import FleetSummary
 from ..models.ordering import SteadyOrder
+from ..models.sheets import Sheet
+from ..models.tables import counted, node_sheet
 from ..watch import Frame
 from ..widgets.line_view import LineView
 from ..widgets.record_grid import Column, RecordGrid
@@ -153,6 +157,19 @@ class Nodes(View):
         if event.view is self._grid and self._grid.selected is not None:
             event.stop()
             self.open(self._grid.selected.key)
+
+    def sheets(self) -> Sequence[Sheet]:
+        if self._frame is None:
+            return ()
+        if self._is_paged:  # the grid below has stood still since the page was opened
+            self._look_grid(self._frame)
+        columns, rows = self._grid.shown_columns or [column.key for column in COLUMNS], self._grid.rows
+        of_all = f"Nodes: {counted('node', len(rows), len(self._frame.fleet.nodes))}, as listed"
+        selected = [row for row in rows if row.key == self.selected_node]
+        found = [node_sheet(of_all, rows, columns)] if rows else []
+        if selected:
+            found.append(node_sheet(f"Selected: {counted('node', len(selected))}", selected, columns))
+        return found
 
     @property
     def selected_node(self) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.app import ComposeResult
 
@@ -10,7 +12,9 @@ from ..models import stories
 from ..models.heat import METRICS, HeatRow, heat_row, host_row, index_of
 from ..models.nodes import NodeSummary
 from ..models.overview import finding_lines, job_lines, node_lines
+from ..models.sheets import Sheet
 from ..models.spans import Span
+from ..models.tables import counted, gpu_sheet
 from ..watch import Frame
 from ..widgets.heat_map import HeatMap
 from ..widgets.line_view import LineView
@@ -150,6 +154,17 @@ class Overview(View):
         """Whether there is no GPU under the cursor, only its node."""
         chosen = self._heat.selected
         return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
+
+    def sheets(self) -> Sequence[Sheet]:
+        frame = self._frame
+        if frame is None or not frame.gpus:
+            return ()
+        names, chosen = [node.name for node in frame.fleet.nodes], self._heat.selected
+        found = [gpu_sheet(f"GPUs: {counted('GPU', frame.gpus.total)}, by node", names, frame.gpus)]
+        if chosen is not None and frame.gpus.of(chosen[0]):
+            of_node = counted("GPU", len(frame.gpus.of(chosen[0])))
+            found.append(gpu_sheet(f"Selected: {of_node} of {chosen[0]}", [chosen[0]], frame.gpus))
+        return found
 
     @property
     def selected_node(self) -> str | None:

@@ -18,7 +18,9 @@ from ..models.jobs import Jobs, RankKey, RankRow
 from ..models.ordering import SteadyOrder
 from ..models.rank_filter import RANKS, Around, Seen, passing, values_now
 from ..models.ranks import FIELDS, GROUPINGS, GroupRow, Row, rank_rows, ranks_under
+from ..models.sheets import Sheet
 from ..models.spans import Line, Span, plain
+from ..models.tables import counted, rank_sheet
 from ..watch import Frame
 from ..widgets.filter_bar import FilterBar
 from ..widgets.record_grid import Column, RecordGrid
@@ -190,6 +192,16 @@ class Ranks(View):
         """The same as JSON."""
         rows = ranks_under(self._grid.rows, self._grid.selected)
         clipboard.copy(self.app, copying.as_json(rows), _ranks(rows))
+
+    def sheets(self) -> Sequence[Sheet]:
+        columns, under = self._grid.shown_columns, ranks_under(self._grid.rows, self._grid.selected)
+        shown = [row for row in self._grid.rows if isinstance(row, RankRow)]
+        of = sum(len(job.rows) for job in self._jobs.jobs) if self._jobs else 0
+        what = f"Ranks: {counted('rank', len(shown), of)}, as listed"
+        found = [rank_sheet(what, shown, columns)] if shown else []
+        if under:
+            found.append(rank_sheet(f"Selected: {counted('rank', len(under))}", under, columns))
+        return found
 
     @property
     def selected_node(self) -> str | None:
