@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,10 @@ def demo(
     """
     if not batch and (for_s is not None or output is not None or capture):
         raise click.UsageError("--for, -o and --capture belong to --batch")
+    if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
+        from .live import refuse_a_terminal_that_cannot_draw
+
+        refuse_a_terminal_that_cannot_draw("gconsole demo --batch")
     order = capture_order(capture, samples, every)
     from ..demo import DemoError, demo_cluster
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from serving import INVENTED, Guest, deadline, processes_of, serving, until_none_is_left
+from processes import processes_of, until_none_is_left
+from serving import INVENTED, Guest, deadline, serving
 
 from gconsole.serve import pages, visitor
 from gconsole.serve.server import ConsoleServer
