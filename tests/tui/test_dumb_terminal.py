@@ -85,7 +85,7 @@ def test_no_color_shows_no_colour_on_a_real_terminal_and_every_glyph(terminal: T
     parameters = {word for found in re.findall(r"\x1b\[([\d;:]*)m", styled) for word in re.split("[;:]", found or "0")}
     assert parameters <= {"0", "1", "2", "7", "22", "27", "39", "49"}, "beside bold, dim, reversed: the terminal's own"
     terminal.press("n")
-    terminal.until("host name", "agent")
+    terminal.until("node▲", "agent")
 
 
 @pytest.mark.parametrize("terminal", [{"LANG": "C", "LC_ALL": "C"}], indirect=True)
