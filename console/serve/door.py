@@ -8,13 +8,13 @@ is found out by the name it asks for, and one that sends requests across by its 
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 #: Names under which a browser reaches this machine and nothing else; any port, for it may be forwarded by ssh -L.
-OWN_NAMES: Final = frozenset({"127.0.0.1", "localhost"})
+_OWN_NAME: Final = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
 _TOKEN_BYTES: Final = 32
 
 
@@ -26,7 +26,7 @@ class Door:
 
     def refusal(self, path: str, host: str | None, origin: str | None, *, is_socket: bool = False) -> str | None:
         """None for who may come in. `host` and `origin` are the headers; a websocket must have both."""
-        if host is None or _name(f"//{host}") not in OWN_NAMES:
+        if host is None or not _OWN_NAME.fullmatch(host):
             return "this address is not one of this machine; use the one that gconsole printed"
         if origin is None and is_socket:
             return "a websocket without an Origin is none of a browser"
@@ -35,12 +35,4 @@ class Door:
         given = path.split("/", 2)[1] if path.startswith("/") else ""
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return "the address is not complete: it has a token, which gconsole printed"
-        return None
-
-
-def _name(url: str) -> str | None:
-    """The host of a URL; None where it has none or cannot be read."""
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
         return None

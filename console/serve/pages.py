@@ -18,15 +18,30 @@ FILES: Final[Mapping[str, tuple[Traversable, str]]] = {
     "xterm.css": (_THEIRS / "css" / "xterm.css", "text/css"),
     "mono.ttf": (_THEIRS / "fonts" / "RobotoMono-VariableFont_wght.ttf", "font/ttf"),
 }
-#: The terminal writes its style into the page; beside that, everything comes from where the page came from.
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "font-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",  # the address has the token
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+def headers(host: str) -> dict[str, str]:
+    """What the browser is told with every answer. `host` is what it calls us, once the door has let it in.
+
+    The terminal writes its style into the page; beside that, everything comes from where the page came from. Not every
+    browser takes a websocket of the same place for 'self', so it is named.
+    """
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src data:; "
+        f"connect-src 'self' ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return {"Content-Security-Policy": policy, **_HEADERS}
+
+
+def refusal_headers() -> dict[str, str]:
+    """For whoever is not let in: nothing is to be loaded at all."""
+    return {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", **_HEADERS}
 
 
 def console_page(title: str) -> str:

@@ -61,26 +61,26 @@ class ConsoleServer:
         socket = headers.get("Upgrade", "").lower() == "websocket" or request.path.endswith("/socket")
         refusal = self._door.refusal(request.path, headers.get("Host"), headers.get("Origin"), is_socket=socket)
         if refusal is not None:
-            return web.Response(status=403, text=f"gconsole: {refusal}\n", headers=pages.HEADERS)
+            return web.Response(status=403, text=f"gconsole: {refusal}\n", headers=pages.refusal_headers())
         return await handler(request)
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
     async def _page(self, request: web.Request) -> web.Response:
-        return _html(pages.console_page(self._title))
+        return _html(request, pages.console_page(self._title))
 
     async def _busy(self, request: web.Request) -> web.Response:
-        return _html(pages.busy_page(self._title), status=409)
+        return _html(request, pages.busy_page(self._title), status=409)
 
     async def _ended(self, request: web.Request) -> web.Response:
-        return _html(pages.ended_page(self._title, self._last_words))
+        return _html(request, pages.ended_page(self._title, self._last_words))
 
     async def _file(self, request: web.Request) -> web.Response:
         found = pages.FILES.get(request.match_info["name"])
         if found is None:
-            raise web.HTTPNotFound(headers=pages.HEADERS)
+            raise web.HTTPNotFound(headers=pages.refusal_headers())
         file, content_type = found
-        return web.Response(body=file.read_bytes(), content_type=content_type, headers=pages.HEADERS)
+        return web.Response(body=file.read_bytes(), content_type=content_type, headers=pages.headers(request.host))
 
     # -- the visitor -------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,8 @@ class ConsoleServer:
             typing = asyncio.create_task(_listen(socket, visitor))
             ending = asyncio.create_task(visitor.ended())
             try:
-                await asyncio.wait({typing, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if not self._is_closing:
+                    await asyncio.wait({typing, ending}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 await asyncio.shield(visitor.stop())
                 typing.cancel()
@@ -189,5 +190,5 @@ def _number(request: web.Request, name: str, default: int) -> int:
         return default
 
 
-def _html(text: str, status: int = 200) -> web.Response:
-    return web.Response(text=text, status=status, content_type="text/html", headers=pages.HEADERS)
+def _html(request: web.Request, text: str, status: int = 200) -> web.Response:
+    return web.Response(text=text, status=status, content_type="text/html", headers=pages.headers(request.host))

@@ -98,6 +98,7 @@ class TestThePage:
             assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert policy.startswith("default-src 'none'")
         assert "http" not in policy and "*" not in policy
+        assert re.findall(r"wss?://\S+", policy.replace(";", " ")) == [f"ws://{address.split('/')[2]}"]
 
     async def test_a_title_is_text(self):
         async with ConsoleServer(INVENTED, "<script>alert(1)</script>").open() as found:

@@ -30,7 +30,8 @@ def test_without_the_token_nobody_comes_in(path: str) -> None:
 
 @pytest.mark.parametrize(
     "host", [None, "", "evil.example:8000", "127.0.0.1.evil.example:8000", "localhost.evil.example", "127.0.0.2:8000",
-             "0.0.0.0:8000", "127.0.0.1@evil.example", "[::1", "[::1]:8000"]
+             "0.0.0.0:8000", "127.0.0.1@evil.example", "x@127.0.0.1:8000", "127.0.0.1:8000; script-src *",
+             "127.0.0.1:8000\n", "[::1", "[::1]:8000"]
 )  # fmt: skip
 def test_a_name_that_was_made_to_point_here_does_not_let_in(host: str | None) -> None:
     assert DOOR.refusal("/kept-secret/", host, None)
