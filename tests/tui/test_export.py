@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import resource
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,14 @@ import pytest
 from invented import demo, pod
 from textual.pilot import Pilot
 from textual.widgets import Input
-from waiting import screen, settle, shows, until
+from waiting import DEADLINE_S, screen, settle, shows, until
 
 from gconsole import files
 from gconsole.analysis.folded import folded
 from gconsole.records import Frame, Stack
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.export_dialog import ExportDialog
+from gconsole.tui.exports import Form, Offer
 from gconsole.tui.models.sheets import Sheet, as_csv
 from gconsole.tui.prompts import Confirm
 
@@ -281,6 +285,27 @@ class TestThePath:
             await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
         assert names_in(folder) == []
 
+    async def test_escape_while_a_large_thing_is_made_leaves_no_file(self, folder: Path):
+        made = threading.Event()
+
+        def slow() -> str:
+            made.wait(DEADLINE_S)
+            return "too late"
+
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            offer = Offer("slow", "Slow: it takes its time", (Form("text", ".txt", lambda: slow),))
+            app.push_screen(ExportDialog([offer], "demo"))
+            await shows(pilot, "Slow: it takes its time")
+            await pilot.press("enter")
+            await shows(pilot, "writing …")
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
+            made.set()
+            await pilot.pause()
+        assert names_in(folder) == []
+
     async def test_it_fits_a_small_terminal(self):
         async with pod().app().run_test(size=(60, 20), notifications=True) as pilot:
             await opened(pilot, "2")
@@ -299,6 +324,17 @@ class TestTheFile:
         with pytest.raises(FileExistsError):
             files.write_new(folder / "x", b"1")
         assert (folder / "x").read_text() == "precious"
+
+    @pytest.mark.parametrize("write", [files.write_new, files.write_atomically])
+    def test_what_cannot_be_written_whole_is_not_there_at_all(self, write: Callable[[Path, bytes], None], folder: Path):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a full disk does
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write(folder / "x", b"1" * 5000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert names_in(folder) == []
 
     def test_text_of_a_node_is_no_formula(self, folder: Path):
         evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
