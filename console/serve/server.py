@@ -128,7 +128,10 @@ class ConsoleServer:
             finally:
                 await asyncio.shield(visitor.stop())
                 typing.cancel()
-                await asyncio.gather(typing, ending, return_exceptions=True)
+                results = await asyncio.gather(typing, ending, return_exceptions=True)
+            for found in results:
+                if isinstance(found, Exception) and not isinstance(found, ConnectionError):  # that is only a way to go
+                    raise found
         except OSError as error:
             self._last_words = f"{self._argv[0]} cannot be started: {error.strerror}"
         finally:

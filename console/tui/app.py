@@ -148,6 +148,8 @@ class ConsoleApp(ThemedApp, inherit_bindings=False):
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if not self.screen_stack:
+            return  # the app is on its way out, and its clock ticks once more
         if self._pace.is_due(write_backlog(self._driver)):
             began = time.perf_counter()
             self.draw()

@@ -197,7 +197,7 @@ def test_a_pid_that_is_anothers_by_now_is_gone(ranks):
 
 
 def test_a_rank_that_is_no_python_says_so_and_keeps_its_figures(ranks):
-    ranks.start(["/bin/sh", "-c", "echo ready; read x < /dev/zero & sleep 600"])
+    ranks.start(["/bin/sh", "-c", "echo ready; exec sleep 600"])
     _, [stack] = capture(ranks.seen())
     assert stack.status == "not_python"
     assert stack.proc_state is not None
