@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
+from .diagnose import Diagnosis, diagnose
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
-from .records import Failure, Log, NodeState
+from .records import Failure, Finding, Log, NodeState
 from .report import Report
 from .store import Store
+from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
 LOOK_S = 0.1
@@ -46,20 +49,25 @@ class Progress:
 
 
 async def watch(
-    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress, order: CaptureOrder | None = None
-) -> None:
+    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress,
+    order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
+) -> None:  # fmt: skip
     """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
 
-    Before that, where there is an `order`, capture.
+    Before that, where there is an `order`, capture or diagnose; `before` is awaited first.
     """
     try:
         await _watch(store, for_s, progress)
+        if before is not None:
+            await before()
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
+        if isinstance(order, Diagnosis):
+            hub.say(*findings(store))
         if store.console:
             hub.say(msgspec.structs.replace(store.console, state="ended"))
 
@@ -74,17 +82,46 @@ async def _watch(store: Store, for_s: float, progress: Progress) -> None:
         await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
 
 
-async def _capture(store: Store, hub: Hub, control: Control, order: CaptureOrder, progress: Progress) -> None:
-    capturing = asyncio.create_task(control.capture(order), name="capture")
+async def _capture(
+    store: Store, hub: Hub, control: Control, order: CaptureOrder | Diagnosis, progress: Progress
+) -> None:
+    under_way = order.id if isinstance(order, CaptureOrder) else ""
+
+    def begins(next_order: CaptureOrder) -> None:
+        nonlocal under_way
+        under_way = next_order.id
+
+    work: Coroutine[Any, Any, object] = (
+        control.capture(order) if isinstance(order, CaptureOrder) else diagnose(store, control, order, begins)
+    )
+    capturing = asyncio.create_task(work, name="capture")
     try:
         while not capturing.done():
-            progress.show(order.id)
+            progress.show(under_way)
             await asyncio.wait({capturing}, timeout=LOOK_S)
     finally:
         capturing.cancel()
     await capturing
-    if store.captures.get(order.id) is None:
+    if not len(store.captures):
         hub.say(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
+
+
+def findings(store: Store) -> list[Finding]:
+    """What the verdicts of a store mean, as records; one that is known already keeps the instant it was first seen."""
+    made = []
+    for verdict in verdicts(store):
+        found = found_of(verdict)
+        if found is None:
+            continue
+        known = store.findings.get((found.id, found.culprits))
+        made.append(
+            Finding(
+                id=found.id, severity=found.severity, confidence=found.confidence, culprits=found.culprits,
+                victims=found.victims, text=found.text, evidence=found.evidence,
+                first_seen=known.first_seen if known is not None else store.newest_rx,
+            )
+        )  # fmt: skip
+    return made
 
 
 def is_settled(store: Store) -> bool:
@@ -167,7 +204,8 @@ def _unreadable_lines(report: Report) -> list[str]:
 
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    return [f"  {glyphs[line.severity]} {line.id}  {line.text}" for line in report.findings]
+    judged = {found.id for verdict in report.verdicts if (found := found_of(verdict))}  # told at length below
+    return [f"  {glyphs[line.severity]} {line.id}  {line.text}" for line in report.findings if line.id not in judged]
 
 
 def warnings(store: Store) -> list[str]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from .analysis.models import BadModel, Model, parse_model
+from .analysis.models import Model
 from .analysis.stacks import Fold, Group, fold, jobs_of
 from .analysis.stacktext import to_text
 from .captures import CaptureNow
 from .store import Store
+from .verdicts import hang_models
 
 
 class StepLine(msgspec.Struct):
@@ -34,6 +35,17 @@ class GroupLine(msgspec.Struct):
     try_: str = msgspec.field(name="try")
 
 
+class LocalLine(msgspec.Struct):
+    """One variable that was asked for, as it was in the newest sample."""
+
+    rank: int | None
+    role: str
+    thread: str | None
+    function: str
+    name: str
+    value: str
+
+
 class CaptureLine(msgspec.Struct):
     """One job in one capture. `spread_ns` is of the instants at which /proc was read, on the nodes' own clocks."""
 
@@ -46,27 +58,33 @@ class CaptureLine(msgspec.Struct):
     spread_ns: int | None
     took_ns: int | None
     groups: list[GroupLine]
+    locals: list[LocalLine]
 
 
 def capture_lines(store: Store) -> list[CaptureLine]:
     """Every capture that is kept, oldest first, a line a job."""
-    return lines_of(store.captures.values(), models_of(store))
-
-
-def capture_text(store: Store) -> str:
-    """The trees of every capture; empty where there is none."""
-    return text_of(store.captures.values(), models_of(store))
+    return lines_of(store.captures.values(), hang_models(store))
 
 
 def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> list[CaptureLine]:
     """These captures, a line a job."""
-    return [_line(capture, found) for capture, found in _folds(captures, models)]
+    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models)]
+
+
+def capture_text(store: Store) -> str:
+    """The trees of each job in the newest of its captures that has all its ranks; empty where there is none."""
+    return text_of(store.captures.values(), hang_models(store))
 
 
 def text_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> str:
-    """The trees of these captures."""
-    parts = []
+    """The trees of each job in the newest of these captures that has all its ranks."""
+    newest: dict[tuple[str, int], tuple[CaptureNow, Fold]] = {}
     for capture, found in _folds(captures, models):
+        before = newest.get((found.job, found.attempt))
+        if before is None or len(found.ranks) >= len(before[1].ranks):
+            newest[found.job, found.attempt] = (capture, found)
+    parts = []
+    for capture, found in newest.values():
         name = found.job + (f" attempt {found.attempt}" if found.attempt else "")
         parts.append(f"capture {capture.id}  {name}\n{to_text(found)}")
         if capture.lost or capture.dropped:
@@ -86,22 +104,28 @@ def _folds(captures: Iterable[CaptureNow], models: Sequence[Model]) -> Iterator[
             yield capture, fold(capture.stacks, job, models)
 
 
-def models_of(store: Store) -> list[Model]:
-    """By which the stacks of this session are given their class, before the built-in ones."""
-    found = []
-    for text in store.console.hang_models if store.console else ():
-        try:
-            found.append(parse_model(text))
-        except BadModel:
-            pass  # checked before it was recorded; another version may have had classes that this one does not know
-    return found
+def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
+    own = [one for one in capture.stacks if (one.job, one.attempt) == (found.job, found.attempt) and one.locals]
+    newest: dict[tuple[str, int], int] = {}
+    for one in own:
+        newest[one.node, one.pid] = max(one.sample, newest.get((one.node, one.pid), 0))
+    return sorted(
+        (
+            LocalLine(one.rank, one.role, one.thread_name, frames[local.frame].function, local.name, local.value)
+            for one in own
+            if one.sample == newest[one.node, one.pid] and (frames := one.frames)
+            for local in one.locals or ()
+            if local.frame < len(frames)
+        ),
+        key=lambda line: (line.rank is None, line.rank or 0, line.role, line.thread or "", line.function, line.name),
+    )  # fmt: skip
 
 
-def _line(capture: CaptureNow, found: Fold) -> CaptureLine:
+def _line(capture: CaptureNow, found: Fold, variables: list[LocalLine]) -> CaptureLine:
     return CaptureLine(
         capture=capture.id, job=found.job, attempt=found.attempt, ranks=list(found.ranks), read=list(found.read),
         samples=found.samples, spread_ns=found.spread_ns, took_ns=found.took_ns,
-        groups=[_group_line(group) for group in found.groups],
+        groups=[_group_line(group) for group in found.groups], locals=variables,
     )  # fmt: skip
 
 

@@ -30,6 +30,11 @@ class CaptureOrder:
     jobs: tuple[str, ...] | None = None  # None: all
     samples: int = 1
     every_s: float = 0.3  # between samples
+    flight: bool = True  # also read what communication libraries recorded, where it happens to be there
+    flight_pipe: bool = False  # ranks may be made to write their dump: that changes the job
+    only: tuple[tuple[str, int], ...] | None = None  # (node, pid); None: all ranks and what is below them
+    locals: tuple[str, ...] = ()  # variables to be read: NAME, or FUNCTION:NAME
+    native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native calls are read too, which stops them meanwhile
 
 
 class NodeCounts(msgspec.Struct, frozen=True):

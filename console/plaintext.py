@@ -6,3 +6,8 @@ from __future__ import annotations
 def printable(text: str) -> str:
     """`text` on one line, without anything that could steer a terminal."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+def printable_lines(text: str) -> str:
+    """`text` with its lines, each made printable."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
+from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
+from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
+from .verdicts import verdicts
 
 SCHEMA = "gconsole.report/1"
 _RANKING: dict[Severity, int] = {"info": 0, "warning": 1, "error": 2}
@@ -136,7 +138,8 @@ class Report(msgspec.Struct):
     gpus: list[GpuLine]
     nics: list[NicLine]
     captures: list[CaptureLine]
-    verdicts: list[Any]  # none before stacks are judged
+    collectives: CollectivesLine
+    verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
 
@@ -159,7 +162,8 @@ def make_report(store: Store) -> Report:
         gpus=_gpu_lines(store),
         nics=_nic_lines(store),
         captures=capture_lines(store),
-        verdicts=[],
+        collectives=collectives_line(store),
+        verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in store.findings.values()],
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost

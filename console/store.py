@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .captures import Captures
 from .records import (
     AgentCost,
+    Collective,
     Console,
     Finding,
     Gap,
@@ -27,6 +28,7 @@ from .records import (
     Nic,
     Node,
     NodeState,
+    PgStatus,
     Process,
     Rank,
     RankStat,
@@ -57,6 +59,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "nic": ("rx_bytes_s", "tx_bytes_s"),
     "rank_stat": ("cpu_pct", "rss_bytes"),
 }
+
+#: States in which a rank's process does nothing.
+STILL: Final = ("idle", "stopped", "uninterruptible")
+#: What the other threads of a rank whose main thread sleeps may take of a core: those of gloo and of the store tick on,
+#: and the kernel accounts whole ticks of 10 ms.
+BACKGROUND_PCT: Final = 5.0
 
 #: A rank with such a status is over, or never was.
 ENDED: Final = ("exited", "withdrawn")
@@ -97,6 +105,9 @@ class RankNow:
 
     rank: Rank
     stat: RankStat | None = None
+    still_since: int | None = None  # `mono` of the first of the figures that say, without a break, that nothing moves
+    broken: tuple[int, int] | None = None  # when that had its last break (`t`), and since when it had held
+    disturbed: int = 0  # when the agent had last stopped it to read its native calls (`t`)
 
 
 @dataclass
@@ -109,6 +120,17 @@ class Counts:
         known = kind in self.unknown_kinds or len(self.unknown_kinds) < UNKNOWN_KINDS
         name = kind if known else "…"
         self.unknown_kinds[name] = self.unknown_kinds.get(name, 0) + 1
+
+
+def _watch(now: RankNow, record: RankStat) -> None:
+    """Whether the rank still stands still. What the agent's own reading did to it is no movement."""
+    sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
+    if record.state in STILL or sleeps:
+        now.still_since = now.still_since or record.mono
+    elif now.stat is None or now.stat.t > now.disturbed:
+        if now.still_since is not None:
+            now.broken = (record.t, now.still_since)
+        now.still_since = None
 
 
 @dataclass(slots=True)
@@ -156,8 +178,8 @@ class Store:
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
             GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
-            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Log: self._event, Mark: self._event,
-            Gap: self._event, Finding: self._finding,
+            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Collective: self._flight,
+            PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -298,12 +320,21 @@ class Store:
         key = (record.node, record.pid, record.start_ticks)
         now = self.ranks.get(key)
         if now is not None:
+            _watch(now, record)
             now.stat = record
             self.ranks.touch(key, self.version)
             self._remember("rank_stat", key, record)
 
     def _stack(self, record: Stack) -> None:
         self.captures.add(record, self.version)
+        now = self.ranks.get((record.node, record.pid, record.start_ticks))
+        if now is not None and record.mode == "blocking" and record.began is not None and record.ended is not None:
+            now.disturbed = record.ended
+            if now.broken is not None and now.broken[0] >= record.began:
+                now.still_since = now.broken[1]
+
+    def _flight(self, record: Collective | PgStatus) -> None:
+        self.captures.add_flight(record, self.version)
 
     def _finding(self, record: Finding) -> None:
         self.findings.put((record.id, record.culprits), record, self.version)

@@ -10,6 +10,8 @@ COMMANDS = {
     "sudo_probe": ["sudo", "-n", "true"],
     "py_spy_version": ["{blob}", "--version"],
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
+    "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
+    "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
 }
 
 #: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.

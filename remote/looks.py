@@ -28,7 +28,7 @@ _SYSCALLS = {
 class Look(object):
     """One process at one instant. `denied`: the kernel does not let the agent trace it, so nobody reads its stack."""
 
-    __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan")
+    __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
 
     def __init__(self, procfs, pid):
         """Raises FileNotFoundError or ProcessLookupError for a process that is gone, PermissionError (hidepid)."""
@@ -38,6 +38,7 @@ class Look(object):
         self.syscall = self._syscall(procfs, pid)
         self.wchan = procfs.wchan(pid) if self.stat.state != "R" else None
         self.status = procfs.status(pid)
+        self.written = procfs.written_bytes(pid)
 
     def _syscall(self, procfs, pid):
         try:
@@ -61,7 +62,9 @@ class Look(object):
             "syscall": self.syscall,
             "cpu_s": round(self.stat.cpu_ticks * _TICK_S, 2),
             "cpu_delta_s": None,
+            "ctx_switches": self.status.switches,
             "ctx_switches_delta": None,
+            "written_bytes": self.written,
             "tracer_pid": self.status.tracer_pid,
         }
         if before is not None:

@@ -132,6 +132,15 @@ class ProcFs(object):
             return None
         return name if name not in ("", "0") else None
 
+    def written_bytes(self, pid):
+        """What a process has written so far, to whatever; None where that may not be read."""
+        try:
+            data = self.read_at_once(pid, "io")
+        except OSError:
+            return None
+        words = _line(b"\n" + data, b"\nwchar:")
+        return int(words[0]) if words else None
+
     def thread_names(self, pid, most=48):
         """The names of the first threads of a process: world-readable, and they tell a library from a script."""
         found = []

@@ -67,6 +67,13 @@ def _state(stat, worked, switched):
     return "moving" if worked or switched else "idle"
 
 
+def exit_code_of(stat, readable):
+    """How a zombie ended, as subprocess numbers it: the exit code, or minus the signal; None where not readable."""
+    if not readable and stat.exit_code == 0:
+        return None
+    return -(stat.exit_code & 0x7F) or stat.exit_code >> 8 & 0xFF
+
+
 def end_of(stat, readable):
     """How a zombie ended, in words. `readable`: whether the kernel shows this process's exit code to the agent."""
     if not readable and stat.exit_code == 0:

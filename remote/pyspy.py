@@ -16,7 +16,9 @@ AGAIN = 2
 #: Of a deeper stack the middle is left out; a RuntimeError would have come at 1,000.
 MOST_FRAMES = 1024
 MOST_THREADS = 1024
-_MOST_NAME, _MOST_FILE = 256, 512
+_MOST_NAME, _MOST_FILE, _MOST_VALUE = 256, 512, 80
+#: Of one thread so many variables are kept.
+MOST_LOCALS = 64
 _INT64 = 2 ** 63
 
 #: What py-spy says → status. It knows no error codes.
@@ -40,22 +42,28 @@ class NoStack(Exception):
 
 
 class Thread(object):
-    """One Python thread; `frames` are (function, file, line), outermost first."""
+    """One Python thread; `frames` are (function, file, line, native), outermost first.
 
-    __slots__ = ("active", "frames", "gil", "name", "os_thread_id", "thread_id")
+    `locals` are (index of the frame, name, value as text) of the variables in `wanted`: NAME, or FUNCTION:NAME.
+    """
 
-    def __init__(self, said):
+    __slots__ = ("active", "frames", "gil", "locals", "name", "os_thread_id", "thread_id")
+
+    def __init__(self, said, wanted=frozenset()):
         self.thread_id = _number(said.get("thread_id"))
         self.os_thread_id = _number(said.get("os_thread_id"))
         name = said.get("thread_name")
         self.name = printable(name, _MOST_NAME) if isinstance(name, str) else None
         self.active = bool(said["active"])
         self.gil = bool(said["owns_gil"])
-        self.frames = _cut([_frame(frame) for frame in reversed(said["frames"])])
+        frames = list(reversed(said["frames"]))
+        self.frames = _cut([_frame(frame) for frame in frames])
+        self.locals = _locals(frames, wanted) if wanted and len(frames) <= MOST_FRAMES else []
 
 
-def threads_of(blob, pid, timeout_s):
-    """The Python threads of a process. Raises NoStack."""
+def threads_of(blob, pid, timeout_s, wanted=frozenset(), command=None):
+    """The Python threads of a process, with the variables that are `wanted` by name. Raises NoStack."""
+    command = command or ("py_spy_locals" if wanted else "py_spy_dump")
     deadline = time.monotonic() + timeout_s
     problem = None
     for _ in range(1 + AGAIN):
@@ -63,14 +71,14 @@ def threads_of(blob, pid, timeout_s):
         if left <= 0.01:
             break
         try:
-            status, out, err = commands.run_apart("py_spy_dump", left, blob=blob, pid=pid)
+            status, out, err = commands.run_apart(command, left, blob=blob, pid=pid)
         except commands.NoAnswer:
             raise NoStack("timed_out", "py-spy did not read it within %.1f s" % timeout_s)
         except OSError as error:
             raise NoStack("tool_missing", "py-spy does not run here: %s" % error, "gconsole doctor says more")
         if status == 0:
             try:
-                return parse(out)
+                return parse(out, wanted)
             except ValueError as error:
                 problem = NoStack("unreadable", "what py-spy read made no sense: %s" % error)
         else:
@@ -80,11 +88,11 @@ def threads_of(blob, pid, timeout_s):
     raise problem or NoStack("timed_out", "py-spy did not read it within %.1f s" % timeout_s)
 
 
-def parse(data):
+def parse(data, wanted=frozenset()):
     """The threads in py-spy's JSON. Raises ValueError where it is none, or has none."""
     try:
         said = json.loads(data.decode("utf-8", "backslashreplace"))
-        threads = [Thread(one) for one in said[:MOST_THREADS]]
+        threads = [Thread(one, wanted) for one in said[:MOST_THREADS]]
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError("not py-spy's form: %s" % type(error).__name__)
     if not threads:
@@ -136,14 +144,26 @@ def _frame(said):
         printable(str(said["name"]), _MOST_NAME),
         printable(str(said["filename"]), _MOST_FILE),
         _number(line) or 0,
+        bool(said.get("module")),  # py-spy names the library of native calls only
     )
+
+
+def _locals(frames, wanted):
+    found = []
+    for at, frame in enumerate(frames):
+        for one in frame.get("locals") or ():
+            name = str(one["name"])
+            asked = name in wanted or "%s:%s" % (str(frame.get("name")).rsplit(".", 1)[-1], name) in wanted
+            if asked and len(found) < MOST_LOCALS:
+                found.append((at, name, printable(str(one.get("repr")), _MOST_VALUE)))
+    return found
 
 
 def _cut(frames):
     if len(frames) <= MOST_FRAMES:
         return tuple(frames)
     half = MOST_FRAMES // 2
-    return tuple(frames[:half] + [("… %d calls …" % (len(frames) - 2 * half), "", 0)] + frames[-half:])
+    return tuple(frames[:half] + [("… %d calls …" % (len(frames) - 2 * half), "", 0, False)] + frames[-half:])
 
 
 def _number(value):

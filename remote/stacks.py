@@ -1,19 +1,24 @@
 """A capture: the stacks of all ranks of this node, and of the processes below them, at one instant.
 
+Beside them, where it was asked for, what communication libraries recorded (`flight`), which is read meanwhile.
+
 Nothing is stopped and nothing is attached to: /proc is read first, of all processes as close together as possible, then
 py-spy reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like any other,
 which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its deadline.
+Only the native calls of processes that were named for it are read with these stopped, after all samples (`native`).
 """
 
 import os
 import threading
 import time
 
-from . import clock, commands, pyspy
+from . import clock, commands, native, pyspy
 from .blobs import PY_SPY
+from .flight.reading import Flight, Wanted
 from .looks import Look, state_of
 from .procfs import GONE, ProcFs
 from .pulse import end_of
+from .sources import Sources
 
 #: How long one process may take to be read, seconds; one that took longer is not read again in the same capture.
 PROCESS_S = 3.0
@@ -22,6 +27,8 @@ MOST_SAMPLES = 1000
 FARTHEST_S = 60.0
 #: Of the processes below one rank so many are read; they are the oldest.
 MOST_CHILDREN = 64
+#: So many variables may be asked for, and so many processes for their native calls.
+MOST_LOCALS, MOST_NATIVE = 32, 64
 
 
 class BadPlan(ValueError):
@@ -29,7 +36,11 @@ class BadPlan(ValueError):
 
 
 class Plan(object):
-    """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often."""
+    """What was asked: `id`; `at` and `deadline`, CLOCK_REALTIME of this node in ns; `jobs`, None for all; how often.
+
+    `only`: pids, None for all. `locals`: names of variables. `native`: pids whose native calls are to be read as well.
+    `flight`: what to read besides stacks, or None.
+    """
 
     def __init__(self, args):
         self.id = args.get("id")
@@ -38,12 +49,17 @@ class Plan(object):
         self.samples = args.get("samples", 1)
         every_ms = args.get("every_ms", 300)
         deadline = args.get("deadline")
+        self.only = args.get("only")
+        self.locals = _some(args, "locals", str, MOST_LOCALS)
+        self.native = _some(args, "native", int, MOST_NATIVE)
         for name, value in (("at", self.at), ("samples", self.samples), ("every_ms", every_ms), ("deadline", deadline)):
             if not isinstance(value, int) or value < 0:
                 raise BadPlan("%s is %r, not a number" % (name, value))
         if not isinstance(self.id, str) or not 1 <= self.samples <= MOST_SAMPLES:
             raise BadPlan("a capture has an id and 1 to %d samples" % MOST_SAMPLES)
         self.every_ns = max(1, every_ms) * 1000000
+        flight = args.get("flight")
+        self.flight = Wanted(flight) if isinstance(flight, dict) else None
         now, mono = clock.realtime_ns(), time.monotonic()
         if self.at - now > FARTHEST_S * 1e9:
             raise BadPlan("it is to begin in %d s: have the clocks been set?" % ((self.at - now) / 1e9))
@@ -81,16 +97,19 @@ class Capture(object):
 
     def __init__(self, plan, seen, blobs, post, procfs=None):
         self.plan = plan
-        self.targets = _targets(seen, plan.jobs) if seen is not None else []
+        self.targets = _targets(seen, plan) if seen is not None else []
         self._ranks = sum(1 for target in self.targets if target.fields["role"] == "rank")
         self._blob = blobs.path(PY_SPY)
         self._lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy has not arrived yet")
         self._post = post
         self._procfs = procfs or ProcFs()
         self._lock = threading.Lock()
+        self._seen_ranks = [rank for rank in seen.ranks if plan.jobs is None or rank.job in plan.jobs] if seen else []
         self._paths = {}  # frames → their number; what has one has travelled
         self._counts = {}
         self._stopped_since = 0
+        self._flight = None
+        self._sources = Sources(self._procfs)
 
     def run(self):
         """Take all samples. Gives {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
@@ -103,7 +122,12 @@ class Capture(object):
             self._look_at_all()
             looks = [target.look.looked for target in self.targets if target.look]
             spreads.append(max(looks) - min(looks) if looks else 0)
+            if number == self.plan.samples - 1:
+                self._begin_flight()
             self._read_all(number, at)
+        self._read_native(len(spreads))
+        if self._flight is not None:
+            self._flight.join()
         return {
             "ranks": self._ranks,
             "processes": len(self.targets),
@@ -112,6 +136,13 @@ class Capture(object):
             "spread_ns": max(spreads) if spreads else None,
             "stopped_since": self._stopped_since,
         }
+
+    def _begin_flight(self):
+        """Beside the last sample, after its look, which must be at its instant: what it tells is the newest."""
+        if self.plan.flight is not None:
+            ranks, deadline = self._seen_ranks, self.plan.deadline
+            self._flight = Flight(self.plan.flight, self.plan.id, ranks, self._procfs, self._post, deadline)
+            self._flight.start()
 
     def _look_at_all(self):
         for target in self.targets:
@@ -172,8 +203,33 @@ class Capture(object):
             self._say(error.status, [read])
             return
         read.update(times, status="ok", engine=pyspy.ENGINE, mode=pyspy.MODE)
+        self._say_threads(target, read, threads)
+
+    def _say_threads(self, target, read, threads):
         with self._lock:  # the record that has the frames goes before those that refer to it
-            self._say("ok", [dict(read, **self._thread_fields(thread)) for thread in threads])
+            self._say("ok", [dict(read, **self._thread_fields(target, thread)) for thread in threads])
+
+    def _read_native(self, number):
+        """Of what was read and is at rest, the native calls of those that were named, one after the other."""
+        for target in self.targets:
+            if target.pid not in self.plan.native or target.given_up or not target.look or not self._blob:
+                continue
+            look = Look(self._procfs, target.pid) if state_of(self._procfs, target.pid, target.start_ticks) else None
+            if look is None or look.stat.state not in "SR" or look.status.tracer_pid:
+                continue  # nobody attaches to what is stopped, uninterruptible or debugged: it would be stuck there
+            read = dict(target.fields, capture=self.plan.id, sample=number, native=True, **look.fields(None))
+            began = clock.realtime_ns()
+            try:
+                threads = native.threads_of(self._blob, target.pid, self.plan.deadline - time.monotonic())
+            except pyspy.NoStack as error:
+                read.update(status=error.status, reason=error.text, try_=error.try_)
+                self._say(error.status, [read])
+                continue
+            finally:
+                native.let_go(self._procfs, target)
+            times = {"began": began, "ended": clock.realtime_ns()}
+            read.update(times, status="ok", engine=pyspy.ENGINE, mode=native.MODE)
+            self._say_threads(target, read, threads)
 
     def _threads(self, target):
         if target.given_up:
@@ -185,7 +241,7 @@ class Capture(object):
             raise pyspy.NoStack("timed_out", "its turn did not come before the capture's deadline")
         began = clock.realtime_ns()
         try:
-            threads = pyspy.threads_of(self._blob, target.pid, min(PROCESS_S, left))
+            threads = pyspy.threads_of(self._blob, target.pid, min(PROCESS_S, left), self.plan.locals)
         except pyspy.NoStack as error:
             raise self._known_better(target, error)
         times = {"began": began, "ended": clock.realtime_ns()}
@@ -212,7 +268,7 @@ class Capture(object):
             with self._lock:
                 self._stopped_since += 1
 
-    def _thread_fields(self, thread):
+    def _thread_fields(self, target, thread):
         path = self._paths.get(thread.frames)
         fields = {
             "thread_id": thread.thread_id, "os_thread_id": thread.os_thread_id, "thread_name": thread.name,
@@ -220,7 +276,9 @@ class Capture(object):
         }  # fmt: skip
         if path is None:
             fields["path"] = self._paths[thread.frames] = len(self._paths)
-            fields["frames"] = [{"function": name, "file": file, "line": line} for name, file, line in thread.frames]
+            fields["frames"] = self._sources.frames(target.pid, thread.frames)
+        if self.plan.locals:
+            fields["locals"] = [{"frame": at, "name": name, "value": value} for at, name, value in thread.locals]
         return fields
 
     def _say(self, status, records):
@@ -235,7 +293,15 @@ def capture(agent, args):
     return dict(done, last_seq=agent.outbox.last_seq)
 
 
-def _targets(seen, jobs):
+def _some(args, name, kind, most):
+    values = args.get(name, [])
+    if not isinstance(values, list) or len(values) > most or not all(isinstance(one, kind) for one in values):
+        raise BadPlan("%s is no list of at most %d" % (name, most))
+    return frozenset(values)
+
+
+def _targets(seen, plan):
+    jobs = plan.jobs
     ranks = [rank for rank in seen.ranks if jobs is None or rank.job in jobs]
     targets = [Target(rank, "rank") for rank in sorted(ranks, key=lambda one: (one.job, one.rank or 0, one.pid))]
     counts = {}
@@ -244,7 +310,7 @@ def _targets(seen, jobs):
         counts[place] = counts.get(place, 0) + 1
         if (jobs is None or child.job in jobs) and counts[place] <= MOST_CHILDREN:
             targets.append(Target(child, child.role))
-    return targets
+    return [target for target in targets if plan.only is None or target.pid in plan.only]
 
 
 def _sleep_until(instant):

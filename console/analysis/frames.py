@@ -33,7 +33,13 @@ _CALLS: Final[dict[str, FrameClass]] = {
     "flock": "file_io", "connect": "network_io", "accept": "network_io", "accept4": "network_io",
     "recvfrom": "network_io", "sendto": "network_io", "recvmsg": "network_io", "sendmsg": "network_io",
 }  # fmt: skip
-_WCHANS: Final[dict[str, FrameClass]] = {"hrtimer_nanosleep": "sleep", "n_tty_read": "input", "do_wait": "subprocess"}
+_WCHANS: Final[dict[str, FrameClass]] = {
+    "hrtimer_nanosleep": "sleep", "n_tty_read": "input", "do_wait": "subprocess", "pipe_read": "file_io",
+    "anon_pipe_read": "file_io", "pipe_wait": "file_io", "anon_pipe_write": "file_io", "pipe_write": "file_io",
+    "wait_for_partner": "file_io", "fifo_open": "file_io", "folio_wait_bit_common": "file_io",
+    "locks_lock_inode_wait": "file_io", "request_wait_answer": "file_io", "inet_csk_accept": "network_io",
+    "sk_wait_data": "network_io", "unix_stream_data_wait": "network_io", "unix_stream_read_generic": "network_io",
+}  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -44,6 +50,11 @@ class Call(NamedTuple):
     line: int
 
 
+#: Of a deep recursion so many calls are kept at each end; between them stands one that says so.
+_OUTERMOST, _INNERMOST = 64, 128
+_GAP: Final = Call("… a recursion …", "", 0)
+
+
 class Trace(NamedTuple):
     """A stack, cut: outermost first, beside each call the frame it stands for. `cls` is None where no model fits."""
 
@@ -52,6 +63,7 @@ class Trace(NamedTuple):
     cls: FrameClass | None
     waits: bool  # the class holds only while nothing of the process runs
     in_user: bool  # the leaf is the job's own code: what it called is no Python
+    site: int  # of the job's own innermost call, else of the innermost of all; -1 of an empty stack
 
 
 class _Known(NamedTuple):
@@ -62,6 +74,24 @@ class _Known(NamedTuple):
     forked: bool  # what is outside of it belongs to the parent
     strong: Model | None
     weak: Model | None
+
+
+def _shortened(
+    calls: tuple[Call, ...], frames: tuple[Frame, ...], site: int
+) -> tuple[tuple[Call, ...], tuple[Frame, ...], int]:
+    """Of a recursion the outermost and the innermost calls, and the site; ranks differ in how deep they are in it."""
+    if len(calls) <= _OUTERMOST + _INNERMOST:
+        return calls, frames, site
+    kept = sorted({*range(_OUTERMOST), site, *range(len(calls) - _INNERMOST, len(calls))})
+    short: list[tuple[Call, Frame]] = []
+    at = 0
+    for before, index in zip([-1, *kept], kept, strict=False):
+        if index > before + 1:
+            short.append((_GAP, Frame(_GAP.function, "")))
+        if index == site:
+            at = len(short)
+        short.append((calls[index], frames[index]))
+    return tuple(call for call, _ in short), tuple(frame for _, frame in short), at
 
 
 class Reader:
@@ -94,8 +124,10 @@ class Reader:
         calls = tuple(
             Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
         )
+        frames = tuple(frame for frame, _ in kept)
         cls = model.cls if model else None
-        return Trace(calls, tuple(frame for frame, _ in kept), cls, bool(model and model.waits), in_user)
+        calls, frames, site = _shortened(calls, frames, site)
+        return Trace(calls, frames, cls, bool(model and model.waits), in_user, site)
 
     def _decide(self, kept: list[tuple[Frame, _Known]]) -> tuple[int, Model | None]:
         """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""
@@ -142,6 +174,11 @@ class Reader:
         )  # fmt: skip
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is of an installed package or of Python itself, and not of the job."""
+    return _LIBRARY.search(file) is not None
+
+
 def _first(models: list[_Compiled], short: str, file: str, bare: str) -> Model | None:
     for model, in_file, of_function in models:
         if of_function.fullmatch(bare) and (in_file.search(short) or in_file.search(file)):
@@ -165,9 +202,15 @@ def class_of(stack: Stack, trace: Trace | None, is_active: bool) -> FrameClass:
         return "uninterruptible"
     if trace is None:
         return "unknown"
-    runs = is_active or stack.proc_state == "R"
+    return class_within(stack, trace, is_active or stack.proc_state == "R")
+
+
+def class_within(stack: Stack, trace: Trace, runs: bool) -> FrameClass:
+    """What a process is doing that is neither stopped nor uninterruptible; `runs`: whether it has the processor."""
     if trace.cls is not None:
         return "compute" if trace.waits and runs else trace.cls
     if runs:
         return "compute"
+    if (stack.syscall, stack.wchan) == ("read", "wait_woken"):
+        return "input"  # a terminal: sockets are read by calls of their own
     return _CALLS.get(stack.syscall or "") or _WCHANS.get(stack.wchan or "") or "unknown"

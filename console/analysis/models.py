@@ -82,9 +82,12 @@ MODELS: Final[tuple[Model, ...]] = (
     Model("python_lock", r"(^|/)threading\.py$",
           r"wait|wait_for|acquire|join|_wait_for_tstate_lock|__enter__", weak=True),
     Model("python_lock", r"(^|/)(queue|concurrent/futures/_base)\.py$", r"get|put|join|result|exception", weak=True),
+    Model("python_lock", r"(^|/)(threading|concurrent/futures/thread)\.py$", r"_shutdown|_python_exit", weak=True),
     Model("python_lock", r"(^|/)multiprocessing/\w+\.py$", r"get|put|acquire|wait|join|recv\w*|_?poll", weak=True),
     Model("network_io",
           r"(^|/)(socket|ssl|http/client)\.py$|(^|/)(urllib3?|requests|botocore|aiohttp|s3fs)/", weak=True),
+    Model("network_io", r"(^|/)(selectors\.py$|asyncio/|grpc/)", weak=True),
+    Model("file_io", r"(^|/)pathlib\.py$", r"open|(read|write)_(bytes|text)|i?glob|iterdir|stat|exists", weak=True),
     Model("file_io", r"(^|/)(shutil|tarfile|zipfile|tempfile|gzip|lzma|bz2)\b|(^|/)fsspec/", weak=True),
 )  # fmt: skip
 

@@ -82,7 +82,7 @@ def fold(
     stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), threads: Threads = "main"
 ) -> Fold:
     """Fold what a capture read of one job. `models` are asked before the built-in ones."""
-    own = [stack for stack in stacks if (stack.job, stack.attempt) == job]
+    own = [stack for stack in stacks if (stack.job, stack.attempt) == job and not stack.native]
     reads = _reads(own)
     reader = Reader(models)
     gathered: dict[_Key, _Gathered] = {}

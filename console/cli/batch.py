@@ -21,29 +21,33 @@ from .options import Duration, capture_order, capturing
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option("--flight-pipe", is_flag=True,
+              help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job.")
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, source: Path | None, fail_on: str,
-    capture: bool, samples: int | None, every: float | None,
+    capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
+    flight_pipe: bool,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
     \b
     gconsole batch hosts.toml --for 10s -o report.json
+    gconsole batch hosts.toml --diagnose
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
         raise click.UsageError("give either a TARGET or --from FILE")
-    order = capture_order(capture, samples, every)
-    if order is not None and source is not None:
+    order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
+    if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
     if source is not None:
         from .offline import run_from_file
 
-        return run_from_file(source, output=output, quiet=quiet, fail_on=wanted)
+        return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose)
     from .live import run_batch
     from .options import load_target
 

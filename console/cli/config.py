@@ -26,6 +26,20 @@ def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 @config.command()
+def keys() -> None:
+    """Print every action and its keys, as a commented keys.toml.
+
+    \b
+    gconsole config keys > ~/.config/gconsole/keys.toml
+    """
+    from ..tui.guide import every_action
+    from ..tui.keyfile import keyfile_of_this_user, keys_text
+
+    click.echo(f"# This file belongs to {keyfile_of_this_user()}", nl=True)
+    click.echo(keys_text(every_action()), nl=False)
+
+
+@config.command()
 @click.argument("path", default="hosts.toml")
 @click.option("--force", is_flag=True, help="Overwrite a file that is there.")
 def init(path: str, force: bool) -> None:

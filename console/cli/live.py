@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -15,6 +15,7 @@ from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
+from ..diagnose import Diagnosis
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
@@ -24,15 +25,18 @@ from .main import EXIT_INTERRUPTED
 from .output import finish
 
 
-def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
+def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
     """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal.
 
-    `read` reads the configuration again, when its file has been saved.
+    `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
     """
     if not os.environ.get("TEXTUAL_DRIVER"):  # else it draws elsewhere: in a browser, for `gconsole serve`
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
         _ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
+    from ..tui.guide import every_action
+    from ..tui.keyfile import keyfile_of_this_user, read_keys
+    from ..tui.memory import Memory
     from ..tui.theme_shelf import ThemeShelf
 
     hub = Hub()
@@ -48,7 +52,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None) -> int:
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
         staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
-        themes=ThemeShelf.of_this_user(), hosts=hosts,
+        themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
+        keys=read_keys(keyfile_of_this_user(), every_action()),
+        memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
     )
     app.run()
     return app.return_code or 0
@@ -76,10 +82,14 @@ def _ask_the_terminal_for_its_size() -> None:
 
 def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
-    records: Path | None = None, fail_on: tuple[str, ...] = ("error",), order: CaptureOrder | None = None,
+    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
+    order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """Watch a fleet without a screen, capture where there is an order, write the report and the summary; exit code."""
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order))
+    """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
+
+    `before` is awaited when every node has been seen, before anything is captured.
+    """
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before))
     status = finish(store, output, quiet, fail_on)
     return EXIT_INTERRUPTED if interrupted else status
 
@@ -93,7 +103,8 @@ def observe(config: Config) -> Store:
 
 
 async def _watch(
-    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | None = None
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[Store, bool]:
     hub = Hub()
     store = Store()
@@ -106,7 +117,7 @@ async def _watch(
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order))
+    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order, before))
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -132,7 +143,8 @@ def _console(config: Config) -> Console:
             parse_model(text)
         except BadModel as error:
             raise ConfigError("", "hang.models", str(error)) from error
-    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models)
+    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models,
+                   min_frozen_s=config.hang.min_frozen_s)  # fmt: skip
 
 
 def _writer(path: Path | None) -> RecordWriter | None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
     "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
+    "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),

@@ -11,6 +11,7 @@ import click
 from ..config import Config, load
 
 if TYPE_CHECKING:
+    from ..diagnose import Diagnosis
     from ..hub import CaptureOrder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,25 +42,44 @@ def target(command: F) -> F:
 
 
 def capturing(command: F) -> F:
-    """`--capture`, `--samples` and `--every`; `capture_order` makes sense of them."""
+    """`--capture`, `--diagnose` and what belongs to them; `capture_order` makes sense of them."""
     for option in (
+        click.option("--locals", "names", metavar="NAME,…", help="Read these variables of every frame too."),
+        click.option("--native/--no-native", default=None,
+                     help="Whether to read native calls, which stops a process for up to 4 s; "
+                          "without either, of ranks that stand still."),
         click.option("--every", metavar="DURATION", type=Duration(), help="Between samples.  [default: 300ms]"),
         click.option("--samples", type=click.IntRange(1, 1000), help="How often each rank is read.  [default: 3]"),
+        click.option("--diagnose", is_flag=True, help="Capture until it can be said who holds the job; say it."),
         click.option("--capture", is_flag=True, help="At the end read the stacks of all ranks, and fold them."),
     ):
         command = option(command)
     return command
 
 
-def capture_order(capture: bool, samples: int | None, every_s: float | None) -> CaptureOrder | None:
+def capture_order(
+    capture: bool, diagnose: bool, samples: int | None, every_s: float | None, native: bool | None, names: str | None,
+    flight_pipe: bool = False,
+) -> CaptureOrder | Diagnosis | None:
     """What those options ask for; None for no capture. Raises UsageError."""
-    if not capture:
-        if samples is not None or every_s is not None:
-            raise click.UsageError("--samples and --every belong to --capture")
+    if not (capture or diagnose):
+        if samples is not None or every_s is not None or native is not None or names is not None:
+            raise click.UsageError("--samples, --every, --native and --locals belong to --capture or --diagnose")
+        if flight_pipe:
+            raise click.UsageError("--flight-pipe belongs to --capture or --diagnose")
         return None
+    if native is not None and not diagnose:
+        raise click.UsageError("--native and --no-native belong to --diagnose")
+    variables = tuple(name.strip() for name in (names or "").split(",") if name.strip())
+    from ..diagnose import Diagnosis
     from ..hub import CaptureOrder, new_capture
 
-    return CaptureOrder(new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s)
+    if diagnose:
+        return Diagnosis(samples, every_s, native, variables, flight_pipe)
+    return CaptureOrder(
+        new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s, locals=variables,
+        flight_pipe=flight_pipe,
+    )  # fmt: skip
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:

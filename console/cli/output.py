@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, files, report
+from .. import batch, captured, communication, files, plaintext, report
+from ..analysis.hang.text import to_text
 from ..store import Store
 
 
@@ -25,7 +26,9 @@ def finish(store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ..
             raise click.FileError(output, error.strerror or str(error)) from error
     if not quiet:
         click.echo(batch.summary(made), err=output == "-")
-        trees = captured.capture_text(store)
-        if trees:
-            click.echo(f"\n{trees}", err=output == "-")
+        for verdict in made.verdicts:
+            click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=output == "-")
+        for part in (captured.capture_text(store), communication.collectives_text(store)):
+            if part:
+                click.echo(f"\n{part}", err=output == "-")
     return report.exit_code(made, fail_on)

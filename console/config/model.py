@@ -37,6 +37,11 @@ ModelText = Annotated[
 ]
 
 
+Glob = Annotated[
+    str, Meta(pattern=r"^/[^\x00-\x1f]+$", extra={"form": "an absolute path, with * and ? where it is many"})
+]
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A section of hosts.toml. Its docstring's first line is the comment that `config init` writes above it."""
 
@@ -117,6 +122,10 @@ class ConsoleConfig(Section, frozen=True):
     history_bytes: Annotated[
         int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
     ] = 1 << 30
+    clipboard: Annotated[
+        Literal["osc52", "native", "both"],
+        Meta(description="where copied text goes: osc52: the terminal, also through ssh; native: this machine; both"),
+    ] = "both"
 
 
 class HangConfig(Section, frozen=True):
@@ -127,6 +136,19 @@ class HangConfig(Section, frozen=True):
         Meta(description="what calls of your own framework mean: a class, a regex of the function, one of the file",
              extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]}),
     ] = ()
+    nccl_logs: Annotated[
+        tuple[Glob, ...],
+        Meta(description="NCCL logs on the nodes (NCCL_DEBUG=INFO with COLL), read with each capture",
+             extra={"example": ["/var/log/train/nccl.*.log"]}),
+    ] = ()
+    inspector_logs: Annotated[
+        tuple[Glob, ...],
+        Meta(description="logs of NCCL Inspector on the nodes, read with each capture",
+             extra={"example": ["/var/log/train/inspector/*.log"]}),
+    ] = ()
+    min_frozen_s: Annotated[
+        float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
+    ] = 5.0
 
 
 class NodeEntry(Section, frozen=True):

@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -30,12 +31,20 @@ class DemoError(Exception):
     """The demo could not start; the text says what happened."""
 
 
-@contextmanager
-def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8) -> Iterator[Config]:
-    """The configuration of nodes that exist, with a job running on them, for as long as the block lasts.
+@dataclass(frozen=True)
+class Demo:
+    """A cluster that runs."""
 
-    `ranks` in total, `gpus` (simulated) per node. After the block no process and no file is left; the same holds when
-    this process is killed. Raises DemoError where this machine cannot do it.
+    config: Config
+    strike: Callable[[], None]  # let the job hang, in the way that was chosen at its start
+
+
+@contextmanager
+def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8, hang: str = "") -> Iterator[Demo]:
+    """Nodes that exist, with a job running on them, for as long as the block lasts.
+
+    `ranks` in total, `gpus` (simulated) per node, `hang` one of `ring.HANGS` or "". After the block no process and no
+    file is left; the same holds when this process is killed. Raises DemoError where this machine cannot do it.
     """
     from ..config import load
 
@@ -43,14 +52,14 @@ def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8) -> Iterator[Conf
         raise DemoError("the demo's nodes are this machine, and a node must be Linux; try it in a container or a VM")
     with tempfile.TemporaryFile("w+", errors="replace") as errors:  # has no name, so nothing is left of it
         cluster = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__name__}.cluster", str(nodes), str(ranks), str(gpus)],
+            [sys.executable, "-P", "-m", f"{__name__}.cluster", str(nodes), str(ranks), str(gpus), hang],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
             start_new_session=True,  # Ctrl-C in the terminal is meant for the console alone
         )  # fmt: skip
         hosts = None
         try:
             hosts = _hosts_file(cluster, errors)
-            yield load(str(hosts), environ={})
+            yield Demo(load(str(hosts), environ={}), lambda: _strike(cluster))
         finally:
             _end(cluster)
             if hosts is not None and hosts.parent.exists():  # somebody killed the cluster
@@ -67,6 +76,15 @@ def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
     errors.seek(0)
     said = errors.read().strip().splitlines()[-1:] or [f"nothing was heard of them for {START_S:g} s"]
     raise DemoError(f"the demo's SSH servers did not start: {said[0]}")
+
+
+def _strike(cluster: subprocess.Popen[str]) -> None:
+    assert cluster.stdin is not None
+    try:
+        cluster.stdin.write("hang\n")
+        cluster.stdin.flush()
+    except OSError:
+        pass  # somebody killed the cluster; whoever watches it sees that
 
 
 def _end(cluster: subprocess.Popen[str]) -> None:

@@ -1,9 +1,9 @@
 """The demo's cluster: one process that runs the SSH servers of all nodes, launches the job, and cleans up after both.
 
-`demo_cluster` starts it as `python -m gconsole.demo.cluster NODES RANKS GPUS`, holds its standard input open, and reads
-one line: the path of the hosts.toml to use. When the input ends, for whatever reason, so does the cluster: it kills all
-that it started and removes its folder. Were it killed itself, its ranks would end by the kernel's hand, and its agents
-because their input ends.
+`demo_cluster` starts it as `python -m gconsole.demo.cluster NODES RANKS GPUS HANG`, holds its standard input open, and
+reads one line: the path of the hosts.toml to use. A line on the input lets the job hang. When the input ends, for
+whatever reason, so does the cluster: it kills all that it started and removes its folder. Were it killed itself, its
+ranks would end by the kernel's hand, and its agents because their input ends.
 """
 
 from __future__ import annotations
@@ -29,21 +29,29 @@ MARK = "GCONSOLE_DEMO_NODE"
 #: What a login on a node inherits of this environment; the rest (a Slurm job's ranks, say) is not the node's.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 USER = "demo"
+#: What the calls of ring.py mean: nothing but this tells gconsole, as with any framework that it does not know.
+MODELS = (
+    r"p2p recv (^|/)ring\.py$",
+    r"collective all_reduce|broadcast|send|receive|receive_exactly (^|/)ring\.py$",
+    r"group_setup join|wait_for_neighbour (^|/)ring\.py$",
+    r"dataloader next_batch (^|/)ring\.py$",
+    r"python_lock save_metrics (^|/)ring\.py$",
+)
 
 
 def node_names(nodes: int) -> list[str]:
     return [f"demo{number}" for number in range(1, nodes + 1)]
 
 
-async def run(nodes: int, ranks: int, gpus: int) -> None:
+async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
     """Serve until nobody holds our standard input any more."""
-    end = _when_told_to_end()
     demo = secrets.token_hex(4)  # two demos on one machine have nodes of the same names
     marks = [f"{name}-{demo}" for name in node_names(nodes)]
     login = {key: os.environ[key] for key in INHERITED if key in os.environ}
     environments = [{**login, MARK: mark} for mark in marks]
     folder = Path(tempfile.mkdtemp(prefix="gconsole-demo-"))  # 0700
-    job = Job(ranks, environments)
+    job = Job(ranks, environments, hang)
+    end = _when_told_to_end(job)
     servers: list[NodeServer] = []
     try:
         await job.start()
@@ -69,17 +77,19 @@ async def run(nodes: int, ranks: int, gpus: int) -> None:
             shutil.rmtree(folder)
 
 
-def _when_told_to_end() -> asyncio.Event:
-    """Set when standard input ends or a signal asks."""
+def _when_told_to_end(job: Job) -> asyncio.Event:
+    """Set when standard input ends or a signal asks; what is said there before lets the job hang."""
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end.set)
 
     def read() -> None:
-        if not os.read(0, 1024):
-            loop.remove_reader(0)
-            end.set()
+        if os.read(0, 1024):
+            job.strike()
+            return
+        loop.remove_reader(0)
+        end.set()
 
     loop.add_reader(0, read)
     return end
@@ -101,6 +111,9 @@ jump = "none"
 python = {_quoted(sys.executable)}
 ephemeral = true
 simulate_gpus = {gpus}
+
+[hang]
+models = [{", ".join(map(_quoted, MODELS))}]
 """
     entries = [
         f"""
@@ -121,4 +134,5 @@ def _quoted(text: object) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(*map(int, sys.argv[1:])))
+    nodes, ranks, gpus = map(int, sys.argv[1:4])
+    asyncio.run(run(nodes, ranks, gpus, sys.argv[4]))

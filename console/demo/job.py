@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,9 +39,11 @@ def places(nodes: int, ranks: int) -> list[Place]:
 class Job:
     """The processes of all ranks. `environments` are those of the nodes' own processes, in order."""
 
-    def __init__(self, ranks: int, environments: Sequence[Mapping[str, str]]) -> None:
+    def __init__(self, ranks: int, environments: Sequence[Mapping[str, str]], hang: str = "") -> None:
+        """`hang`: in which of the ways of ring.py it will hang when it is struck; "" for none."""
         self._places = places(len(environments), ranks)
         self._environments = environments
+        self._hang = hang
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
@@ -54,10 +57,17 @@ class Job:
                 self._processes.append(
                     await asyncio.create_subprocess_exec(
                         sys.executable, str(PROGRAM),
-                        env={**self._environments[place.node], **_environment(place, ports, fd, token)},
+                        env={**self._environments[place.node], **_environment(place, ports, fd, token),
+                             "RING_HANG": self._hang},
                         pass_fds=(fd,), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                     )
                 )  # fmt: skip
+
+    def strike(self) -> None:
+        """Let the hang set in, in the next step of all ranks."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGUSR1)
 
     async def stop(self) -> None:
         """End every rank, also a stopped one, and wait until the last is gone."""

@@ -5,6 +5,10 @@ It is a program of its own (`python ring.py`), configured as torchrun would: RAN
 launcher also gives it RING_LISTENER (the number of an inherited listening socket), RING_PORTS (the port of every rank's
 socket, in order), RING_TOKEN (what neighbours of this job say to each other) and RING_LAUNCHER (the launcher's pid).
 All sockets listen before the first rank runs, so a rank that starts late is waited for and no port is ever guessed.
+
+With RING_HANG (one of `HANGS`) SIGUSR1 makes the job hang in that way, to show what a console makes of it: `CULPRIT`
+misbehaves from the next step on, in `cycle` all ranks do. The ranks then wait for each other for ever, also for one
+that is dead, as a job on GPUs does.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import threading
 import time
 
 WEIGHTS = 48
@@ -24,6 +30,12 @@ COMPUTE_S = 0.23
 LEARNING_RATE = 0.05
 #: A neighbour says who it is at once; a stranger that found the port by chance is not waited for longer, seconds.
 HELLO_S = 2.0
+HANGS = ("absent", "dataloader", "stopped", "dead", "lock", "order", "cycle")
+#: Not the first rank: whoever names that by habit would be right by chance.
+CULPRIT = 1
+FOR_EVER_S = 86_400.0
+#: What a message is about; one about something else than what is waited for is kept for later.
+REDUCE, BROADCAST = 0, 1
 
 # From <sys/prctl.h>
 PR_SET_PDEATHSIG = 1
@@ -34,11 +46,15 @@ PR_SET_PTRACER_ANY = ctypes.c_ulong(-1).value
 class Ring:
     """The connections of one rank: it hears from its `left` neighbour and speaks to its `right` one."""
 
-    def __init__(self, rank: int, world_size: int, left: socket.socket, right: socket.socket) -> None:
+    def __init__(
+        self, rank: int, world_size: int, left: socket.socket, right: socket.socket, patient: bool = False
+    ) -> None:
+        """`patient`: a neighbour that is gone is waited for."""
         self.rank = rank
         self.world_size = world_size
         self.left = left
         self.right = right
+        self.patient = patient
 
     def all_reduce(self, values: list[float]) -> list[float]:
         """The sums of `values` over all ranks, element by element; every rank gets the same bits.
@@ -59,14 +75,36 @@ class Ring:
             sums[piece :: self.world_size] = numbers
         return sums
 
-    def send(self, numbers: list[float]) -> None:
-        """Hand some numbers to the right neighbour."""
-        self.right.sendall(struct.pack(f"!I{len(numbers)}d", len(numbers), *numbers))
+    def broadcast(self) -> list[float]:
+        """What the first rank hands around the ring. Only a rank that is out of order calls it."""
+        return self.receive(BROADCAST)
 
-    def receive(self) -> list[float]:
-        """Wait for the numbers that the left neighbour hands over."""
-        (count,) = struct.unpack("!I", receive_exactly(self.left, 4))
-        return list(struct.unpack(f"!{count}d", receive_exactly(self.left, 8 * count)))
+    def recv(self, src: int) -> list[float]:
+        """Wait for a message of one rank, which must be the left neighbour."""
+        assert src == (self.rank - 1) % self.world_size
+        return self.receive()
+
+    def send(self, numbers: list[float], about: int = REDUCE) -> None:
+        """Hand some numbers to the right neighbour."""
+        try:
+            self.right.sendall(struct.pack(f"!BI{len(numbers)}d", about, len(numbers), *numbers))
+        except ConnectionError:
+            if not self.patient:
+                raise
+
+    def receive(self, about: int = REDUCE) -> list[float]:
+        """Wait for the numbers that the left neighbour hands over; those about something else are passed by."""
+        while True:
+            try:
+                kind, count = struct.unpack("!BI", receive_exactly(self.left, 5))
+                numbers = list(struct.unpack(f"!{count}d", receive_exactly(self.left, 8 * count)))
+            except ConnectionError:
+                if not self.patient:
+                    raise
+                time.sleep(FOR_EVER_S)  # a library without a watchdog does not notice
+                continue
+            if kind == about:
+                return numbers
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytes:
@@ -80,7 +118,7 @@ def receive_exactly(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def join(rank: int, ports: list[int], listener: socket.socket, token: bytes) -> Ring:
+def join(rank: int, ports: list[int], listener: socket.socket, token: bytes, patient: bool = False) -> Ring:
     """Connect to the right neighbour, wait for the left one."""
     if len(ports) == 1:
         return Ring(rank, 1, listener, listener)  # alone: it never speaks
@@ -88,7 +126,7 @@ def join(rank: int, ports: list[int], listener: socket.socket, token: bytes) -> 
     right.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     right.sendall(token)
     left = wait_for_neighbour(listener, token)
-    return Ring(rank, len(ports), left, right)
+    return Ring(rank, len(ports), left, right, patient)
 
 
 def wait_for_neighbour(listener: socket.socket, token: bytes) -> socket.socket:
@@ -112,8 +150,8 @@ def compute(weights: list[float], target: list[float], noise: random.Random) -> 
     return sum(g * g for g in gradient) / len(gradient), gradient
 
 
-def train(ring: Ring) -> None:
-    """Step until somebody ends the process."""
+def train(ring: Ring, hang: Hang) -> None:
+    """Step until somebody ends the process, or the hang sets in: in the same step on every rank."""
     noise = random.Random(ring.rank)
     target = [random.Random(index).uniform(-1, 1) for index in range(WEIGHTS)]
     weights = [0.0] * WEIGHTS
@@ -121,10 +159,67 @@ def train(ring: Ring) -> None:
     while True:
         rate = LEARNING_RATE * min(1.0, loss)  # shorter steps near the goal
         own_loss, gradient = compute(weights, target, noise)
-        total_loss, *total = ring.all_reduce([own_loss, *gradient])
+        asked, total_loss, *total = ring.all_reduce([float(hang.asked), own_loss, *gradient])
         weights = [weight - rate * g / ring.world_size for weight, g in zip(weights, total, strict=True)]
         loss = total_loss / ring.world_size
         step += 1
+        if asked and (ring.rank == CULPRIT or hang.kind == "cycle"):
+            hang.set_in(ring)
+
+
+class Hang:
+    """How this rank will misbehave, once it is asked to."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # of HANGS, or "" for a job that never hangs
+        self.asked = False
+
+    def ask(self, *_: object) -> None:
+        """What SIGUSR1 does."""
+        self.asked = True
+
+    def set_in(self, ring: Ring) -> None:
+        """Misbehave; it does not come back."""
+        if self.kind == "absent":
+            wait_for_schedule()
+        elif self.kind == "dataloader":
+            next_batch()
+        elif self.kind == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif self.kind == "dead":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.kind == "lock":
+            save_metrics()
+        elif self.kind == "order":
+            ring.broadcast()
+        elif self.kind == "cycle":
+            ring.recv((ring.rank - 1) % ring.world_size)
+
+
+def wait_for_schedule() -> None:
+    """Sleep as one that polls a service nobody runs."""
+    time.sleep(FOR_EVER_S)
+
+
+def next_batch() -> bytes:
+    """Wait for a worker process that loads data."""
+    environment = {**os.environ, "RING_LOADER": "1", "RING_LAUNCHER": str(os.getpid())}
+    argv = [sys.executable, __file__]
+    with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        return worker.stdout.read(1)
+
+
+def load_shard() -> None:
+    """What the worker does: read from a storage that does not answer."""
+    time.sleep(FOR_EVER_S)
+
+
+def save_metrics() -> None:
+    """Take a lock twice."""
+    lock = threading.Lock()
+    with lock, lock:
+        pass
 
 
 def end_with(launcher: int) -> None:
@@ -148,9 +243,15 @@ def main() -> None:
     """One rank, from its environment."""
     end_with(int(os.environ["RING_LAUNCHER"]))
     allow_tracing()
+    if os.environ.get("RING_LOADER"):
+        load_shard()
+        return
+    hang = Hang(os.environ.get("RING_HANG", ""))
+    signal.signal(signal.SIGUSR1, hang.ask)
     ports = [int(port) for port in os.environ["RING_PORTS"].split(",")]
     listener = socket.socket(fileno=int(os.environ["RING_LISTENER"]))
-    train(join(int(os.environ["RANK"]), ports, listener, os.environ["RING_TOKEN"].encode()))
+    token = os.environ["RING_TOKEN"].encode()
+    train(join(int(os.environ["RANK"]), ports, listener, token, patient=bool(hang.kind)), hang)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..config.model import HangConfig
 from ..hub import CaptureDone, CaptureOrder, NodeCounts
 from ..records import Failure
 from .failures import AgentRefused, FleetError, Lost, Timeout
@@ -21,11 +22,16 @@ TOOL_S = 15.0
 AHEAD_S, AHEAD_RTTS, AHEAD_MOST_S = 0.2, 3, 5.0
 #: After its last sample a node has this long: a process 3 s, and one that hangs must not take the others' turn.
 READ_S = 6.0
+#: Native calls of one process: its libraries' symbols are read first, which takes seconds where they are large.
+NATIVE_S = 6.0
 #: The answer and the last records travel this long at most.
 ANSWER_S = 3.0
+_DEFAULTS = HangConfig()
 
 
-async def capture(links: Iterable[Link], staging: Staging, order: CaptureOrder) -> CaptureDone:
+async def capture(
+    links: Iterable[Link], staging: Staging, order: CaptureOrder, hang: HangConfig = _DEFAULTS
+) -> CaptureDone:
     """Capture on every connected node; nodes that fail are in the answer with their reason."""
     links = list(links)
     ready = [link for link in links if link.state == "ok" and link.offset_ns is not None]
@@ -37,7 +43,7 @@ async def capture(links: Iterable[Link], staging: Staging, order: CaptureOrder) 
 
     async def one(link: Link) -> None:
         try:
-            nodes[link.node.name] = await _on_node(link, order, at, ahead_s)
+            nodes[link.node.name] = await _on_node(link, order, hang, at, ahead_s)
         except FleetError as error:
             failures[link.node.name] = error.as_failure()
 
@@ -45,16 +51,23 @@ async def capture(links: Iterable[Link], staging: Staging, order: CaptureOrder) 
     return CaptureDone(order.id, at, nodes, failures)
 
 
-async def _on_node(link: Link, order: CaptureOrder, at: int, ahead_s: float) -> NodeCounts:
+async def _on_node(link: Link, order: CaptureOrder, hang: HangConfig, at: int, ahead_s: float) -> NodeCounts:
     """The counts of one node, once all its records are here. Raises FleetError."""
     if link.offset_ns is None:
         raise Lost(f"{link.node.name} has not answered a ping")
-    long_s = (order.samples - 1) * order.every_s + READ_S
+    native = [pid for node, pid in order.native if node == link.node.name]
+    long_s = (order.samples - 1) * order.every_s + READ_S + NATIVE_S * len(native)
     at_there = at + link.offset_ns
     args: dict[str, Any] = {
         "id": order.id, "at": at_there, "jobs": list(order.jobs) if order.jobs is not None else None,
         "samples": order.samples, "every_ms": round(order.every_s * 1000), "deadline": at_there + int(long_s * 1e9),
+        "only": None if order.only is None else [pid for node, pid in order.only if node == link.node.name],
+        "locals": list(order.locals), "native": native,
     }  # fmt: skip
+    if order.flight and order.only is None:  # a part of the ranks tells of no group
+        args["flight"] = {
+            "pipe": order.flight_pipe, "nccl_logs": list(hang.nccl_logs), "inspector": list(hang.inspector_logs),
+        }  # fmt: skip
     agent = link.agent_id
     answer = await link.request("capture", args, deadline_s=ahead_s + long_s + ANSWER_S)
     try:

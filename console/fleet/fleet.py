@@ -95,7 +95,7 @@ class Fleet:
         self.hub.say(Mark(text=text))
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
-        done = await capture.capture(self.links.values(), self.staging, order)
+        done = await capture.capture(self.links.values(), self.staging, order, self.config.hang)
         for node, failure in done.failures.items():
             text = f"no stacks of {node}: {failure.text}"
             self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))

@@ -10,16 +10,17 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
+from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
-from .stack import Frame, Stack, StackStatus
+from .stack import Frame, Local, Stack, StackStatus
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
-    | Process | Rank | RankStat | Stack | Log | Mark | Gap | Finding
+    | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -94,10 +95,13 @@ __all__ = [
     "AgentCost",
     "AnyRecord",
     "BadRecord",
+    "Collective",
+    "CollectiveSource",
     "Confidence",
     "Console",
     "Failure",
     "Finding",
+    "FlightStatus",
     "Frame",
     "Gap",
     "Gpu",
@@ -106,12 +110,14 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Local",
     "Log",
     "Mark",
     "Missing",
     "Nic",
     "Node",
     "NodeState",
+    "PgStatus",
     "Process",
     "Rank",
     "RankStat",

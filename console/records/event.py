@@ -17,6 +17,7 @@ class Console(Record, tag="console", kw_only=True):
     version: str  # of gconsole
     state: Literal["started", "ended"] = "started"
     hang_models: tuple[str, ...] = ()  # [hang] models, by which stacks were read: so a replay reads them alike
+    min_frozen_s: float = 5.0  # [hang] min_frozen_s, likewise
 
 
 class Log(Record, tag="log", kw_only=True):

@@ -52,6 +52,7 @@ class Rank(Record, tag="rank", kw_only=True):
     source: str
     status: RankStatus = "present"
     reason: str | None = None
+    exit_code: Int | None = None  # of one that exited, negative for a signal; None where nobody could read it
 
 
 class RankStat(Record, tag="rank_stat", kw_only=True):

@@ -23,12 +23,22 @@ StackStatus = Literal[
 ]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call. `line` is where it stands, 0 where nobody knows."""
 
     function: str  # as the interpreter names it: qualified (`Thread.run`) from Python 3.11 on, bare before
-    file: str  # full path as the process knows it
+    file: str  # full path as the process knows it; of a native call the library
     line: Count = 0
+    source: str | None = None  # that line, of the job's own innermost call, where the node could read the file
+    native: bool = False  # a call that is no Python
+
+
+class Local(msgspec.Struct, frozen=True):
+    """One variable that was asked for by name, and its value as text."""
+
+    frame: Count  # index in `frames`, outermost first
+    name: str
+    value: str
 
 
 class Stack(Record, tag="stack", kw_only=True):
@@ -37,6 +47,7 @@ class Stack(Record, tag="stack", kw_only=True):
     Everything above `thread_id` is of the process and the same in all records of that read. `frames` is None where no
     stack was read, and also where an earlier record of the same agent and capture has it: the one with the same
     `path`. Instants are CLOCK_REALTIME of the node, ns. Deltas are since the previous sample, None in the first.
+    With mode `blocking` the process stood still from `began` to `ended` at most: only native calls are read so.
     """
 
     capture: str  # id, the same on all nodes
@@ -52,7 +63,8 @@ class Stack(Record, tag="stack", kw_only=True):
     reason: str | None = None  # what happened, where the status is not ok
     try_: str = ""  # what to do about it; empty where nothing can be done
     engine: str | None = None  # what read the stack: py-spy
-    mode: Literal["nonblocking"] | None = None  # nonblocking: the process ran on while it was read
+    mode: Literal["nonblocking", "blocking"] | None = None  # nonblocking: the process ran on while it was read
+    native: bool = False  # `frames` has the calls that are no Python too
     looked: Int | None = None  # when /proc was read
     began: Int | None = None  # when the engine began to read the stack
     ended: Int | None = None  # when it was done
@@ -61,7 +73,9 @@ class Stack(Record, tag="stack", kw_only=True):
     syscall: str | None = None  # that it is in, by name or number; None while it runs, or where not readable
     cpu_s: float | None = None  # CPU time of all threads
     cpu_delta_s: float | None = None
-    ctx_switches_delta: Count | None = None  # voluntary and involuntary, main thread
+    ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
+    ctx_switches_delta: Count | None = None
+    written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # who debugs it; 0 is nobody
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's
@@ -70,3 +84,4 @@ class Stack(Record, tag="stack", kw_only=True):
     gil: bool | None = None  # holds the interpreter's lock
     path: Count | None = None  # number of this stack among those of the agent in this capture
     frames: tuple[Frame, ...] | None = None  # outermost first
+    locals: tuple[Local, ...] | None = None  # those that were asked for; None where none were

@@ -1,31 +1,110 @@
-"""To the clipboard of the terminal that shows the console, through ssh and tmux: OSC 52.
+"""To the clipboard: of the terminal that shows the console (OSC 52, through ssh and tmux), of this machine, or both.
 
 The terminal never answers, and one that takes less than it is sent takes nothing: so there is a limit, and it is told.
+This machine's clipboard is reached through the tool people have for it; without its display such a tool cannot work.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from textual.app import App
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
 
 #: Bytes of text that terminals take at most: many stop at an escape sequence of 100,000 bytes, base64 adds a third.
 MOST_BYTES: Final = 74_994
+#: A tool that takes longer than this waits for a display that is away, in seconds.
+PATIENCE_S: Final = 3.0
+Where = Literal["osc52", "native", "both"]
 
 
-def copy(app: App[object], text: str, what: str) -> None:
-    """Copy the text, and say so; or say that it is too much. `what` names it for the person, e.g. "8 ranks"."""
-    size = len(text.encode())
-    if size > MOST_BYTES:
-        app.notify(
-            f"{what} not copied: {size // 1000:,} kB, and terminals take {MOST_BYTES // 1000} kB at most; "
-            "a filter (/) makes it less",
-            severity="warning", markup=False,
-        )  # fmt: skip
-        return
-    app.copy_to_clipboard(text)
-    app.notify(f"{what} copied, {_said(size)} (OSC 52; the limit is {MOST_BYTES // 1000} kB)", timeout=3, markup=False)
+@dataclass(frozen=True)
+class Tool:
+    """A program that puts its input into the clipboard of this machine, where the variable `needs` is set."""
+
+    argv: tuple[str, ...]
+    needs: str = ""
+
+    @property
+    def name(self) -> str:
+        """Without its folder."""
+        return Path(self.argv[0]).name
 
 
-def _said(size: int) -> str:
+TOOLS: Final = (
+    Tool(("pbcopy",)),
+    Tool(("wl-copy",), "WAYLAND_DISPLAY"),
+    Tool(("xclip", "-selection", "clipboard"), "DISPLAY"),
+    Tool(("xsel", "--clipboard", "--input"), "DISPLAY"),
+)
+
+
+def find_tool(environ: Mapping[str, str] = os.environ) -> Tool | None:
+    """The first tool that is installed here and has its display."""
+    for tool in TOOLS:
+        path = shutil.which(tool.name, path=environ.get("PATH"))
+        if path is not None and (not tool.needs or environ.get(tool.needs)):
+            return Tool((path, *tool.argv[1:]), tool.needs)
+    return None
+
+
+def run_tool(tool: Tool, text: str, patience_s: float = PATIENCE_S) -> str:
+    """Give it the text; why it did not take it, else "". Blocks for as long as the tool takes.
+
+    Its stderr goes to a file: xclip and wl-copy leave a child behind that holds the clipboard, and would hold a pipe.
+    """
+    name = tool.name
+    with tempfile.TemporaryFile() as said:
+        try:
+            done = subprocess.run(
+                tool.argv, input=text.encode(), stdout=subprocess.DEVNULL, stderr=said, timeout=patience_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"{name} took longer than {patience_s:g} s"
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if done.returncode == 0:
+            return ""
+        said.seek(0)
+        words = said.read(200).decode(errors="replace").strip().splitlines()
+        return f"{name}: {words[0] if words else f'exit code {done.returncode}'}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which ways a text takes, and what the person is told if it takes none."""
+
+    osc52: bool
+    tool: Tool | None
+    refused: str = ""
+
+
+def plan(where: Where, size: int, find: Callable[[], Tool | None] = find_tool) -> Plan:
+    """How so many bytes get to the clipboard."""
+    tool = find() if where != "osc52" else None
+    osc52 = where != "native" and size <= MOST_BYTES
+    if osc52 or tool is not None:
+        return Plan(osc52, tool)
+    if where == "native":
+        names = ", ".join(known.name for known in TOOLS)
+        return Plan(False, None, f"none of {names} works here; [console] clipboard = \"osc52\" asks the terminal")
+    limit = f"terminals take {MOST_BYTES // 1000} kB at most"
+    return Plan(False, None, f"{size // 1000:,} kB, and {limit}; a filter (/) makes it less")
+
+
+def told(ways: Plan, size: int) -> str:
+    """The ways it took, and the limit of the terminal's."""
+    names = [ways.tool.name] if ways.tool else []
+    limit = f"the limit is {MOST_BYTES // 1000} kB"
+    if ways.osc52:
+        return f"{', '.join(['OSC 52', *names])}; {limit}"
+    return names[0] + (f"; too large for OSC 52, {limit}" if size > MOST_BYTES else "")
+
+
+def size_text(size: int) -> str:
+    """`812 B`, `1.2 kB`."""
     return f"{size} B" if size < 1000 else f"{size / 1000:.1f} kB"

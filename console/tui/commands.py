@@ -7,7 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.markup import escape
 from textual.types import IgnoreReturnCallbackType
+
+from .keys import key_names
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
@@ -29,20 +32,23 @@ class ConsoleCommands(Provider):
 
     async def discover(self) -> Hits:
         for command in self._commands():
-            yield DiscoveryHit(command.name, command.run, help=command.tells)
+            yield DiscoveryHit(command.name, command.run, help=escape(command.tells))
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for command in self._commands():
             score = max(matcher.match(command.name), 0.8 * matcher.match(command.tells))
             if score > 0:
-                yield Hit(score, matcher.highlight(command.name), command.run, help=command.tells)
+                yield Hit(score, matcher.highlight(command.name), command.run, help=escape(command.tells))
 
     def _commands(self) -> Iterator[Command]:
         app = cast("ConsoleApp", self.app)
-        for action, target in app.offered_actions():
+        for action, target in app.guide.offered():
             name = action.label[0].upper() + action.label[1:]
-            yield Command(name, action.tells, partial(app.run_action, action.call, target))
+            keys = f"   {key_names(action.keys)}" if action.keys else ""
+            yield Command(name, f"{action.tells}{keys}", partial(app.run_action, action.call, target))
+        for offer in app.view.offers():
+            yield Command(*offer)
         for name in app.theme_names:
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:

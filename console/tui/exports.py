@@ -15,9 +15,9 @@ from ..analysis.folded import folded
 from ..analysis.models import Model
 from ..captures import CaptureNow
 from ..store import Store
+from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text
-from .models.tables import counted
 
 #: Makes the text of a file; may take long, touches nothing that changes, and may run in a thread.
 Write = Callable[[], str]
@@ -75,12 +75,12 @@ def _of_newest_capture(store: Store) -> Iterator[Offer]:
     if not kept:
         return
     newest = kept[-1]
-    ranks = counted("rank", len(newest.ranks))
+    ranks = f"{len(newest.ranks)} rank{'s' * (len(newest.ranks) != 1)}"
     what = f"Stacks: the capture of {clock_time(newest.started_rx)}, {ranks}"
 
     def form(name: str, suffix: str, write: Callable[[CaptureNow, Sequence[Model]], str]) -> Form:
         def prepare() -> Write:
-            return partial(write, replace(newest, stacks=list(newest.stacks)), captured.models_of(store))
+            return partial(write, replace(newest, stacks=list(newest.stacks)), hang_models(store))
 
         return Form(name, suffix, prepare)
 

@@ -40,6 +40,11 @@ def size(value: int | None) -> str:
     return f"{amount:.1f}P"
 
 
+def byte_rate(value: float | None) -> str:
+    """Bytes a second in binary units: "12M"."""
+    return UNKNOWN if value is None else size(int(value))
+
+
 def rate(value: float | None) -> str:
     """Something a second, in decimal units: "840", "12k"."""
     if value is None:

@@ -5,8 +5,9 @@ At 4,096 ranks that is the heaviest thing the screen asks for, so it is asked fo
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from ..store import Store
 from . import figures
@@ -24,6 +25,7 @@ class JobFold:
 
     def __init__(self, watch: Watch, store: Store) -> None:
         self._watch, self._store = watch, store
+        self.is_busy = False  # a thread is at it
         self._seen = -1
         self._due = 0.0
         self._ages: dict[str, str] = {}
@@ -41,13 +43,28 @@ class JobFold:
         self._due, self._ages, self._states = at + EVERY_S, ages, states
         return True
 
+    def look(self, frame: Frame, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
+        """Fold where it is wanted; many ranks by way of `in_background`, where a thread does it."""
+        if self.is_busy or not self.is_wanted(frame):
+            return
+        fold = self.prepare(frame)
+        if len(self._store.ranks) < MANY_RANKS:
+            self.accept(fold())
+            return
+
+        async def in_thread() -> None:
+            try:
+                self.accept(await asyncio.to_thread(fold))
+            finally:
+                self.is_busy = False
+
+        self.is_busy = True
+        in_background(in_thread())
+
     def is_current(self, frame: Frame) -> bool:
         """Whether the frame's jobs are the last fold, and nothing changed since."""
-        return frame.jobs is self._watch.jobs and self._seen >= 0 and not self._store.ranks.changed_since(self._seen)
-
-    @property
-    def is_large(self) -> bool:
-        return len(self._store.ranks) >= MANY_RANKS
+        is_new = self._seen < 0 or self._store.ranks.changed_since(self._seen)
+        return not self.is_busy and frame.jobs is self._watch.jobs and not is_new
 
     def prepare(self, frame: Frame) -> Callable[[], Jobs]:
         """The fold of what is known now, to be called in any thread: it works on a copy of the table."""

@@ -6,7 +6,7 @@ a person's own keymap and the tests name them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,15 +34,34 @@ class Action:
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("overview.metric", "m", "metric", "metric", "Show the next figure in the heat map", footer=True),
-    Action("ranks.sort", "o", "sort", "sort", "Sort the ranks by the next column", footer=True),
-    Action("ranks.reverse", "O", "reverse", "reverse", "Turn the order of the ranks around"),
-    Action("ranks.filter", "slash", "filter", "filter", "List only ranks that match what you type", footer=True,
+    Action("hang.cancel", "escape", "cancel", "cancel", "Give up the capture that is under way", footer=True,
+           palette=False),
+    Action("hang.walk", "tab", "walk", "walk on", "On from the verdict to the tree, the ranks, the threads",
+           footer=True, palette=False, shown_key="Tab"),
+    Action("hang.walk_back", "shift+tab", "walk_back", "walk back", "Back to the part before", palette=False),
+    Action("hang.compare", "x", "compare", "compare", "Mark a branch; on another one: the two side by side"),
+    Action("hang.compare_captures", "X", "compare_captures", "what changed", "Who moved since the capture before"),
+    Action("hang.earlier", "left_square_bracket", "earlier", "earlier", "Look at the capture before this one",
+           shown_key="["),
+    Action("hang.later", "right_square_bracket", "later", "later", "Look at the capture after this one", shown_key="]"),
+    Action("hang.threads", "t", "threads", "all threads", "Fold the main thread of each process, or all of them"),
+    Action("hang.copy", "y", "copy", "copy", "Copy the verdict as text"),
+    Action("gpus.figure", "m", "figure", "figure", "Draw the curve of the next figure of the GPU", footer=True),
+    Action("gpus.span", "t", "span", "5 min / 1 h", "Draw the last five minutes, or the last hour", footer=True),
+    Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
+    Action("list.reverse", "O", "reverse", "reverse", "Turn the order around"),
+    Action("list.filter", "slash", "filter", "filter", "List only rows that match what you type", footer=True,
            shown_key="/"),
-    Action("ranks.group", "b", "group", "group", "Group the ranks by job, by node or by state", footer=True),
-    Action("ranks.copy", "y", "copy", "copy", "Copy the rank, or all of a group from its head, as text"),
-    Action("ranks.copy_json", "Y", "copy_json", "copy JSON", "Copy the same as JSON"),
-    Action("nodes.sort", "o", "sort", "sort", "Sort the nodes by the next column", footer=True),
-    Action("nodes.reverse", "O", "reverse", "reverse", "Turn the order of the nodes around"),
+    Action("list.group", "b", "group", "group", "Group by the next thing rows have in common", footer=True),
+    Action("list.copy", "y", "copy", "copy", "Copy the row, or all of a group from its head, as text"),
+    Action("list.copy_json", "Y", "copy_json", "copy JSON", "Copy the same as JSON"),
+    Action("list.columns", "C", "columns", "columns", "Choose the columns of this list, and their order"),
+    Action("columns.show", "space,enter", "show", "on, off", "Show the column, or leave it out", palette=False),
+    Action("columns.earlier", "K,shift+up", "earlier", "up", "Move the column one place to the front",
+           palette=False),
+    Action("columns.later", "J,shift+down", "later", "down", "Move the column one place to the end", palette=False),
+    Action("columns.first", "r", "first", "as at first", "All columns in the order they had at first", palette=False),
+    Action("columns.close", "escape,q,C", "close", "closes", "Close the dialog", palette=False),
     Action("filter.keep", "enter", "keep", "keep", "Keep the filter and go back to the list", footer=True,
            palette=False, shown_key="⏎"),
     Action("filter.complete", "tab", "complete", "complete", "Put in what may come next; again: the one after it",
@@ -62,6 +81,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("lines.page_up", "pageup,ctrl+u", "page_up", "page up", "One screen up", palette=False),
     Action("lines.top", "g,home", "top", "top", "First line", palette=False),
     Action("lines.bottom", "G,end", "bottom", "bottom", "Last line", palette=False),
+    Action("app.capture", "s", "app.capture", "stacks", "Read every rank's stack now", footer=True),
+    Action("app.capture_many", "S", "app.capture_many", "many stacks", "Read every rank's stack as often as you say"),
+    Action("app.diagnose", "d", "app.diagnose", "diagnose", "Read stacks until it is clear who holds the job",
+           footer=True),
     Action("app.export", "e", "app.export", "export", "Save the table, the screen, the report or the stacks as a file",
            footer=True),
     Action("app.reconnect", "R", "app.reconnect", "reconnect", "Connect to the selected node again now", footer=True),
@@ -99,11 +122,23 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.screenshot", "ctrl+s", "app.save_svg", "screenshot", "Save the screen as an SVG in the current folder",
            priority=True),
     Action("app.theme", "", "app.next_theme", "theme", "Next theme: dark, light, …"),
+    Action("app.forget", "", "app.forget", "reset what is remembered", "Arrange everything as at first"),
     Action("app.interrupt", "ctrl+c", "app.interrupt", "quit", "Copy what is selected; twice: leave", palette=False,
            priority=True),
     Action("app.suspend", "ctrl+z", "app.suspend_process", "suspend", "Put the console into the background",
            palette=False),
 )  # fmt: skip
+
+
+#: Keys that mean the same for everybody: no action gets one of them that has it not here.
+FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
+#: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
+_APART: Final = ("filter", "columns", "dialog", "prompt", "confirm", "progress", "gallery")
+#: What also works there, beside what works in every dialog.
+_ALSO: Final = {
+    "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
+    "dialog": ("app.reconnect",),
+}  # fmt: skip
 
 
 def in_scope(*scopes: str) -> list[Action]:
@@ -114,11 +149,42 @@ def in_scope(*scopes: str) -> list[Action]:
 def bindings(actions: Iterable[Action]) -> list[BindingType]:
     """Textual's bindings for these actions, with their ids."""
     return [
-        Binding(action.keys, action.call, action.label, id=action.id, tooltip=action.tells, show=action.footer,
-                key_display=action.shown_key or None, priority=action.priority)
+        Binding(action.keys or no_key(action.id), action.call, action.label, id=action.id, tooltip=action.tells,
+                show=action.footer, key_display=action.shown_key or None, priority=action.priority)
         for action in actions
-        if action.keys
     ]  # fmt: skip
+
+
+def no_key(id: str) -> str:
+    """What an action without a key is bound to: a key that no keyboard has. Textual's keymap only moves bindings."""
+    return f"no-key-of-{id}"
+
+
+def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
+    """The keys of an action where a person's own may stand in the place of the table's."""
+    return [key for key in keymap.get(action.id, action.keys).split(",") if key]
+
+
+def is_typed_into(action: Action) -> bool:
+    """Whether it works where text is typed: there a letter is a letter."""
+    return action.scope in ("filter", "prompt")
+
+
+def places(actions: Sequence[Action]) -> list[list[Action]]:
+    """Which actions work at the same time: a key may mean only one of them."""
+    everywhere = [action for action in actions if action.scope == "app"]
+    over_all = [action for action in everywhere if action.priority]
+    of_lists = [action for action in actions if action.scope in ("list", "lines")]
+    scopes = list(dict.fromkeys(action.scope for action in actions))
+    own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
+    views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
+    found = [[*own[scope], *of_lists, *everywhere] for scope in views] or [[*of_lists, *everywhere]]
+    apart = []
+    for scope in scopes:
+        if scope in _APART and scope != "gallery":
+            also = [action for action in actions if action.id in _ALSO.get(scope, ())]
+            apart.append([*own[scope], *also, *over_all])
+    return [*found, *apart, own.get("gallery", [])]  # the gallery is an app of its own
 
 
 def key_names(keys: str) -> str:
@@ -126,6 +192,7 @@ def key_names(keys: str) -> str:
     names = {
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
-        "slash": "/", "tab": "Tab", "f1": "F1",
+        "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "left_square_bracket": "[",
+        "right_square_bracket": "]",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

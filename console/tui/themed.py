@@ -76,9 +76,13 @@ class ThemedApp(App[None], inherit_bindings=False):
     def theme_names(self) -> list[str]:
         return [theme.name for theme in self._shelf.themes]
 
+    def draw_in(self, name: str) -> None:
+        """Draw everything in that theme, and remember nothing."""
+        self.theme = textual_name(name)
+
     def use_theme(self, name: str) -> None:
         """Draw everything in that theme, now and the next time."""
-        self.theme = textual_name(name)
+        self.draw_in(name)
         trouble = self._shelf.remember(name)
         if trouble:
             self.notify(trouble, severity="warning", markup=False)

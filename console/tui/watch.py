@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..nodesets import natural
-from ..records import Finding, Process
-from ..store import NodeNow, ProcessKey, Store
+from ..records import Finding, GpuLink, GpuProcess, Process
+from ..store import GpuPartKey, NodeNow, ProcessKey, Store
 from ..table import Table
 from .models.events import EventLog
 from .models.header import Header
@@ -20,6 +21,11 @@ from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
 
+if TYPE_CHECKING:
+    from ..history import History
+    from .capturing import UnderWay
+    from .judging import JobSeen
+
 #: The nodes are judged at most this often, in seconds; more cannot be read.
 NODES_EVERY_S = 0.25
 Staging = Callable[[], tuple[int, int]]
@@ -27,25 +33,34 @@ Staging = Callable[[], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is true at one frame. `nodes`, `gpus`, `processes` and `events` are live: they change under the reader."""
+    """What is true at one frame. The tables, `gpus` and `events` are live: they change under the reader.
+
+    `history` goes on also under a frame that stands still; it is None where nobody keeps curves.
+    """
 
     now: int  # console time, ns
     fleet: FleetSummary
     nodes: dict[str, NodeNow]
     gpus: GpuIndex
     processes: Table[ProcessKey, Process]
+    gpu_processes: Table[GpuPartKey, GpuProcess]
+    gpu_links: Table[GpuPartKey, GpuLink]
     jobs: Jobs
     settled: bool  # every node that can be reached has been looked at once
     findings: tuple[Finding, ...]
     header: Header
     events: EventLog
+    history: History | None
+    hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
+    capturing: UnderWay | None = None  # the capture under way
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}
         return replace(
-            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(), events=self.events.copied()
-        )
+            self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
+            gpu_processes=self.gpu_processes.copied(), gpu_links=self.gpu_links.copied(), events=self.events.copied(),
+        )  # fmt: skip
 
     @property
     def worst_finding(self) -> Status:
@@ -81,8 +96,9 @@ class Watch:
         self._take_in()
         now = self.now()
         return Frame(
-            now, self._fleet, self._nodes, self._gpus, self._store.processes, self.jobs, self._is_settled(),
-            self._findings, self._header(now), self._events,
+            now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
+            self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
+            self._store.history,
         )  # fmt: skip
 
     def _take_in(self) -> None:

@@ -9,7 +9,7 @@ from ..owners import below, ownership
 from ..presumed import presumed_ranks
 from ..procfs import ProcFs, command_line, printable
 from ..programs import child_role
-from ..pulse import Gone, Pulse, end_of
+from ..pulse import Gone, Pulse, end_of, exit_code_of
 from ..table import ProcessTable
 from ..users import Users
 from .base import Sampler
@@ -245,14 +245,16 @@ class ProcessSampler(Sampler):
             figures.update(job=fields["job"], attempt=fields["attempt"], rank=fields["rank"])
             facts.append(("rank_stat", figures))
             if stat.dead and key not in self._ended:
-                facts.extend(self._end(key, end_of(stat, fields["status"] != "no_permission")))
+                readable = fields["status"] != "no_permission"
+                facts.extend(self._end(key, end_of(stat, readable), exit_code_of(stat, readable)))
         return facts
 
-    def _end(self, key, how):
+    def _end(self, key, how, exit_code=None):
         """The last word on a rank. `how` is None for one that is gone without a trace."""
         fields = self._ranks[key]
         if key not in self._ended:
-            yield "rank", dict(fields, status="exited", reason=how or "gone; whoever started it took its exit code")
+            reason = how or "gone; whoever started it took its exit code"
+            yield "rank", dict(fields, status="exited", reason=reason, exit_code=exit_code)
         if how is None:
             self._drop(key)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,12 @@ from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
 from gconsole.fleet.answers import Answer
+from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts
 from gconsole.records import (
     AgentCost,
     Failure,
     Finding,
+    Frame,
     Gpu,
     GpuInfo,
     Host,
@@ -23,6 +26,7 @@ from gconsole.records import (
     Rank,
     RankStat,
     Record,
+    Stack,
 )
 from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
@@ -30,6 +34,13 @@ from gconsole.tui.app import ConsoleApp
 SECOND = 1_000_000_000
 NOON = 1_700_049_600 * SECOND  # 2023-11-15 12:00:00 UTC
 GIB = 1 << 30
+_C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+_TRAIN = "/home/user/job/train.py"
+ALL_REDUCE = (Frame("<module>", _TRAIN, 212), Frame("train_step", _TRAIN, 150), Frame("all_reduce", _C10D, 3252))
+LOADER = (
+    Frame("<module>", _TRAIN, 212), Frame("next_batch", "/home/user/job/loader.py", 61),
+    Frame("load_shard", "/home/user/job/dataset.py", 88, source="return open(path).read()"),
+)  # fmt: skip
 
 
 class Cluster:
@@ -41,6 +52,8 @@ class Cluster:
         self.store = Store()
         self.at = NOON
         self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
+        self.standing: dict[int, tuple[Frame, ...]] = {}  # where ranks stand that are not in all_reduce
+        self.slow: asyncio.Event | None = None  # a capture waits for it
         self._seq = 0
         for name in names:
             self.say(NodeState(node=name, state="expected"))
@@ -76,6 +89,29 @@ class Cluster:
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
         self.asked.append(("examine", ",".join(nodes)))
         return [Answer(name, value=[{"name": "python", "state": "ok", "text": "3.10.12"}]) for name in nodes]
+
+    async def capture(self, order: CaptureOrder) -> CaptureDone:
+        """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
+        self.asked.append(("capture", str(order.samples)))
+        if self.slow is not None:
+            await self.slow.wait()
+        ranks = [now.rank for now in self.store.ranks.values() if now.rank.status == "present"]
+        for sample in range(order.samples):
+            self.say(*(self._stack(order, sample, rank) for rank in ranks))
+            self.at += int(max(order.every_s, 3.0) * SECOND)
+        counts = NodeCounts(len(ranks), len(ranks), order.samples, {"ok": len(ranks)}, 0, 0, 0)
+        return CaptureDone(order.id, self.at, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
+
+    def _stack(self, order: CaptureOrder, sample: int, rank: Rank) -> Stack:
+        frames = self.standing.get(rank.rank or 0, ALL_REDUCE)
+        return Stack(
+            node=rank.node, capture=order.id, sample=sample, at=self.at, job=rank.job, attempt=rank.attempt,
+            rank=rank.rank, pid=rank.pid, start_ticks=rank.start_ticks, status="ok", engine="py-spy", looked=self.at,
+            began=self.at, ended=self.at + SECOND // 100, proc_state="S", cpu_s=9.0,
+            syscall="pread64" if frames is LOADER else "futex", cpu_delta_s=0.0 if sample else None,
+            ctx_switches=7, ctx_switches_delta=0 if sample else None, tracer_pid=0, thread_id=1, os_thread_id=rank.pid,
+            thread_name="MainThread", active=False, gil=False, frames=frames,
+        )  # fmt: skip
 
     async def stop(self) -> None:
         self.asked.append(("stop", ""))
@@ -203,6 +239,7 @@ class Cluster:
     def app(self, **changes: Any) -> ConsoleApp:
         """The console on this cluster, its clock standing at `self.at`."""
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
+        arguments["say"] = self.say
         return ConsoleApp(self.store, self, **(arguments | changes))
 
 

@@ -199,7 +199,7 @@ async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatc
 
 async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gconsole.tui.app.save_svg", _refuse)
+    monkeypatch.setattr("gconsole.tui.taking.save_svg", _refuse)
     app = demo().app()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(pilot)

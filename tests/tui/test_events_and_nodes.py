@@ -360,7 +360,7 @@ class TestMarks:
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
-            assert "app.mark" in {action.id for action, _ in app.offered_actions()}
+            assert "app.mark" in {action.id for action, _ in app.guide.offered()}
 
 
 class TestHostileText:

@@ -9,6 +9,7 @@ import resource
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gconsole.records import Frame, Stack
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.exports import Form, Offer
+from gconsole.tui.models.ranks import KIND
 from gconsole.tui.models.sheets import Sheet, as_csv
 from gconsole.tui.prompts import Confirm
 
@@ -330,7 +332,8 @@ class TestTheFile:
     def test_text_of_a_node_is_no_formula(self, folder: Path):
         evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
         rows = [evil, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
-        sheet = Sheet("x", "x", rows, lambda row: {"text": row}, ())
+        kind = replace(KIND, as_object=lambda row: {"text": row})
+        sheet = Sheet("x", kind, rows, ())
         read = [row["text"] for row in csv.DictReader(io.StringIO(as_csv(sheet)))]
         assert read[:6] == [f"'{evil}", "'+1", "'-1", "'@SUM(A1)", "fine", odd]
         assert read[6:] == ["", "-1", "true", '["a"]', '{"b":1}']

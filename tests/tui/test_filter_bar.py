@@ -9,6 +9,7 @@ from invented import Cluster, demo, pod
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
+from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models.jobs import RankRow
 from gconsole.tui.models.rank_filter import RANKS
@@ -111,8 +112,8 @@ class TestTyping:
     async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
-            await pilot.press("2", "ctrl+p", *"list only ranks")
-            await shows(pilot, "List only ranks that match")
+            await pilot.press("2", "ctrl+p", *"list only rows")
+            await shows(pilot, "List only rows that match")
             await pilot.pause(0.3)
             await pilot.press("enter")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
@@ -199,13 +200,21 @@ async def test_hostile_names_break_no_completion():
 
 
 class TestGrouping:
-    async def test_b_groups_by_job_node_and_state_in_turn(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
+    async def test_b_groups_by_job_node_state_class_tag_and_nothing_in_turn(self):
+        cluster = pod()
+        cluster.say(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
+        async with cluster.app().run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("2", "b")
             await shows(pilot, "▾ node001  8 ranks   ● 8 moving")
             await pilot.press("b", "g")
             await shows(pilot, "▾ uninterruptible  1 rank")
+            await pilot.press("b", "g")
+            await shows(pilot, "▾ 8× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0T, x86_64  504 ranks")
+            await pilot.press("b", "g")
+            await shows(pilot, "▾ rack1  8 ranks")
+            await pilot.press("b", "g")
+            await until(pilot, lambda: "▾" not in screen(pilot.app))
             await pilot.press("b", "g")
             await shows(pilot, "▾ llama-70b")
 

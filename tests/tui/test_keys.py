@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
+from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
@@ -36,7 +37,7 @@ class TestTheTable:
 
     def test_no_key_means_two_things_in_one_place(self):
         for scope in ("overview", "ranks", "nodes", "events"):
-            actions = [*in_scope(scope, "lines", "app"), *(row.action for row in VIEWS)]
+            actions = [*in_scope(scope, "list", "lines", "app"), *(row.action for row in VIEWS)]
             keys = [key for action in actions if action.keys for key in action.keys.split(",")]
             assert len(keys) == len(set(keys)), scope
 
@@ -48,8 +49,8 @@ class TestTheTable:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             targets = {
-                "app": app, "overview": app.view, "lines": app.view.home(), "ranks": app._views["ranks"],
-                "nodes": app._views["nodes"], "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
+                "app": app, "overview": app.view, "lines": app.view.home(), "list": app._views["ranks"],
+                "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
                 "progress": Progress, "gallery": Gallery, "export": ExportDialog,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
@@ -281,7 +282,7 @@ class TestEverywhere:
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
-            offered = {action.id for action, _ in app.offered_actions()}
+            offered = {action.id for action, _ in app.guide.offered()}
             assert offered >= {action.id for action in in_scope("app", "overview") if action.palette}
             assert offered >= {row.action.id for row in VIEWS}
 
@@ -356,6 +357,15 @@ class TestLeaving:
             await pilot.mouse_up("#node-list", offset=(8, 0))
             await pilot.press("ctrl+c", "ctrl+c")
             assert app.clipboard == "node[1-4]"
+            assert app.is_running
+
+
+    async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
+        app = demo().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await app._stage.remove()
+            await app.action_show("ranks")
             assert app.is_running
 
 

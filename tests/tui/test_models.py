@@ -7,7 +7,9 @@ from invented import SECOND, Cluster, demo, pod
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.jobfold import JobFold
 from gconsole.tui.models.header import header_spans
-from gconsole.tui.models.heat import LEVELS, METRICS, heat_row, host_row
+from gconsole.tui.models.heat import LEVELS, heat_row, host_row
+from gconsole.tui.models.listing import Arrangement
+from gconsole.tui.models.metrics import METRICS
 from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
 from gconsole.tui.models.ranks import rank_rows
 from gconsole.tui.models.spans import Line
@@ -275,7 +277,7 @@ class TestRanks:
         assert states == [(0, "moving"), (1, "missing"), (2, "moving")]
 
     def test_sorted_by_state_the_worst_come_first(self):
-        rows = rank_rows(frame_of(pod()).jobs, "state")
+        rows = rank_rows(frame_of(pod()).jobs, Arrangement("state"))
         assert [row.state for row in rows[1:4]] == ["idle", "uninterruptible", "lost"]
 
     def test_an_unknown_figure_stands_last_in_both_directions(self):
@@ -284,7 +286,7 @@ class TestRanks:
         cluster.job("a", 3, absent=[1])
         jobs = frame_of(cluster).jobs
         for reverse in (False, True):
-            rows = rank_rows(jobs, "cpu", reverse)
+            rows = rank_rows(jobs, Arrangement("cpu", reverse))
             assert rows[-1].number == 1
 
     def test_ranks_of_a_lost_node_keep_their_figures_and_say_their_age(self):
@@ -316,7 +318,7 @@ class TestRanks:
         cluster.job("big", 4096)
         jobs = frame_of(cluster).jobs
         assert (jobs.found, jobs.world_size) == (4096, 4096)
-        assert len(rank_rows(jobs, "cpu", True)) == 4097
+        assert len(rank_rows(jobs, Arrangement("cpu", reverse=True))) == 4097
 
 
 class TestHeat:
@@ -336,7 +338,7 @@ class TestHeat:
         gpu.util_pct = None
         frame = frame_of(cluster)
         row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), METRICS[0])
-        assert row.cells == (("–", None),)
+        assert row.cells == (("–", None, ""),)
 
     def test_gpus_stand_in_the_order_of_their_index(self):
         cluster = Cluster("node1")
@@ -347,7 +349,7 @@ class TestHeat:
     def test_every_metric_reads_something(self):
         frame = frame_of(demo())
         texts = [heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in METRICS]
-        assert texts == ["97", "50", "663", "73"]
+        assert texts == ["97", "50", "663", "73", "2.0", "–", "–", "0"]
 
     def test_without_gpus_the_node_itself_is_the_cell(self):
         cluster = Cluster("node1")

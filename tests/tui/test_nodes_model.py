@@ -5,9 +5,11 @@ from __future__ import annotations
 from invented import NOON, Cluster, demo, pod
 
 from gconsole.records import Host, Missing, Process
-from gconsole.tui.models.nodepage import Known, Thing, facts_lines, list_lines, process_story, wrapped
-from gconsole.tui.models.noderows import FIELDS, NodeRow, node_rows, sorted_rows
+from gconsole.tui.models.nodelist import FIELDS
+from gconsole.tui.models.nodepage import Known, facts_lines, list_lines, process_story
+from gconsole.tui.models.noderows import NodeRow, node_rows
 from gconsole.tui.models.ordering import SteadyOrder
+from gconsole.tui.models.page import Thing, wrapped
 from gconsole.tui.text import width_of
 from gconsole.tui.views.node_page import _known
 
@@ -24,7 +26,8 @@ def frame_of(cluster: Cluster):
 
 
 def ordered(rows: list[NodeRow], sort: str, reverse: bool = False) -> list[NodeRow]:
-    return sorted_rows(rows, sort, reverse, SteadyOrder(lambda: 0.0))
+    field = FIELDS[sort]
+    return SteadyOrder(lambda: 0.0).sorted(rows, field.order, field.noise, reverse)
 
 
 def texts(row: NodeRow) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import localtime, strftime
 
-from ...records import Finding, Gap, Log, Mark, NodeState, Rank, Record
+from ...records import Finding, Gap, GpuEvent, Log, Mark, Nic, NodeState, Rank, Record
+from ...records.event import Severity
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean
@@ -116,9 +117,13 @@ class EventLog:
 
     def of_node(self, node: str, most: int) -> list[tuple[int, Record]]:
         """The newest events of a node with their numbers, newest first."""
+        return self.newest(lambda record: record.node == node, most)
+
+    def newest(self, wanted: Callable[[Record], bool], most: int) -> list[tuple[int, Record]]:
+        """The newest events of some kind with their numbers, newest first."""
         found = []
         for at in range(len(self.records) - 1, -1, -1):
-            if self.records[at].node == node:
+            if wanted(self.records[at]):
                 found.append((self.first + at, self.records[at]))
                 if len(found) == most:
                     break
@@ -139,9 +144,21 @@ def event_status(record: Record) -> Status | None:
         return "warning"
     if isinstance(record, Finding) and record.cleared_at is not None:
         return "ok"
-    if isinstance(record, Finding | Log):
+    if isinstance(record, GpuEvent) and record.event in _GOOD_GPU_EVENTS:
+        return "ok"
+    if isinstance(record, Nic):
+        return "warning"
+    if isinstance(record, Finding | Log | GpuEvent):
         return None if record.severity == "info" else SEVERITY_STATUS[record.severity]
     return None
+
+
+def severity_word(record: Record) -> Severity:
+    """How bad it is, in the word of findings and log lines."""
+    if isinstance(record, Finding | Log) and event_status(record) != "ok":
+        return record.severity
+    status = event_status(record)
+    return "error" if status == "failed" else "warning" if status in ("warning", "stale") else "info"
 
 
 def is_of_node(record: Record) -> bool:
@@ -154,7 +171,7 @@ def event_kind(record: Record) -> str:
     """One word: who says it, or what it is about."""
     if isinstance(record, Log):
         return clean(record.source)
-    return {NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding"}.get(type(record), "event")
+    return _KINDS.get(type(record), "event")
 
 
 def event_text(record: Record) -> str:
@@ -168,6 +185,11 @@ def event_text(record: Record) -> str:
         return clean(f"hole in {record.source}: {counted}, {record.reason}")
     if isinstance(record, Finding):
         return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{record.id}: {record.text}")
+    if isinstance(record, GpuEvent):
+        place = record.pci_bus_id if record.index is None else f"gpu{record.index}"
+        return clean(f"{place or 'a GPU'}: {record.text}")
+    if isinstance(record, Nic):
+        return clean(f"{record.device} port {record.port} is gone")
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
@@ -188,6 +210,11 @@ def _rank_text(rank: Rank) -> str:
     return clean(f"rank {number} of {rank.job} {_RANK_WORDS.get(rank.status, rank.status)}{why}")
 
 
+_KINDS: dict[type[Record], str] = {
+    NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
+}  # fmt: skip
+#: What is over, or came back.
+_GOOD_GPU_EVENTS = ("link_up", "clocks_free", "back")
 _RANK_WORDS = {
     "exited": "exited",
     "stale": "is left over from an earlier attempt",
@@ -223,6 +250,13 @@ def _said(record: Record) -> Iterator[Fact]:
         if record.try_:
             yield Fact("try", clean(record.try_), "accent")
         yield Fact("severity", record.severity)
+    elif isinstance(record, GpuEvent):
+        if record.try_:
+            yield Fact("try", clean(record.try_), "accent")
+        yield Fact("told by", {"nvml": "the driver (NVML)", "kernel": "the kernel's log"}[record.source])
+        yield Fact("uuid", clean(record.uuid or figures.UNKNOWN))
+        if record.xid is not None:
+            yield Fact("XID", clean(f"{record.xid}{f', {record.sub_code}' if record.sub_code else ''}"))
     elif isinstance(record, Gap):
         if record.first_seq is not None:
             yield Fact("records", f"{record.first_seq} to {record.last_seq}")

@@ -19,8 +19,8 @@ from typing import Final, Generic, Literal, TypeVar
 from .patterns import BadPattern, Between, Compared, Letters, Pattern, figures, pattern
 
 R = TypeVar("R")
-#: What a field reads of a row: a text, several of which any may hold, a figure; None for unknown.
-Value = str | tuple[str, ...] | float | None
+#: What a field reads of a row: a text or a figure, or several of which any may hold; None for unknown.
+Value = str | float | tuple[str, ...] | tuple[float, ...] | None
 #: `word`: the whole of it must be given; `text`: a part is enough; `number`, and `size` in bytes, can be compared.
 Kind = Literal["word", "text", "number", "size"]
 _SIGNS: Final = ("<=", ">=", "!=", "<", ">", "=")
@@ -45,6 +45,7 @@ class Field(Generic[R]):
     read: Callable[[R], Value]
     tells: str
     aliases: tuple[str, ...] = ()
+    offered: bool = True  # whether the values that occur are worth offering
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def _holds(test: Pattern | Between | Compared | None, value: Value, whole: bool)
         return value is None or value == ()
     if value is None:
         return False
+    values = value if isinstance(value, tuple) else (value,)
     if isinstance(test, Pattern):
-        texts = value if isinstance(value, tuple) else (str(value),)
-        return any(test.matches(text) if whole else test.occurs_in(text) for text in texts)
-    return isinstance(value, int | float) and test.matches(value)
+        return any(test.matches(str(text)) if whole else test.occurs_in(str(text)) for text in values)
+    return any(isinstance(figure, int | float) and test.matches(figure) for figure in values)
 
 
 @dataclass(frozen=True)

@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ...store import GpuKey, GpuNow, NodeNow
 from ...table import Table
 from .. import figures
 from ..status import Status
+from .metrics import Metric, Peers
 from .nodes import NodeSummary
-
-Scale = Literal["load", "temperature"]
+from .spans import Span
 
 #: Steps of colour from the lowest to the highest figure; more cannot be told apart and would only repaint.
 LEVELS = 16
-_COLD_C, _HOT_C = 30.0, 90.0
-_POWER_FALLBACK_W = 700.0
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One figure the map can show. `read` gives the figure, `level` its place between 0 and 1."""
-
-    name: str
-    title: str
-    unit: str
-    scale: Scale
-    read: Callable[[GpuNow], float | None]
-    level: Callable[[float, GpuNow], float]
-
-
-def _figure(name: str) -> Callable[[GpuNow], float | None]:
-    return lambda gpu: getattr(gpu.gpu, name) if gpu.gpu else None
-
-
-def _memory_pct(gpu: GpuNow) -> float | None:
-    total = gpu.info.mem_total_bytes if gpu.info else None
-    used = gpu.gpu.mem_used_bytes if gpu.gpu else None
-    return None if not total or used is None else 100 * used / total
-
-
-def _power_limit(gpu: GpuNow) -> float:
-    return (gpu.info.power_limit_w if gpu.info else None) or _POWER_FALLBACK_W
-
-
-METRICS: tuple[Metric, ...] = (
-    Metric("util", "utilisation", "%", "load", _figure("util_pct"), lambda v, _: v / 100),
-    Metric("memory", "memory", "%", "load", _memory_pct, lambda v, _: v / 100),
-    Metric("power", "power", "W", "load", _figure("power_w"), lambda v, g: v / _power_limit(g)),
-    Metric(
-        "temperature", "temperature", "°C", "temperature",
-        _figure("temp_c"), lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C),
-    ),
-)  # fmt: skip
 
 
 class Cell(NamedTuple):
-    """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown."""
+    """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown.
+
+    `apart` says that it is far from what its peers have: "▼" below, "▲" above them, "" where it is not.
+    """
 
     text: str
     level: int | None
+    apart: str = ""
 
 
 _UNKNOWN = Cell(figures.UNKNOWN, None)
@@ -77,11 +42,12 @@ class HeatRow:
     note: str = ""
 
 
-def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: Metric) -> HeatRow:
+def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: Metric, peers: Peers | None = None) -> HeatRow:
     """The row of one node; the last known figures of a node that is silent stay, and are drawn as stale."""
     if not gpus:
         return HeatRow(node.name, node.status, note=_note(node))
-    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric) for gpu in gpus))
+    peers = peers if node.fresh else None
+    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric, peers) for gpu in gpus))
 
 
 def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
@@ -98,11 +64,11 @@ def _note(node: NodeSummary) -> str:
     return "" if node.fresh else node.word
 
 
-def _cell(gpu: GpuNow, metric: Metric) -> Cell:
+def _cell(gpu: GpuNow, metric: Metric, peers: Peers | None) -> Cell:
     value = metric.read(gpu)
     if value is None:
         return _UNKNOWN
-    return Cell(figures.whole(value)[:3], _level(metric.level(value, gpu)))
+    return Cell(metric.write(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
 
 
 def _level(share: float) -> int:
@@ -124,6 +90,11 @@ class GpuIndex:
 
     def of(self, node: str) -> tuple[GpuNow, ...]:
         return self._of.get(node, ())
+
+    def __iter__(self) -> Iterator[GpuNow]:
+        """All GPUs, node by node."""
+        for gpus in self._of.values():
+            yield from gpus
 
     def version(self, node: str) -> int:
         """The store's version when a figure of that node's GPUs changed last, as far as this index was told."""
@@ -161,6 +132,26 @@ def index_of(gpu: GpuNow) -> int:
     """The driver's number of a GPU on its node."""
     record = gpu.gpu or gpu.info
     return record.index if record else 0
+
+
+def uuid_of(gpu: GpuNow) -> str:
+    """What names a GPU for ever; empty where nothing was said of it."""
+    record = gpu.gpu or gpu.info
+    return record.uuid if record else ""
+
+
+def pointed_spans(node: str, gpu: GpuNow, metric: Metric, *, all_of_it: bool) -> tuple[Span, ...]:
+    """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
+    now, value = gpu.gpu, metric.read(gpu)
+    said = figures.UNKNOWN if value is None else f"{metric.write(value)} {metric.unit}"
+    more = [] if now is None or not all_of_it else [
+        text for name, text in (
+            ("util", f"{figures.percent(now.util_pct)} %"), ("memory", figures.size(now.mem_used_bytes)),
+            ("power", f"{figures.whole(now.power_w)} W"), ("temperature", f"{figures.whole(now.temp_c)} °C"),
+        ) if name != metric.name
+    ]  # fmt: skip
+    rest = "".join(f"  {text}" for text in more)
+    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(said, "text"), Span(rest, "muted"))
 
 
 def _is_simulated(gpu: GpuNow) -> bool:

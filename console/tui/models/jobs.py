@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from ...analysis import jobs as analysis
 from ...records import NodeState, Rank, RankStat
 from ...store import ProcessKey
-from ..status import BY_WEIGHT, GLYPHS, Status, rank_status
+from ..status import Status, rank_status
 from ..text import clean
+from .counting import count_spans
 from .spans import Span
 
 #: A row for ever: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
@@ -158,13 +159,4 @@ def _median(steps: Mapping[int, int]) -> int | None:
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:
     """`● 511 moving  ✖ 1 stuck`: states that occur, the good one first, then the worst."""
-    order = sorted(counts, key=lambda state: (rank_status(state) != "ok", BY_WEIGHT.index(rank_status(state)), state))
-    spans: list[Span] = []
-    for state in order:
-        if counts[state]:
-            status = rank_status(state)
-            if spans:
-                spans.append(Span("  "))
-            spans += [Span(f"{GLYPHS[status]} {counts[state]} ", status), Span(state.replace("_", " "), "muted")]
-    return spans
-
+    return count_spans({(rank_status(state), state): count for state, count in counts.items()})

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
 
 from ...records import Process, Record
 from ...store import GpuNow, NodeNow
 from .. import figures
 from ..status import GLYPHS
-from ..text import clean, fit, width_of
+from ..text import clean, fit
 from .events import EventRow
 from .heat import index_of
 from .jobs import RankRow
-from .noderows import byte_rate
 from .nodes import NodeSummary
-from .spans import Line, Span, cut, plain
+from .page import Thing, event_line, fact_lines, section
+from .spans import Line, Span, cut
 from .stories import Fact, Story, node_story
 
-_LABEL = 14
 #: So many of the newest events stand on the page; the Events view has them all.
 EVENTS_SHOWN = 100
-
-T = TypeVar("T")
-Kind = Literal["fact", "gpu", "rank", "process", "event"]
-
-
-class Thing(NamedTuple):
-    """What a line of the page is about; `key` names it among its kind."""
-
-    kind: Kind
-    key: Hashable
-
 
 @dataclass(frozen=True)
 class Known:
@@ -49,15 +36,7 @@ class Known:
 
 def facts_lines(known: Known, width: int) -> tuple[Line, ...]:
     """Who the node is, why it is not here and what to try, what it does, what works on it and what does not."""
-    facts = [*node_story(known.summary, known.node).facts, *_more(known.node)]
-    lines: list[Line] = []
-    for number, fact in enumerate(facts):
-        if not fact.label:
-            lines.append(plain(""))
-            continue
-        key = Thing("fact", (fact.label, number))
-        lines += [Line(spans, key) for spans in _fact_spans(fact, width)]
-    return tuple(lines)
+    return fact_lines([*node_story(known.summary, known.node).facts, *_more(known.node)], width)
 
 
 def list_lines(known: Known, width: int) -> tuple[Line, ...]:
@@ -65,10 +44,10 @@ def list_lines(known: Known, width: int) -> tuple[Line, ...]:
     rows = [EventRow(number, record, known.now) for number, record in known.events]
     spoken = known.node is not None and known.node.cost is not None
     return (
-        *(_section("GPUs", known.gpus, _gpu_line, width) if known.gpus else ()),
-        *(_section("RANKS", known.ranks, _rank_line, width) if known.ranks or spoken else ()),
-        *(_section("PROCESSES", known.processes, _process_line, width) if known.processes or spoken else ()),
-        *_section("EVENTS, newest first", rows, _event_line, width),
+        *(section("GPUs", known.gpus, _gpu_line, width) if known.gpus else ()),
+        *(section("RANKS", known.ranks, _rank_line, width) if known.ranks or spoken else ()),
+        *(section("PROCESSES", known.processes, _process_line, width) if known.processes or spoken else ()),
+        *section("EVENTS, newest first", rows, event_line, width),
     )
 
 
@@ -79,7 +58,7 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
     host, who = now.host, now.node
     if host:
         rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
-        read, write, came, went = map(byte_rate, rates)
+        read, write, came, went = map(figures.byte_rate, rates)
         yield Fact("disk", f"read {read}/s   written {write}/s")
         yield Fact("network", f"in {came}/s   out {went}/s")
         yield Fact("swap used", figures.size(host.swap_used_bytes))
@@ -94,54 +73,7 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
             yield Fact("ptrace_scope", str(who.ptrace_scope))
         yield Fact("boot", clean(who.boot_id), "muted")
     if now.cost:
-        yield Fact("agent sends", f"{byte_rate(now.cost.tx_bytes_s)}/s")
-
-
-def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
-    label = fit(fact.label, _LABEL)
-    parts = wrapped(fact.text, max(10, width - _LABEL - 1)) or [""]
-    head = (Span(f"{label} ", "muted"), Span(parts[0], fact.style))
-    return [head, *((Span(" " * (_LABEL + 1)), Span(part, fact.style)) for part in parts[1:])]
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most that many cells, broken at blanks where there are some."""
-    if width_of(text) <= width:
-        return [text]
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        joined = f"{line} {word}" if line else word
-        if width_of(joined) <= width:
-            line = joined
-            continue
-        if line:
-            lines.append(line)
-        while width_of(word) > width:
-            cut = _cells(word, width)
-            lines.append(word[:cut])
-            word = word[cut:]
-        line = word
-    return [*lines, line] if line else lines
-
-
-def _cells(text: str, width: int) -> int:
-    """How many characters fit into that many cells, one at least."""
-    used = 0
-    for at, character in enumerate(text):
-        used += width_of(character)
-        if used > width:
-            return max(1, at)
-    return len(text)
-
-
-def _section(title: str, things: Sequence[T], line: Callable[[T, int], Line], width: int) -> list[Line]:
-    count = Span(f" {len(things)}", "muted")
-    return [
-        Line((Span(title, "accent"), count)),
-        *(line(thing, width) for thing in things),
-        plain(""),
-    ]
+        yield Fact("agent sends", f"{figures.byte_rate(now.cost.tx_bytes_s)}/s")
 
 
 def _gpu_line(gpu: GpuNow, width: int) -> Line:
@@ -176,11 +108,6 @@ def _process_line(process: Process, width: int) -> Line:
     role = fit(clean(process.role).replace("_", " "), 17)
     spans = (Span(f"{process.pid:>7}  "), Span(f"{user} {role} ", "muted"), Span(command))
     return Line(cut(spans, width), Thing("process", (process.node, process.pid, process.start_ticks)))
-
-
-def _event_line(row: EventRow, width: int) -> Line:
-    when = figures.clock_time(row.record.rx) if row.record.rx else figures.UNKNOWN
-    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), Thing("event", row.number))
 
 
 def process_story(process: Process) -> Story:

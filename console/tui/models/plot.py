@@ -23,6 +23,7 @@ class Plot:
     """One curve. `values` are oldest first, one each `step_s` seconds up to now; NaN is unknown and leaves a gap.
 
     `high` is the top of the axis; None takes the next round number above the highest value. The bottom is `low`.
+    `spread` are the least and the most within each step, where the values are means of something finer.
     """
 
     title: str
@@ -31,14 +32,15 @@ class Plot:
     step_s: float = 1.0
     low: float = 0.0
     high: float | None = None
+    spread: tuple[Floats, Floats] | None = None
 
     @property
     def top(self) -> float:
         """The highest figure of the axis, above `low`."""
         if self.high is not None and self.high > self.low:
             return self.high
-        known = self.values[~np.isnan(self.values)]
-        return max(round_up(float(known.max())) if known.size else 1.0, self.low + 1)
+        most = self.summary()[2]
+        return max(round_up(most) if most is not None else 1.0, self.low + 1)
 
     @property
     def now(self) -> float | None:
@@ -47,8 +49,10 @@ class Plot:
 
     def summary(self) -> tuple[float | None, float | None, float | None]:
         """Least, mean and most of what is known."""
-        known = self.values[~np.isnan(self.values)]
-        return (float(known.min()), float(known.mean()), float(known.max())) if known.size else (None, None, None)
+        if not (~np.isnan(self.values)).any():
+            return None, None, None
+        least, most = self.spread or (self.values, self.values)
+        return float(np.nanmin(least)), float(np.nanmean(self.values)), float(np.nanmax(most))
 
 
 def round_up(value: float) -> float:
@@ -83,14 +87,18 @@ def columns(values: Floats, count: int) -> tuple[Floats, Floats]:
     return np.fmin.reduceat(values, edges[:-1]), np.fmax.reduceat(values, edges[:-1])
 
 
-def braille(values: Floats, width: int, height: int, low: float, high: float) -> list[str]:
+def braille(
+    values: Floats, width: int, height: int, low: float, high: float, spread: tuple[Floats, Floats] | None = None
+) -> list[str]:
     """The curve in `height` lines of `width` characters, between `low` at the bottom and `high` at the top.
 
-    Known neighbours are joined; beside what is unknown nothing is. What is beyond an end is drawn at that end.
+    With a `spread` the curve is as thick as that is. Known neighbours are joined; beside what is unknown nothing is.
+    What is beyond an end is drawn at that end.
     """
     if width <= 0 or height <= 0:
         return [""] * max(0, height)
-    least, most = columns(values, 2 * width)
+    lows, highs = spread or (values, values)
+    least, most = columns(lows, 2 * width)[0], columns(highs, 2 * width)[1]
     rows = 4 * height
     cells = np.full((height, width), _BLANK, np.int32)
     bottom = _rows(least, low, high, rows)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
+from ..keys import Action, in_scope
+from ..models.listing import Arrangement
 from ..models.sheets import Sheet
 from ..models.stories import Story
 from ..watch import Frame
 
 #: Tells the story of what was chosen, from each new frame; None once it is gone.
 Teller = Callable[[Frame], Story | None]
+
+
+class Offer(NamedTuple):
+    """Something the palette offers while a view is on the screen: a name, a sentence, and what it does."""
+
+    name: str
+    tells: str
+    run: Callable[[], None]
 
 
 class NodeWanted(Message):
@@ -24,11 +35,48 @@ class NodeWanted(Message):
         self.node = node
 
 
+class GpuWanted(Message):
+    """Somebody wants to see everything known of that GPU: the app opens its page."""
+
+    def __init__(self, node: str, uuid: str) -> None:
+        super().__init__()
+        self.node, self.uuid = node, uuid
+
+
+class CaptureWanted(Message):
+    """Somebody wants to look at an earlier or later capture, or at other threads of it."""
+
+    def __init__(self, by: int = 0, *, turn_threads: bool = False) -> None:
+        super().__init__()
+        self.by, self.turn_threads = by, turn_threads
+
+
+class CancelWanted(Message):
+    """Somebody gives up the capture that is under way."""
+
+
 class View(Container):
     """Derive one, and add its row to `table.VIEWS`. Nothing in it may block, own a timer or keep the store."""
 
     #: The scope of its actions in `keys.ACTIONS`.
     scope = ""
+
+    @property
+    def actions(self) -> list[Action]:
+        """What its keys do, in the footer's order."""
+        return in_scope(self.scope)
+
+    def offers(self) -> Iterable[Offer]:
+        """What the palette has beside its actions."""
+        return ()
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """What a person arranged here and wants to find again."""
+        return Arrangement()
+
+    def restore(self, arrangement: Arrangement) -> None:
+        """Arrange it so; an empty arrangement is how the view begins."""
 
     def look(self, frame: Frame) -> None:
         """Show this frame. Called while the view is the visible one, up to eight times a second."""

@@ -11,8 +11,9 @@ from textual.containers import Container, Horizontal
 from ...store import ProcessKey
 from ..models import stories
 from ..models.events import event_story
-from ..models.nodepage import EVENTS_SHOWN, Known, Thing, facts_lines, list_lines, process_story
+from ..models.nodepage import EVENTS_SHOWN, Known, facts_lines, list_lines, process_story
 from ..models.noderows import state_text
+from ..models.page import Thing
 from ..models.spans import Line, Span
 from ..watch import Frame
 from ..widgets.bar import Bar

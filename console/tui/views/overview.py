@@ -7,21 +7,29 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
+from ...store import GpuKey
 from ..keys import bindings, in_scope
 from ..models import stories
-from ..models.heat import METRICS, HeatRow, heat_row, host_row, index_of
+from ..models.gpulist import KIND
+from ..models.gpurows import gpu_rows, ranks_on
+from ..models.heat import HeatRow, heat_row, host_row, pointed_spans, uuid_of
+from ..models.listing import Arrangement
+from ..models.metrics import METRICS, Peers, peers_of
 from ..models.nodes import NodeSummary
 from ..models.overview import finding_lines, job_lines, node_lines
 from ..models.sheets import Sheet
 from ..models.spans import Span
-from ..models.tables import counted, gpu_sheet
 from ..watch import Frame
 from ..widgets.heat_map import HeatMap
 from ..widgets.line_view import LineView
 from ..widgets.panel import Panel
 from ..widgets.report import Report
-from .base import NodeWanted, Teller, View
+from .base import GpuWanted, NodeWanted, Teller, View
 
+#: The GPUs are compared with each other so often.
+_PEERS_EVERY_NS = 1_000_000_000
+#: From this width on the heading of the map has all figures of the GPU that is pointed at.
+_ALL_FIGURES = 76
 #: From this width on two columns of parts; below the second only one.
 WIDE, NARROW = 100, 72
 
@@ -40,6 +48,8 @@ class Overview(View):
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
         self._metric = METRICS[0]
+        self._peers: Peers | None = None
+        self._peers_due = 0  # console time, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
         self._frame: Frame | None = None
 
@@ -52,6 +62,15 @@ class Overview(View):
     def home(self) -> HeatMap:
         return self._heat
 
+    @property
+    def arrangement(self) -> Arrangement:
+        return Arrangement(metric="" if self._metric is METRICS[0] else self._metric.name)
+
+    def restore(self, arrangement: Arrangement) -> None:
+        self._metric = next((metric for metric in METRICS if metric.name == arrangement.metric), METRICS[0])
+        if self._frame is not None:
+            self.look(self._frame)
+
     def look(self, frame: Frame) -> None:
         self._frame = frame
         for name in self._rows.keys() - frame.fleet.by_name.keys():
@@ -61,9 +80,17 @@ class Overview(View):
         self._finding_list.show(
             finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, self._finding_list.size.width - 1)
         )
+        self._compare(frame)
         self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.scale)
         self._head(frame)
         self._share_room()
+
+    def _compare(self, frame: Frame) -> None:
+        """What the GPUs have in common; looked at once a second, for it holds still."""
+        if abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS or self._peers_due == 0:
+            self._peers_due = frame.now
+            fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
+            self._peers = peers_of(fresh, self._metric, self._peers)
 
     def _heat_row(self, node: NodeSummary, frame: Frame) -> HeatRow:
         """The row of a node; the one before, where nothing of it changed."""
@@ -71,10 +98,13 @@ class Overview(View):
         now = frame.nodes.get(node.name)
         if not frame.gpus and now and now.host:
             host = now.host.seq
-        basis = (frame.gpus.version(node.name), host, self._metric.name, node.status, node.word, node.reason)
+        basis = (
+            frame.gpus.version(node.name), host, self._metric.name, self._peers, node.status, node.word, node.reason,
+        )  # fmt: skip
         known = self._rows.get(node.name)
         if known is None or known[0] != basis:
-            row = heat_row(node, frame.gpus.of(node.name), self._metric) if frame.gpus else host_row(node, now)
+            gpus = frame.gpus.of(node.name)
+            row = heat_row(node, gpus, self._metric, self._peers) if frame.gpus else host_row(node, now)
             known = self._rows[node.name] = (basis, row)
         return known[1]
 
@@ -91,18 +121,18 @@ class Overview(View):
         self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
 
     def _under_cursor(self, frame: Frame) -> tuple[Span, ...]:
-        """The figure under the cursor, with its name."""
-        chosen = self._heat.selected
-        if chosen is None or not self._heat.has_focus:
+        """The figures of the cell that is pointed at, with its name."""
+        pointed = self._heat.pointed
+        if pointed is None:
             return ()
-        node, place = chosen
+        node, place = pointed
         gpus = frame.gpus.of(node)
         row = self._rows[node][1] if node in self._rows else None
         if row is None or place >= len(row.cells):
             return (Span(node, "muted"),)
-        name = f"{node} gpu{index_of(gpus[place])}" if place < len(gpus) else node
-        unit = self._metric.unit if gpus else "%"
-        return (Span(f"{name} ", "muted"), Span(f"{row.cells[place].text} {unit}", "text"))
+        if place >= len(gpus):
+            return (Span(f"{node} ", "muted"), Span(f"{row.cells[place].text} %", "text"))
+        return pointed_spans(node, gpus[place], self._metric, all_of_it=self._heat.size.width >= _ALL_FIGURES)
 
     # -- room --------------------------------------------------------------------------------------------------------
 
@@ -135,6 +165,7 @@ class Overview(View):
     def action_metric(self) -> None:
         """Show the next figure in the map."""
         self._metric = METRICS[(METRICS.index(self._metric) + 1) % len(METRICS)]
+        self._peers, self._peers_due = None, 0
         if self._frame is not None:
             self.look(self._frame)
 
@@ -143,12 +174,25 @@ class Overview(View):
             self._head(self._frame)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """A node has a page of its own; everything else is told in a dialog."""
+        """A node and a GPU have pages of their own; everything else is told in a dialog."""
         node = self.selected_node
+        gpu = self._chosen_gpu() if event.view is self._heat else None
+        if gpu is not None:
+            event.stop()
+            self.post_message(GpuWanted(*gpu))
+            return
         of_node = event.view is self._node_list or (event.view is self._heat and self._is_bare(node))
         if node is not None and of_node:
             event.stop()
             self.post_message(NodeWanted(node))
+
+    def _chosen_gpu(self) -> GpuKey | None:
+        """The GPU under the cursor of the map."""
+        chosen = self._heat.selected
+        if self._frame is None or chosen is None:
+            return None
+        gpus = self._frame.gpus.of(chosen[0])
+        return (chosen[0], uuid_of(gpus[chosen[1]])) if chosen[1] < len(gpus) else None
 
     def _is_bare(self, node: str | None) -> bool:
         """Whether there is no GPU under the cursor, only its node."""
@@ -159,11 +203,14 @@ class Overview(View):
         frame = self._frame
         if frame is None or not frame.gpus:
             return ()
-        names, chosen = [node.name for node in frame.fleet.nodes], self._heat.selected
-        found = [gpu_sheet(f"GPUs: {counted('GPU', frame.gpus.total)}, by node", names, frame.gpus)]
-        if chosen is not None and frame.gpus.of(chosen[0]):
-            of_node = counted("GPU", len(frame.gpus.of(chosen[0])))
-            found.append(gpu_sheet(f"Selected: {of_node} of {chosen[0]}", [chosen[0]], frame.gpus))
+        ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
+        rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None)
+        columns = ("node", "gpu", "util", "mem", "power", "temp")
+        found = [Sheet(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
+        chosen = self._heat.selected
+        under = [row for row in rows if chosen is not None and row.summary.name == chosen[0]]
+        if chosen is not None and under:
+            found.append(Sheet(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
         return found
 
     @property

@@ -9,6 +9,8 @@ from typing import Final
 from ..keys import Action
 from .base import View
 from .events import Events
+from .gpus import Gpus
+from .hang import Hang
 from .nodes import Nodes
 from .overview import Overview
 from .ranks import Ranks
@@ -41,10 +43,11 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("overview", "1", "Overview", "Over", lambda row: Overview(id=row.name),
             "nodes, GPUs, ranks and findings at one glance"),
     ViewRow("ranks", "2", "Ranks", "Ranks", lambda row: Ranks(id=row.name), "a row a rank, missing ones too"),
-    ViewRow("hang", "3", "Hang", "Hang", _soon, "which rank holds the job, and the proof"),
+    ViewRow("hang", "3", "Hang", "Hang", lambda row: Hang(id=row.name), "which rank holds the job, and the proof"),
     ViewRow("skew", "4", "Skew", "Skew", _soon, "who arrives late at each collective, with its uncertainty"),
     ViewRow("topology", "5", "Topology", "Topo", _soon, "GPUs, NICs and NUMA nodes, and the ranks on them"),
-    ViewRow("gpus", "6", "GPUs", "GPUs", _soon, "every figure of every GPU, and the ranks that use it"),
+    ViewRow("gpus", "6", "GPUs", "GPUs", lambda row: Gpus(id=row.name),
+            "every figure of every GPU, and the ranks that use it"),
     ViewRow("clocks", "7", "Clocks", "Clk", _soon, "offset, drift and bound of every node's clock"),
     ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
             "one stream of what happened: XID, OOM, node lost, marks"),

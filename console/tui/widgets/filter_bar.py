@@ -128,6 +128,16 @@ class FilterBar(Vertical, Generic[R]):
 
     # -- what others say and ask -------------------------------------------------------------------------------------
 
+    def put(self, text: str, earlier: Sequence[str]) -> None:
+        """Hold this filter, and these to recall, as if they had been typed; what is no filter any more is none."""
+        self.history = list(earlier)[-_REMEMBERED:]
+        try:
+            parse(text, self.vocabulary)
+        except FilterError:
+            text = ""
+        self._line.value = text
+        self._take_in(text, whole=True)
+
     def open(self) -> None:
         """Type here from now on."""
         self.add_class("open")
@@ -230,6 +240,8 @@ class FilterBar(Vertical, Generic[R]):
 
     def _tell(self) -> None:
         """The line below: what is wrong, under its place, or what may come next."""
+        if not self.is_mounted:
+            return
         error = self._error
         if error is not None and (self._refused or not error.unfinished):
             before = clean(self._line.value[: error.start])

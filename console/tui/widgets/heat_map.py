@@ -1,7 +1,9 @@
 """`HeatMap`: one cell a GPU, a row a node, as many columns of nodes as fit.
 
     node017   98  97 100  99  12  98  97  99     with room: the figure on its colour
-    017  ▇▇▇▇▁▇▇▇  033✖ auth      049  ▇▇▇▇▇▇▇▇   without: a bar whose height says the same
+    017  ▇▇▇▇▼▇▇▇  033✖ auth      049  ▇▇▇▇▇▇▇▇   without: a bar whose height says the same
+
+A figure far from those of its peers has a ▼ or ▲: after it, or in the place of its bar.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from textual import events
 from textual.color import Color
 
 from ..keys import bindings, in_scope
-from ..models.heat import LEVELS, Cell, HeatRow, Scale
+from ..models.heat import LEVELS, Cell, HeatRow
+from ..models.metrics import Scale
 from ..models.spans import Span
 from ..status import GLYPHS
 from ..text import fit, width_of
@@ -94,6 +97,7 @@ class HeatMap(LineView):
         self._plan = plan((), 80, 24)
         self._planned_for: tuple[object, ...] = ()
         self._row, self._gpu = 0, 0
+        self._hovered: tuple[int, int] | None = None  # row and place under the mouse
 
     def show(self, rows: Sequence[HeatRow], scale: Scale) -> None:
         """Draw these rows; rows that are equal to the ones before are not painted again."""
@@ -109,6 +113,13 @@ class HeatMap(LineView):
     def selected(self) -> tuple[str, int] | None:
         """The node and the place of the GPU among its GPUs under the cursor."""
         return (self.rows[self._row].node, self._gpu) if self.rows else None
+
+    @property
+    def pointed(self) -> tuple[str, int] | None:
+        """What the mouse is over; else what is under the cursor, while the map has the focus."""
+        if self._hovered is not None and self._hovered[0] < len(self.rows):
+            return self.rows[self._hovered[0]].node, self._hovered[1]
+        return self.selected if self.has_focus else None
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
@@ -157,12 +168,12 @@ class HeatMap(LineView):
             style = self._style(row, cell, here and number == self._gpu)
             spans.append(Span(self._drawn(cell), style))
             if laid.cell > 1:
-                spans.append(Span(" "))
+                spans.append(Span(cell.apart or " ", "warning"))
         return [*spans, Span(" " * (laid.room - len(row.cells) * laid.cell))]
 
     def _drawn(self, cell: Cell) -> str:
         if self._plan.cell == 1:
-            return "·" if cell.level is None else BARS[cell.level * len(BARS) // LEVELS]
+            return cell.apart or ("·" if cell.level is None else BARS[cell.level * len(BARS) // LEVELS])
         return fit(cell.text, self._plan.cell - 1 - (self._plan.cell > 5), "right") + " " * (self._plan.cell > 5)
 
     def _style(self, row: HeatRow, cell: Cell, chosen: bool) -> str:
@@ -231,16 +242,36 @@ class HeatMap(LineView):
         if self.rows:
             self.post_message(self.Opened(self))
 
-    def on_click(self, event: events.Click) -> None:
+    def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
+        """The row and the place of the cell at the mouse; None where no node is drawn."""
         laid = self._plan
         column, x = divmod(event.x, laid.node_width + _GAP)
-        place = self.scroll_offset.y + event.y + column * laid.lines
-        if column >= laid.columns or self.scroll_offset.y + event.y >= laid.lines or place >= len(self.rows):
+        line = self.scroll_offset.y + event.y
+        place = line + column * laid.lines
+        if column >= laid.columns or line >= laid.lines or place >= len(self.rows):
+            return None
+        gpu = (x - laid.label) // laid.cell
+        return place, min(max(gpu, 0), max(0, len(self.rows[place].cells) - 1))
+
+    def on_click(self, event: events.Click) -> None:
+        at = self._at(event)
+        if at is None:
             return
         before = self.selected
-        self._stand(place, (x - laid.label) // laid.cell)
+        self._stand(*at)
         if event.chain > 1 and before == self.selected:
             self.action_open()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._hover(self._at(event))
+
+    def on_leave(self, event: events.Leave) -> None:
+        self._hover(None)
+
+    def _hover(self, at: tuple[int, int] | None) -> None:
+        if at != self._hovered:
+            self._hovered = at
+            self.post_message(self.Moved(self))
 
 
 def heat_colors(stops: str) -> list[str]:

@@ -81,7 +81,7 @@ def drawn(plot: Plot, width: int, height: int) -> list[list[Span]]:
     labels = {0: plot.top, curve - 1: plot.low}
     if curve >= 5 and curve % 2:
         labels[curve // 2] = (plot.top + plot.low) / 2
-    for y, dots in enumerate(braille(plot.values, room, curve, plot.low, plot.top)):
+    for y, dots in enumerate(braille(plot.values, room, curve, plot.low, plot.top, plot.spread)):
         label = short(labels[y]) if y in labels else ""
         tick = "┤" if y in labels else "│"
         lines.append([Span(f"{label:>{_AXIS - 2}} ", "muted"), Span(tick, "rule"), Span(dots, "accent")])

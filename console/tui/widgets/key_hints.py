@@ -33,7 +33,8 @@ def hints(active: Mapping[str, ActiveBinding], actions: Sequence[Action], room: 
 
 
 def _key(action: Action, item: ActiveBinding) -> str:
-    return action.shown_key or key_names(item.binding.key)
+    is_usual = item.binding.key in action.keys.split(",")
+    return action.shown_key if action.shown_key and is_usual else key_names(item.binding.key)
 
 
 def _width(shown: Sequence[Action], bound: Mapping[str, ActiveBinding]) -> int:

@@ -46,6 +46,12 @@ class RankTree(LineView):
         """The key under the cursor."""
         return self.rows[self._at].branch.key if self.rows else None
 
+    def point(self, key: Hashable) -> None:
+        """Put the cursor on the branch of that key, where it is unfolded."""
+        at = next((at for at, row in enumerate(self.rows) if row.branch.key == key), None)
+        if at is not None:
+            self._stand(at)
+
     def fold(self, key: Hashable, fold: bool = True) -> None:
         """Fold or unfold one branch."""
         (self._folded.add if fold else self._folded.discard)(key)

@@ -71,6 +71,16 @@ class Placed(Generic[R]):
     width: int
 
 
+def as_arranged(columns: Sequence[Column[R]], order: Sequence[str], hidden: Sequence[str]) -> tuple[Column[R], ...]:
+    """The columns a person wants, by key: first those of `order`, then those it does not name; never none.
+
+    Columns that lead stay in front: a row's note takes the place of all others.
+    """
+    place_of = {key: at for at, key in enumerate(order)}
+    wanted = sorted(columns, key=lambda column: (not column.leads, place_of.get(column.key, len(order))))
+    return tuple(column for column in wanted if column.key not in hidden) or tuple(wanted[:1])
+
+
 def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
     """Which columns fit into that many cells, where, and how wide: drop, then breathe, then grow."""
     kept = list(columns)
@@ -158,6 +168,12 @@ class RecordGrid(LineView, Generic[R]):
         self.changed()
         if watched and not self._is_visible(self._cursor):
             self.show_line(self._cursor)
+
+    def set_columns(self, columns: Sequence[Column[R]]) -> None:
+        """Show these columns from now on."""
+        if tuple(columns) != self.columns:
+            self.columns, self._placed_in = tuple(columns), -1
+            self.forget()
 
     @property
     def selected(self) -> R | None:

@@ -23,16 +23,20 @@ class Stream(RecordGrid[R]):
 
     following = True
 
-    def extend(self, rows: Sequence[R], first: int) -> None:
+    def extend(self, rows: Sequence[R], first: int, sorted_by: str = "") -> None:
         """Draw these rows from now on: the same as before without some of the oldest, and with some more."""
         gone = first - self._first
         at = int(self.scroll_y)
         self._first = first
-        self.show(rows)
+        self.show(rows, sorted_by)
         if self.following:
             self._follow()
         elif gone > 0:  # what is looked at stays where it is on the screen
             self._scroll_quietly(max(0, at - gone))
+
+    def begin(self) -> None:
+        """The rows to come are others than those before: follow them from their end."""
+        self._first, self.following = 0, True
 
     _first = 0
     _own = False  # whether it is us who scrolls

@@ -243,3 +243,13 @@ def test_four_thousand_ranks_fold_at_once():
     print(f"\n4,096 ranks × 40 frames × 6 groups in {time.perf_counter() - began:.3f} s")
     assert [group.processes for group in found.groups] == [683, 683, 683, 683, 682, 682]
     assert len(to_text(found).splitlines()) == 1 + 39 + 6
+
+
+def test_ranks_that_differ_only_in_how_deep_they_recurse_are_one_group():
+    def recursing(deep):
+        return [USER, *[("walk", "/home/user/job/tree.py", 7)] * deep, ("leaf", "/home/user/job/tree.py", 9)]
+
+    found = fold([stack(0, recursing(400)), stack(1, recursing(1000))], JOB)
+    [group] = found.groups
+    assert group.ranks == (0, 1)
+    assert "a recursion" in to_text(found)

@@ -119,7 +119,8 @@ def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
 
 
 async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_move() -> None:
-    with demo_cluster(nodes=2, ranks=4, gpus=2) as config:
+    with demo_cluster(nodes=2, ranks=4, gpus=2) as demo:
+        config = demo.config
         assert [node.name for node in config.nodes] == ["demo1", "demo2"]
         by_node = {node.name: sorted(ranks([mark])) for node, mark in zip(config.nodes, marks(config), strict=True)}
         async with watched(config) as store:
@@ -137,7 +138,8 @@ async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_mov
 
 
 def test_two_demos_at_once_keep_to_themselves() -> None:
-    with demo_cluster(nodes=1, ranks=2, gpus=0) as one, demo_cluster(nodes=1, ranks=2, gpus=0) as other:
+    with demo_cluster(nodes=1, ranks=2, gpus=0) as first, demo_cluster(nodes=1, ranks=2, gpus=0) as second:
+        one, other = first.config, second.config
         assert len(ranks(marks(one))) == len(ranks(marks(other))) == 2
         assert not set(ranks(marks(one))) & set(ranks(marks(other)))
         assert one.nodes[0].ssh.port != other.nodes[0].ssh.port
@@ -145,7 +147,8 @@ def test_two_demos_at_once_keep_to_themselves() -> None:
 
 
 def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
-    with demo_cluster(nodes=1, ranks=3, gpus=0) as config:
+    with demo_cluster(nodes=1, ranks=3, gpus=0) as demo:
+        config = demo.config
         first, second, third = sorted(ranks(marks(config)))
         before = switches(first)
         wait_until(lambda: switches(first) > before + 3)
@@ -160,7 +163,8 @@ def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
 
 
 async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_status() -> None:
-    with demo_cluster(nodes=2, ranks=1, gpus=0) as config:
+    with demo_cluster(nodes=2, ranks=1, gpus=0) as demo:
+        config = demo.config
         async with login(config.nodes[1]) as connection:
             done = await connection.run("cat; echo $GCONSOLE_DEMO_NODE >&2; exit 7", input=b"\0\xff\n", encoding=None)
     assert (done.stdout, done.exit_status) == (b"\0\xff\n", 7)
@@ -168,14 +172,16 @@ async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_st
 
 
 async def test_only_the_throw_away_key_may_log_in() -> None:
-    with demo_cluster(nodes=1, ranks=1, gpus=0) as config:
+    with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
+        config = demo.config
         with pytest.raises(asyncssh.PermissionDenied):
             await login(config.nodes[0], client_keys=[asyncssh.generate_private_key("ssh-ed25519")])
         assert folder(config).stat().st_mode & 0o777 == 0o700
 
 
 async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_children() -> None:
-    with demo_cluster(nodes=1, ranks=1, gpus=0) as config:
+    with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
+        config = demo.config
         mine = marks(config)
         async with login(config.nodes[0]) as connection:
             await connection.create_process("sleep 1000 & trap '' HUP TERM; sleep 1000 & wait")
@@ -188,7 +194,8 @@ async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_childr
 
 
 async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodbye() -> None:
-    with demo_cluster(nodes=2, ranks=4, gpus=1) as config:
+    with demo_cluster(nodes=2, ranks=4, gpus=1) as demo:
+        config = demo.config
         mine = marks(config)
         serving = cluster_of(ranks(mine)[0])
         hub, store = Hub(), Store()
@@ -204,7 +211,8 @@ async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodb
 
 
 def test_a_stopped_rank_is_no_reason_to_stay() -> None:
-    with demo_cluster(nodes=1, ranks=2, gpus=0) as config:
+    with demo_cluster(nodes=1, ranks=2, gpus=0) as demo:
+        config = demo.config
         mine = marks(config)
         os.kill(ranks(mine)[0], signal.SIGSTOP)
     assert marked(mine) == {}
@@ -226,7 +234,8 @@ async def watch(config):
     print(config.path, *("=".join(node.process_filter) for node in config.nodes), flush=True)
     await asyncio.sleep(1000)
 
-with demo_cluster(nodes=2, ranks=2, gpus=1) as config:
+with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
+    config = demo.config
     asyncio.run(watch(config))
 """
 
@@ -245,7 +254,8 @@ def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals)
 
 
 async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
-    with demo_cluster(nodes=2, ranks=2, gpus=1) as config:
+    with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
+        config = demo.config
         mine = marks(config)
         async with watched(config) as store:
             await until(lambda: len(store.ranks) == 2)

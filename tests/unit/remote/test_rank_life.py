@@ -72,6 +72,7 @@ def test_a_zombie_tells_how_the_rank_ended(proc, code, text):
     proc.python(100, env=ENV, state="Z", exit_code=code)
     seen.tick(1.0)
     assert (seen.ranks[100].status, seen.ranks[100].reason) == ("exited", text)
+    assert seen.ranks[100].exit_code == (-(code & 0x7F) or code >> 8)
 
     proc.end(100)
     said = seen.tick() + seen.tick()

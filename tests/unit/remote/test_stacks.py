@@ -15,9 +15,10 @@ from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gconsole_remote import clock, pyspy, stacks
+from gconsole_remote import clock, native, pyspy, sources, stacks
 from gconsole_remote.procfs import ProcFs
 from gconsole_remote.samplers.processes import ChildRef, RankRef, Seen
+from gconsole_remote.sources import Sources
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 READY = "\nimport sys; sys.stdout.write('ready\\n'); sys.stdout.flush()\n"
@@ -107,12 +108,12 @@ def ranks():
     ranks.end()
 
 
-def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=None, ahead_s=0.0):
+def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=None, ahead_s=0.0, **more):
     """The answer of the verb, and its records."""
     at = clock.realtime_ns() + int(ahead_s * 1e9)
     plan = stacks.Plan({
         "id": "c", "at": at, "jobs": jobs, "samples": samples, "every_ms": every_ms,
-        "deadline": at + int(deadline_s * 1e9),
+        "deadline": at + int(deadline_s * 1e9), **more,
     })  # fmt: skip
     said = []
     answer = stacks.Capture(plan, seen, blobs or Blobs(), lambda facts: said.extend(facts)).run()
@@ -360,10 +361,15 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
     except ValueError:
         return
     maker = stacks.Capture.__new__(stacks.Capture)
-    maker._paths = {}
+    maker._paths, maker._sources = {}, Sources(ProcFs())
+    maker.plan = stacks.Plan({"id": "c", "at": 0, "deadline": 1})
+    me = stacks.Target(RankRef({
+        "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
+        "ns_pid": None,
+    }), "rank")  # fmt: skip
     for thread in threads:
         place = {"capture": "c", "sample": 0, "job": "j", "rank": 0, "pid": 1, "start_ticks": 1, "status": "ok"}
-        check("stack", dict(place, **maker._thread_fields(thread)))
+        check("stack", dict(place, **maker._thread_fields(me, thread)))
 
 
 def test_a_nest_without_end_is_told():
@@ -406,3 +412,91 @@ def test_the_oldest_agent_reads_every_python(ranks, tmp_path, interpreter):
     records = [check(*json.loads(line)) for line in said.splitlines()]
     assert [stack.status for stack in records] == ["ok", "ok"], records
     assert [frame.function for frame in records[0].frames] == ["<module>", "rest"]
+
+
+CALLS = READY + (
+    "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
+)
+
+
+def test_variables_are_read_by_name_and_no_others(ranks):
+    ranks.python(CALLS)
+    _, records = capture(ranks.seen(), locals=["src"])
+    stack = main_thread(records)
+    found = [(stack.frames[one.frame].function, one.name, one.value) for one in stack.locals]
+    assert found == [("send", "src", "1"), ("recv", "src", "2")]
+    assert "s3" not in str(records)
+
+
+def test_variables_may_be_asked_for_of_one_function_only(ranks):
+    ranks.python(CALLS)
+    _, records = capture(ranks.seen(), locals=["recv:src"])
+    assert [one.value for one in main_thread(records).locals] == ["2"]
+
+
+def test_without_being_asked_no_variable_is_read(ranks):
+    ranks.python(CALLS)
+    assert main_thread(capture(ranks.seen())[1]).locals is None
+
+
+def test_only_the_processes_that_were_named_are_read(ranks):
+    ranks.python(SLEEP)
+    ranks.python(SLEEP)
+    _, records = capture(ranks.seen(), only=[ranks.processes[1].pid])
+    assert {record.rank for record in records} == {1}
+
+
+def test_native_calls_are_read_last_and_the_process_goes_on(ranks):
+    ranks.python(LOCK)
+    answer, records = capture(ranks.seen(), native=[ranks.processes[0].pid])
+    plain, whole = [record for record in records if record.thread_name == "MainThread"]
+    assert (plain.native, plain.mode, whole.native, whole.mode) == (False, "nonblocking", True, "blocking")
+    assert whole.sample == plain.sample + 1
+    assert whole.began < whole.ended
+    assert [frame.function for frame in whole.frames if not frame.native] == ["<module>", "take"]
+    assert any("acquire_lock" in frame.function for frame in whole.frames if frame.native)
+    assert answer["stopped_since"] == 0
+    ranks.until_state(0, "S")
+
+
+def test_nobody_attaches_to_what_is_stopped(ranks):
+    ranks.python(SLEEP)
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.until_state(0, "T")
+    _, records = capture(ranks.seen(), native=[ranks.processes[0].pid])
+    assert [record.native for record in records] == [False]
+    assert ranks.state(0) == "T"
+
+
+def test_a_process_that_was_stopped_by_the_reading_is_let_go(ranks):
+    ranks.python(SLEEP)
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.until_state(0, "T")
+    native.let_go(ProcFs(), ranks.seen().ranks[0])
+    ranks.until_state(0, "S")
+
+
+def test_the_line_of_source_comes_with_the_jobs_own_innermost_call(ranks, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(READY + "import json, threading\ndef rest():\n    threading.Event().wait()\nrest()\n")
+    ranks.start([sys.executable, str(script)])
+    ranks.until_state(0, "S")
+    stack = main_thread(capture(ranks.seen())[1])
+    assert [frame.source for frame in stack.frames if frame.source] == ["threading.Event().wait()"]
+    assert stack.frames[1].source == "threading.Event().wait()"
+
+
+def test_a_source_that_cannot_be_read_is_left_out(ranks):
+    ranks.python(SLEEP)  # "<string>" is no file
+    assert [frame.source for frame in main_thread(capture(ranks.seen())[1]).frames] == [None, None]
+
+
+def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_lines_of", lambda path: time.sleep(60))
+    monkeypatch.setattr(sources, "PATIENCE_S", 0.05)
+    reader = sources.Sources(ProcFs())
+    began = time.monotonic()
+    frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
+    for frame in frames:
+        reader.frames(os.getpid(), [frame])
+    assert time.monotonic() - began < 5

@@ -3,7 +3,7 @@
 import msgspec
 
 from gconsole import captures
-from gconsole.records import Frame, Stack, decode, encode
+from gconsole.records import Collective, Frame, PgStatus, Stack, decode, encode
 from gconsole.store import Store
 
 TRAIN = (Frame("<module>", "/x/train.py", 9), Frame("Lock.acquire", "/x/lock.py", 3))
@@ -55,3 +55,31 @@ def test_a_record_without_a_stack_is_kept_with_its_reason():
 
 def test_the_schema_of_a_stack_can_be_printed():
     assert "Frame" in msgspec.json.schema(Stack)["$defs"]
+
+
+def an_operation(capture="c1", **more):
+    name = "nccl:all_reduce"
+    return Collective(capture=capture, source="fr_dump", job="j", rank=0, profiling_name=name, rx=5, **more)
+
+
+def test_what_libraries_recorded_is_kept_with_its_capture_and_goes_with_it():
+    store = Store()
+    group = PgStatus(capture="c0", source="ras", job="j", rank=None, rx=5, op_counts={"AllReduce": 3})
+    store.apply([an_operation("c0"), group])
+    assert (store.captures.get("c0").collectives, store.captures.get("c0").groups) == ([an_operation("c0")], [group])
+    store.apply([a_stack(f"c{number}") for number in range(1, captures.CAPTURES + 1)])
+    assert store.captures.get("c0") is None
+
+
+def test_too_many_operations_are_counted_and_the_oldest_captures_go(monkeypatch):
+    monkeypatch.setattr(captures, "FLIGHT", 4)
+    store = Store()
+    store.apply([an_operation("old") for _ in range(3)])
+    store.apply([an_operation("new") for _ in range(6)])
+    [capture] = store.captures.values()
+    assert (capture.id, len(capture.collectives), capture.dropped) == ("new", 4, 2)
+
+
+def test_an_operation_is_the_same_after_the_wire():
+    operation = an_operation(process_group=("0", "default_pg"), input_sizes=((2, 3), ()), duration_ms=1.5)
+    assert decode(encode(operation)) == operation

@@ -1,0 +1,34 @@
+"""What ranks' communication libraries recorded, made sense of: who is missing from which collective, who does something
+else than the others, who waits for whom, who gives how much to whom.
+
+`groups` aligns the records, `faults` says what is wrong, `waiting` what is the cause of what; `traffic` and `load` are
+about what went well. Everything refuses, and says why, where the records do not carry an answer.
+"""
+
+from .communication import Communication, communication
+from .faults import LEAST_WAIT_S, Camp, Fault, FaultKind
+from .groups import Group, Member
+from .load import Imbalance, Link, Load, SlowLinks, Statistics
+from .traffic import Cell, Matrix, PatternFound
+from .waiting import Wait, WaitGraph
+
+__all__ = [
+    "LEAST_WAIT_S",
+    "Camp",
+    "Cell",
+    "Communication",
+    "Fault",
+    "FaultKind",
+    "Group",
+    "Imbalance",
+    "Link",
+    "Load",
+    "Matrix",
+    "Member",
+    "PatternFound",
+    "SlowLinks",
+    "Statistics",
+    "Wait",
+    "WaitGraph",
+    "communication",
+]

@@ -1,0 +1,200 @@
+"""Who gives how much to whom: a matrix of ranks, and the pattern it has.
+
+The matrix holds what the operations themselves say of pairs: sends and receives exactly, and of the collectives those
+in which each rank has a part of its own for each other one (all_to_all, all_gather, reduce_scatter). An all_reduce or a
+broadcast names no pair: which wires it takes is the library's choice of that moment, and no source records it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ...records import Collective
+from .groups import WITNESSES, Group, GroupKey
+from .operations import duration_ms, operation, payload_bytes
+
+Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]
+#: Kinds in which each member has data for each other one, and whether it divides what it hands in among them.
+_PAIRED: Final[dict[str, bool]] = {"all_gather": False, "reduce_scatter": True, "all_to_all": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one rank gave another. `mean_latency_ms` is that of the operations whose duration was measured."""
+
+    source: int
+    destination: int
+    count: int
+    bytes: int | None  # None where no operation between them says its size
+    mean_latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rank × rank, without its empty cells. `left_out` are operations that name no pair, by kind."""
+
+    ranks: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    left_out: Mapping[str, int]
+    refused: str | None  # why there are no cells
+
+
+@dataclass(frozen=True, slots=True)
+class PatternFound:
+    """The shape of who exchanges with whom; None with the reason where the data does not carry it."""
+
+    pattern: Pattern | None
+    refused: str | None
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    bytes: int | None = None
+    latencies: list[float] | None = None
+
+    def add(self, size: int | None, took_ms: float | None) -> None:
+        self.count += 1
+        if size is not None:
+            self.bytes = (self.bytes or 0) + size
+        if took_ms is not None:
+            self.latencies = [*(self.latencies or ()), took_ms]
+
+
+def matrix_of(collectives: Iterable[Collective], groups: Iterable[Group], ranks: Sequence[int]) -> Matrix:
+    """The matrix of one job in one capture: of what is in the buffers, which reach back differently far."""
+    known = {(group.witness, group.name): group for group in groups}
+    sums: dict[tuple[int, int], _Sum] = defaultdict(_Sum)
+    left_out: dict[str, int] = defaultdict(int)
+    total = 0
+    for entry in collectives:
+        total += 1
+        pairs = _pairs(entry, known)
+        if not pairs:
+            left_out[operation(entry.profiling_name).kind] += 1
+            continue
+        size = payload_bytes(entry)
+        share = size // (len(pairs) + 1) if size is not None and _is_divided(entry) else size
+        for pair in pairs:
+            sums[pair].add(share, duration_ms(entry))
+    cells = tuple(_cell(pair, found) for pair, found in sorted(sums.items()))
+    return Matrix(tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(total, left_out))
+
+
+def _cell(pair: tuple[int, int], found: _Sum) -> Cell:
+    took = found.latencies
+    return Cell(*pair, found.count, found.bytes, sum(took) / len(took) if took else None)
+
+
+def _why_empty(total: int, left_out: Mapping[str, int]) -> str:
+    if not total:
+        return "no operation was recorded"
+    kinds = ", ".join(left_out)
+    return f"none of the {total} operations names a pair of ranks, or its group's members are not known: {kinds}"
+
+
+def _is_divided(entry: Collective) -> bool:
+    """Whether what a rank hands in is divided among all; its own part stays with it."""
+    return _PAIRED.get(operation(entry.profiling_name).kind, False)
+
+
+def _pairs(entry: Collective, groups: Mapping[GroupKey, Group]) -> list[tuple[int, int]]:
+    """The pairs of ranks an operation of one rank is about; of a receive none, where the sender is known to record."""
+    group = groups.get((WITNESSES[entry.source], entry.process_group[0])) if entry.process_group else None
+    op = operation(entry.profiling_name)
+    if op.source is not None and op.destination is not None:
+        if group is None or not group.is_whole or max(op.source, op.destination) >= len(group.ranks):
+            return []
+        pair = group.ranks[op.source], group.ranks[op.destination]
+        if op.kind == "recv" and pair[0] in group.members:
+            return []
+        return [pair]
+    if entry.rank is None or group is None or not group.is_whole or op.kind not in _PAIRED:
+        return []
+    return [(entry.rank, other) for other in group.ranks if other != entry.rank]
+
+
+# -- the pattern -------------------------------------------------------------------------------------------------------
+
+
+def pattern_of(matrix: Matrix) -> PatternFound:
+    """The shape of the matrix, of the ranks that exchange anything; a rank that does not is no part of it."""
+    if not matrix.cells:
+        return PatternFound(None, matrix.refused)
+    edges = {(cell.source, cell.destination) for cell in matrix.cells}
+    ranks = {rank for edge in edges for rank in edge}
+    if len(ranks) < 3:
+        return PatternFound("pairwise", None)
+    for name, fits in _SHAPES:
+        if fits(ranks, edges):
+            return PatternFound(name, None)
+    return PatternFound("custom", None)
+
+
+_Edges = set[tuple[int, int]]
+
+
+def _is_all_to_all(ranks: set[int], edges: _Edges) -> bool:
+    return len(edges) == len(ranks) * (len(ranks) - 1)
+
+
+def _is_ring(ranks: set[int], edges: _Edges) -> bool:
+    """One way round that comes past every rank, in one direction or in both."""
+    neighbours = _neighbours(edges)
+    one_way = all(sum(source == rank for source, _ in edges) == 1 for rank in ranks)
+    if not all(len(neighbours[rank]) == 2 for rank in ranks) or not (one_way or _is_symmetric(edges)):
+        return False
+    return _reached(neighbours, min(ranks)) == ranks
+
+
+def _is_pairwise(ranks: set[int], edges: _Edges) -> bool:
+    neighbours = _neighbours(edges)
+    return all(len(neighbours[rank]) == 1 for rank in ranks)
+
+
+def _is_tree(ranks: set[int], edges: _Edges) -> bool:
+    """Connected, without a circle; a pipeline, which is a tree that does not branch, too."""
+    neighbours = _neighbours(edges)
+    links = sum(map(len, neighbours.values())) // 2
+    return links == len(ranks) - 1 and _reached(neighbours, min(ranks)) == ranks
+
+
+def _is_butterfly(ranks: set[int], edges: _Edges) -> bool:
+    """Each rank with those whose number differs in one bit, as in recursive doubling."""
+    size = len(ranks)
+    if size & (size - 1) or ranks != set(range(size)) or size < 4:
+        return False
+    return edges == {(rank, rank ^ bit) for rank in ranks for bit in (1 << at for at in range(size.bit_length() - 1))}
+
+
+def _neighbours(edges: _Edges) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = defaultdict(set)
+    for source, destination in edges:
+        found[source].add(destination)
+        found[destination].add(source)
+    return found
+
+
+def _is_symmetric(edges: _Edges) -> bool:
+    return all((destination, source) in edges for source, destination in edges)
+
+
+def _reached(neighbours: Mapping[int, set[int]], start: int) -> set[int]:
+    seen, border = {start}, [start]
+    while border:
+        border = list({one for rank in border for one in neighbours[rank]} - seen)
+        seen.update(border)
+    return seen
+
+
+#: Asked in this order: three ranks in a ring both ways are all-to-all as well.
+_SHAPES: Final[tuple[tuple[Pattern, Callable[[set[int], _Edges], bool]], ...]] = (
+    ("all_to_all", _is_all_to_all),
+    ("pairwise", _is_pairwise),
+    ("ring", _is_ring),
+    ("butterfly", _is_butterfly),
+    ("tree", _is_tree),
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""Keys as people write them, and what a terminal can send at all."""
+
+from __future__ import annotations
+
+import string
+from typing import Final
+
+from textual.binding import Binding
+from textual.keys import Keys
+
+_MODIFIERS: Final = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+#: Names that people use → Textual's.
+_ALIASES: Final = {
+    "esc": "escape", "return": "enter", "pgup": "pageup", "page_up": "pageup", "pgdn": "pagedown",
+    "pgdown": "pagedown", "page_down": "pagedown", "del": "delete", "ins": "insert", "?": "question_mark",
+    "/": "slash", ":": "colon", ",": "comma", ".": "full_stop", " ": "space",
+}  # fmt: skip
+_NAMED: Final = frozenset(key.value for key in Keys if "+" not in key.value and "<" not in key.value)
+#: What these send is another key: terminals have had one byte for both since they were made.
+_SAME_BYTE: Final = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+left_square_bracket": "escape", "ctrl+h": "backspace"}
+
+
+def _textual_name(character: str) -> str:
+    """Textual's name of a character that is neither letter nor digit."""
+    return next(iter(Binding.make_bindings([Binding(character, "")]))).key
+
+
+#: Names of characters that have one: comma is what parts keys in a binding, so it is not asked.
+_CHARACTERS: Final = frozenset(
+    ["comma", "space", *(_textual_name(character) for character in string.punctuation if character != ",")]
+)
+
+
+class BadKey(ValueError):
+    """A text that names no key, or one that cannot be had; the message says which and why."""
+
+
+def key_name(text: str) -> str:
+    """Textual's name of the key: `Ctrl+F` → ctrl+f, `PgDn` → pagedown, `?` → question_mark. Raises BadKey."""
+    *modifiers, base = text.strip().split("+") if text.strip() not in ("", "+") else [text.strip() or text]
+    modifiers = [modifier.strip().lower() for modifier in modifiers]
+    base = _base(base.strip() or base, text)
+    for modifier in modifiers:
+        if modifier not in _MODIFIERS:
+            raise BadKey(f"{text!r} is no key: {modifier!r} is none of {', '.join(_MODIFIERS)}")
+    if modifiers == ["shift"] and len(base) == 1 and base.isalpha():
+        raise BadKey(f"{text!r}: write {base.upper()!r}")
+    if "ctrl" in modifiers and len(base) == 1:
+        base = base.lower()
+    name = "+".join([*sorted(modifiers), base])
+    if name in _SAME_BYTE:
+        raise BadKey(f"terminals send {name} as {_SAME_BYTE[name]}; take another one")
+    return name
+
+
+def is_character(key: str) -> bool:
+    """Whether the key writes something where text is typed: x, question_mark, space."""
+    return len(key) == 1 or key in _CHARACTERS
+
+
+def _base(base: str, text: str) -> str:
+    """The key without its modifiers."""
+    lower = base.lower()
+    if base in _ALIASES or lower in _ALIASES:
+        return _ALIASES.get(base, _ALIASES.get(lower, ""))
+    if len(base) == 1 and base.isprintable():
+        return base if base.isalnum() else _textual_name(base)
+    if lower in _NAMED or lower in _CHARACTERS:
+        return lower
+    raise BadKey(f"{text!r} is no key; write e.g. x, X, f5, ctrl+x, pagedown, ?")

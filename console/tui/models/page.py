@@ -1,0 +1,91 @@
+"""What pages are made of: facts under their labels, and sections of things of which each can be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from .. import figures
+from ..text import fit, width_of
+from .events import EventRow
+from .spans import Line, Span, cut, plain
+from .stories import Fact
+
+_LABEL = 14
+
+T = TypeVar("T")
+Kind = Literal["fact", "gpu", "rank", "process", "event", "link"]
+
+
+class Thing(NamedTuple):
+    """What a line of the page is about; `key` names it among its kind."""
+
+    kind: Kind
+    key: Hashable
+
+
+def fact_lines(facts: Sequence[Fact], width: int) -> tuple[Line, ...]:
+    """A line a fact, or more where its text is long; an empty label leaves a line free."""
+    lines: list[Line] = []
+    for number, fact in enumerate(facts):
+        if not fact.label:
+            lines.append(plain(""))
+            continue
+        key = Thing("fact", (fact.label, number))
+        lines += [Line(spans, key) for spans in _fact_spans(fact, width)]
+    return tuple(lines)
+
+
+def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
+    label = fit(fact.label, _LABEL)
+    parts = wrapped(fact.text, max(10, width - _LABEL - 1)) or [""]
+    head = (Span(f"{label} ", "muted"), Span(parts[0], fact.style))
+    return [head, *((Span(" " * (_LABEL + 1)), Span(part, fact.style)) for part in parts[1:])]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most that many cells (one at least), broken at blanks where there are some."""
+    width = max(1, width)
+    if width_of(text) <= width:
+        return [text]
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        joined = f"{line} {word}" if line else word
+        if width_of(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word) > width:
+            cut = _cells(word, width)
+            lines.append(word[:cut])
+            word = word[cut:]
+        line = word
+    return [*lines, line] if line else lines
+
+
+def _cells(text: str, width: int) -> int:
+    """How many characters fit into that many cells, one at least."""
+    used = 0
+    for at, character in enumerate(text):
+        used += width_of(character)
+        if used > width:
+            return max(1, at)
+    return len(text)
+
+
+def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], width: int) -> list[Line]:
+    """A heading with a count, a line a thing, and a line that stays free."""
+    count = Span(f" {len(things)}", "muted")
+    return [
+        Line((Span(title, "accent"), count)),
+        *(line(thing, width) for thing in things),
+        plain(""),
+    ]
+
+
+def event_line(row: EventRow, width: int) -> Line:
+    """When it happened, how bad it is, what it was."""
+    when = figures.clock_time(row.record.rx) if row.record.rx else figures.UNKNOWN
+    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), Thing("event", row.number))

@@ -1,0 +1,100 @@
+"""Actions on stacks: capture them, judge them, look at earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from textual.app import App
+
+from ..hub import Control
+from ..store import Store
+from .capturing import Capturing, UnderWay
+from .judging import JobSeen, Judging
+from .prompts import Prompt
+from .views.base import CancelWanted, CaptureWanted
+
+#: More samples than anybody watches; a recording is for that.
+MOST_SAMPLES = 100
+
+
+class Stacks:
+    """What the app knows and does of captures; it has one."""
+
+    def __init__(self, app: App[Any], store: Store, control: Control) -> None:
+        self._app = app
+        self._judging = Judging(store)
+        self.capturing = Capturing(store, control, self._tell)
+
+    @property
+    def seen(self) -> tuple[JobSeen, ...]:
+        """Every job as its captures show it."""
+        return self._judging.seen
+
+    @property
+    def under_way(self) -> UnderWay | None:
+        return self.capturing.under_way
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every capture that has come is judged."""
+        return self._judging.is_current
+
+    def look(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
+        """Judge what has come."""
+        self._judging.look(in_background, capturing=self.capturing.under_way is not None)
+
+    def ask_samples(self) -> None:
+        """Ask how often every stack is to be read, and do it."""
+        words = f"So many samples, 0.3 s apart: 1 to {MOST_SAMPLES}. What stands still in all of them is told apart."
+        prompt = Prompt("Read every rank's stack", words, enter="reads them", escape="leaves it", hint="3")
+        self._app.push_screen(prompt, self._samples)
+
+    def _samples(self, text: str | None) -> None:
+        if text is None:
+            return
+        typed = text.strip() or "3"
+        if not typed.isdecimal() or not 1 <= int(typed) <= MOST_SAMPLES:
+            self._tell(f"{typed[:20]} is no number from 1 to {MOST_SAMPLES}; nothing was read", True)
+            return
+        self.capturing.capture(int(typed))
+
+    def turn(self, wanted: CaptureWanted) -> None:
+        """Look at another capture, or at other threads of it."""
+        if wanted.turn_threads:
+            self._judging.turn_threads()
+            self._tell(f"folded: {'every thread' if self._judging.threads == 'all' else 'main threads'}", False)
+        if wanted.by:
+            self._judging.choose(wanted.by)
+
+    def _tell(self, text: str, is_trouble: bool) -> None:
+        if self._app.is_running:
+            self._app.notify(text, severity="warning" if is_trouble else "information", timeout=5, markup=False)
+
+
+class StackActions:
+    """A part of the app: what its keys and its palette do with stacks."""
+
+    stacks: Stacks
+    action_show: Callable[[str], Coroutine[None, None, None]]
+
+    async def action_capture(self) -> None:
+        """Read every rank's stack now."""
+        await self.action_show("hang")
+        self.stacks.capturing.capture(1)
+
+    async def action_capture_many(self) -> None:
+        """Ask how often, and read."""
+        await self.action_show("hang")
+        self.stacks.ask_samples()
+
+    async def action_diagnose(self) -> None:
+        """Read stacks until the verdict stands."""
+        await self.action_show("hang")
+        self.stacks.capturing.diagnose()
+
+    def on_capture_wanted(self, event: CaptureWanted) -> None:
+        self.stacks.turn(event)
+
+    def on_cancel_wanted(self, event: CancelWanted) -> None:
+        self.stacks.capturing.cancel()

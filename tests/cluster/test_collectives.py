@@ -1,0 +1,66 @@
+"""What ranks' communication libraries recorded, read by a capture through SSH: real torch, real nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jobs import Job, start_torchrun
+from jobs.launch import FOLDER
+from program import batch, gconsole
+from rig import Rig
+
+ABSENT = 2
+#: A wait shorter than this is a moment's difference.
+LEAST_WAIT_S = 5
+
+
+def start(rig: Rig, absent: int | None, server: bool = True) -> Job:
+    env = {**({"ABSENT": str(absent)} if absent is not None else {}), **({"WORKER_SERVER": "1"} if server else {})}
+    return start_torchrun(rig, rig.nodes[:2], nproc_per_node=2, script=FOLDER / "gloo_absent.py", env=env)
+
+
+def waited(hosts: Path, *more: object) -> Any:
+    """A capture once the ranks have waited for long enough to be called waiting."""
+    return batch(hosts, "--for", f"{LEAST_WAIT_S + 2}s", "--capture", "--samples", "1", *more)
+
+
+def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start(rig, ABSENT) as job:
+        job.wait_ready()
+        run = waited(hosts, "--records", tmp_path / "records")
+    assert run.status == 0, run.stderr
+    found = run.report["collectives"]
+    [fault] = found["faults"]
+    assert (fault["kind"], fault["ranks"], fault["waiting"]) == ("missing_rank", [ABSENT], [0, 1, 3])
+    assert (fault["op"], fault["seq"], fault["confidence"]) == ("all_reduce", 4, "certain")
+    assert fault["waited_s"] >= LEAST_WAIT_S
+    [group] = found["groups"]
+    assert (group["source"], group["ranks"], group["is_whole"]) == ("flight recorder", [0, 1, 2, 3], True)
+    assert [member["last_entered"] for member in group["members"]] == [4, 4, 3, 4]
+    assert found["waits"][0]["causes"] == [ABSENT]
+    assert "names a pair" in found["matrix"][0]["refused"]
+    assert f"which [{ABSENT}] has not entered" in run.stdout
+    again = gconsole("batch", "--from", tmp_path / "records")
+    assert again.stdout == run.stdout
+
+
+def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    with start(rig, ABSENT, server=False) as job:
+        job.wait_ready()
+        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    assert run.status == 0, run.stderr
+    assert not any(run.report["collectives"].values())
+    assert len(run.report["captures"][0]["read"]) == 4
+    assert "collectives" not in run.stdout
+
+
+def test_a_job_that_moves_has_no_fault(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    with start(rig, None) as job:
+        job.wait_ready()
+        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    assert run.status == 0, run.stderr
+    found = run.report["collectives"]
+    assert found["groups"][0]["is_whole"]
+    assert found["faults"] == []

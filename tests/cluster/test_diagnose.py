@@ -1,0 +1,81 @@
+"""Who holds a real job on real nodes, by one command."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from jobs import start_ring, start_torchrun
+from program import batch, gconsole
+from rig import Rig
+
+#: What a person would write about the framework of that job.
+MODEL = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
+
+
+def verdict_of(report: dict[str, Any]) -> dict[str, Any]:
+    [verdict] = report["verdicts"]
+    return verdict
+
+
+def states(rig: Rig, ranks: list[Any]) -> list[str]:
+    """The kernel's letters for the processes of ranks."""
+    lines = {name: rig.node(name).ps().splitlines() for name in {rank.node for rank in ranks}}
+    return [next(line.split()[1] for line in lines[r.node] if line.split()[0] == str(r.pid)) for r in ranks]
+
+
+def test_a_lock_that_no_python_call_shows_is_found_and_nothing_is_left_stopped(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+        ranks = job.wait_ready()
+        before = states(rig, ranks)
+        run = batch(hosts, "--diagnose", "--records", tmp_path / "records", "--set", MODEL)
+        assert states(rig, ranks) == before
+    assert run.status == 1, run.stderr
+    verdict = verdict_of(run.report)
+    assert (verdict["state"], verdict["kind"]) == ("hung", "rank_missing")
+    [culprit] = verdict["culprits"]
+    assert (culprit["rank"], culprit["class"], culprit["pid"]) == (3, "python_lock", ranks[3].pid)
+    assert (culprit["site"]["function"], culprit["site"]["source"]) == ("take_twice", "with lock, lock:")
+    assert verdict["victims"] == [0, 1, 2, 4, 5, 6, 7]
+    assert [finding["id"] for finding in run.report["findings"]] == ["rank_missing"]
+    assert "with lock, lock:" in run.stdout
+
+    again = gconsole("batch", "--from", tmp_path / "records", "-o", tmp_path / "again.json")
+    assert (again.status, again.stdout) == (1, run.stdout)
+    assert json.loads((tmp_path / "again.json").read_text()) == run.report
+    morning = gconsole("diagnose", tmp_path / "records", "-o", tmp_path / "morning.json")
+    assert json.loads((tmp_path / "morning.json").read_text())["verdicts"] == run.report["verdicts"]
+    assert morning.status == 1
+
+
+def test_without_native_calls_that_lock_is_undecided_and_no_process_is_touched(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+        job.wait_ready()
+        run = batch(hosts, "--diagnose", "--no-native", "--set", MODEL)
+    verdict = verdict_of(run.report)
+    assert (run.status, verdict["state"], verdict["culprits"]) == (0, "undecided", [])
+    assert "native" in verdict["next_step"]
+
+
+def test_a_stopped_rank_of_an_unprepared_torchrun_job_is_named(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
+        victim = job.wait_ready()[2]
+        rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
+        run = batch(hosts, "--diagnose")
+        assert states(rig, [victim]) == ["T"]
+        rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
+    verdict = verdict_of(run.report)
+    assert (run.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain")
+    assert [(culprit["rank"], culprit["class"]) for culprit in verdict["culprits"]] == [(2, "stopped")]
+
+
+def test_a_torchrun_job_that_steps_is_said_to_move(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
+        job.wait_ready()
+        run = batch(hosts, "--diagnose")
+    verdict = verdict_of(run.report)
+    assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])

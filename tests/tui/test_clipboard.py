@@ -1,0 +1,153 @@
+"""Where copied text goes: through the terminal, to this machine's own tool, or both; and what is said if it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from invented import demo, pod
+from textual.pilot import Pilot
+from textual.widgets import Input
+from waiting import settle, until
+
+from gconsole.tui.clipboard import MOST_BYTES, TOOLS, Tool, find_tool, plan, run_tool
+
+SIZE = (120, 24)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a display and no tool yet; what a tool takes in lies in `taken`."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    return tmp_path
+
+
+def install(machine: Path, name: str, script: str = "") -> Path:
+    """A tool that keeps what it is given, after `script`."""
+    path = machine / "bin" / name
+    path.write_text(f'#!/bin/sh\n{script}\necho "$@" > {machine}/arguments\ncat > {machine}/taken.part\n'
+                    f"mv {machine}/taken.part {machine}/taken\n")  # fmt: skip
+    path.chmod(0o755)
+    return path
+
+
+def taken(machine: Path) -> str:
+    file = machine / "taken"
+    return file.read_text() if file.exists() else ""
+
+
+async def told(pilot: Pilot[None], text: str) -> None:
+    """Wait until a toast says that, on however many lines."""
+    await until(pilot, lambda: any(text in toast.message for toast in pilot.app._notifications), text)
+
+
+class TestTools:
+    @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+    def test_a_tool_is_found_where_it_is_installed_and_has_its_display(self, machine: Path, tool: Tool):
+        path = install(machine, tool.name)
+        environ = {"PATH": str(machine / "bin")}
+        found = find_tool(environ | ({tool.needs: ":0"} if tool.needs else {}))
+        assert found is not None and found.argv == (str(path), *tool.argv[1:])
+        assert (find_tool(environ) is None) == bool(tool.needs)
+
+    def test_without_any_there_is_none(self, machine: Path):
+        assert find_tool({"PATH": str(machine / "bin"), "DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}) is None
+
+    def test_it_gets_the_text_as_it_is_and_no_shell_sees_it(self, machine: Path):
+        path = install(machine, "xclip")
+        assert run_tool(Tool((str(path), "-selection", "clipboard")), "$(touch x) 'ä'\n\x1b[31m") == ""
+        assert taken(machine) == "$(touch x) 'ä'\n\x1b[31m"
+        assert (machine / "arguments").read_text() == "-selection clipboard\n"
+
+    def test_one_that_fails_says_why(self, machine: Path):
+        path = install(machine, "xclip", "echo \"Error: Can't open display: :7\" >&2; exit 1")
+        assert run_tool(Tool((str(path),)), "x") == "xclip: Error: Can't open display: :7"
+        assert run_tool(Tool((str(install(machine, "xsel", "exit 3")),)), "x") == "xsel: exit code 3"
+
+    def test_one_that_hangs_is_given_up(self, machine: Path):
+        path = install(machine, "xsel", "exec sleep 60")
+        assert run_tool(Tool((str(path),)), "x", 0.2) == "xsel took longer than 0.2 s"
+
+    def test_one_that_is_gone_is_told(self, machine: Path):
+        assert "No such file" in run_tool(Tool((str(machine / "bin" / "gone"),)), "x")
+
+    def test_a_child_that_stays_to_hold_the_clipboard_is_not_waited_for(self, machine: Path):
+        path = install(machine, "wl-copy", "sleep 5 &")
+        assert run_tool(Tool((str(path),)), "x", 4.0) == ""
+
+
+class TestTheWay:
+    @pytest.mark.parametrize(
+        ("where", "size", "tool", "osc52", "native", "refused"),
+        [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "terminals take 74 kB"),
+         ("native", 10, True, False, True, ""), ("native", 10, False, False, False, "pbcopy, wl-copy, xclip, xsel"),
+         ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
+         ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "terminals")],
+    )  # fmt: skip
+    def test_every_case_is_decided(self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str):
+        ways = plan(where, size, lambda: Tool(("xclip",)) if tool else None)
+        assert (ways.osc52, ways.tool is not None) == (osc52, native)
+        assert (refused in ways.refused) if refused else not ways.refused
+
+
+class TestOnTheScreen:
+    async def test_both_go_to_the_terminal_and_to_the_tool(self, machine: Path):
+        install(machine, "wl-copy")
+        app = demo().app(clipboard="both")
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "j", "y")
+            await until(pilot, lambda: taken(machine))
+            assert taken(machine) == app.clipboard
+            await told(pilot, "OSC 52, wl-copy; the limit is 74 kB")
+
+    async def test_native_alone_sends_nothing_to_the_terminal_and_has_no_limit(self, machine: Path):
+        install(machine, "wl-copy")
+        app = pod().app(clipboard="native")
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            written: list[str] = []
+            assert app._driver is not None
+            app._driver.write = written.append  # type: ignore[method-assign]
+            await pilot.press("2", "g", "Y")
+            await until(pilot, lambda: len(taken(machine)) > MOST_BYTES)
+            assert not any("\x1b]52" in text for text in written)
+            await told(pilot, "512 ranks copied")
+
+    async def test_too_much_for_the_terminal_still_reaches_the_tool(self, machine: Path):
+        install(machine, "wl-copy")
+        async with pod().app(clipboard="both").run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "Y")
+            await told(pilot, "wl-copy; too large for OSC 52")
+
+    async def test_a_tool_that_fails_is_told_beside_what_worked(self, machine: Path):
+        install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
+        async with demo().app(clipboard="both").run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "j", "y")
+            await told(pilot, "it went through OSC 52 only; wl-copy: no compositor")
+
+    async def test_native_without_a_tool_says_what_to_do(self, machine: Path):
+        app = demo().app(clipboard="native")
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "g", "j", "y")
+            await told(pilot, 'clipboard = "osc52"')
+            assert app.clipboard == ""
+
+    async def test_a_selection_copied_with_ctrl_c_goes_the_same_way(self, machine: Path):
+        install(machine, "wl-copy")
+        app = demo().app(clipboard="both")
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("2", "slash", *"rank:1")
+            line = app.focused
+            assert isinstance(line, Input)
+            line.select_all()
+            await pilot.press("ctrl+c")
+            await until(pilot, lambda: taken(machine) == "rank:1")
+            assert app.clipboard == "rank:1"

@@ -1,0 +1,235 @@
+"""The GPUs view: every figure in a grid, one GPU on a page with its curves, and the way there from the heat map."""
+
+from __future__ import annotations
+
+import json
+
+from invented import GIB, Cluster, pod
+from waiting import screen, settle, shows, until
+
+from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from gconsole.store import Store
+from gconsole.tui.models.gpupage import Known, page_lines
+from gconsole.tui.models.gpurows import gpu_rows, ranks_on
+from gconsole.tui.models.metrics import METRICS, peers_of
+from gconsole.tui.views.gpus import COLUMNS, Gpus
+from gconsole.tui.watch import Frame, Watch
+
+UTIL = METRICS[0]
+
+
+def frame_of(cluster: Cluster) -> Frame:
+    return Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None).look()
+
+
+def rows_of(cluster: Cluster):
+    frame = frame_of(cluster)
+    ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
+    return {row.name: row for row in gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings)}
+
+
+def one_node(**gpu: object) -> Cluster:
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.gpus(count=2)
+    cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", **gpu))  # type: ignore[arg-type]
+    return cluster
+
+
+def with_curves() -> Cluster:
+    """A cluster that keeps history, with two minutes of one GPU in it."""
+    cluster = Cluster("node1")
+    cluster.store = Store(history_bytes=1 << 26)
+    cluster.up()
+    cluster.gpus(count=2)
+    for second in range(120):
+        cluster.later(1)
+        cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=50.0 + second % 40, power_w=400.0))
+    cluster.up()
+    return cluster
+
+
+class TestRows:
+    def test_every_gpu_of_the_fleet_has_a_row(self):
+        assert len(rows_of(pod())) == 63 * 8
+
+    def test_the_state_says_the_worst_that_is_known(self):
+        cluster = one_node(util_pct=90.0)
+        assert rows_of(cluster)["node1:gpu0"].standing == ("ok", "ok")
+        cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", sm_clock_mhz=900.0,
+                        clocks_event_share_pct={"hw_thermal_slowdown": 60.0}))  # fmt: skip
+        assert rows_of(cluster)["node1:gpu0"].standing == ("warning", "held down")
+        cluster.finding("gpu_ecc", "error", "two uncorrected errors", ["node1:gpu0"])
+        assert rows_of(cluster)["node1:gpu0"].standing == ("failed", "ecc")
+        cluster.say(GpuInfo(node="node1", index=0, uuid="GPU-node1-0", lost="GPU is lost"))
+        row = rows_of(cluster)["node1:gpu0"]
+        assert row.standing == ("failed", "lost")
+        assert row.note is not None and row.note.text == "GPU is lost"
+
+    def test_figures_of_a_silent_node_are_stale(self):
+        row = rows_of(pod())["node044:gpu0"]
+        assert row.standing == ("failed", "lost")
+
+    def test_ranks_come_from_the_driver_and_else_from_the_rank_itself(self):
+        cluster = one_node()
+        cluster.job("train", 2, per_node=2)
+        assert rows_of(cluster)["node1:gpu0"].ranks == ()  # no job is folded yet
+        cluster.say(GpuProcess(node="node1", index=0, uuid="GPU-node1-0", pid=7, type="compute", job="train", rank=5))
+        assert rows_of(cluster)["node1:gpu0"].ranks == (5,)
+
+
+class TestPeers:
+    def test_one_gpu_far_from_the_others_stands_apart(self):
+        peers = peers_of(frame_of(pod()).gpus, UTIL)
+        assert peers is not None
+        assert [peers.side(value) for value in (12.0, 97.0, 99.0)] == ["▼", "", ""]
+
+    def test_of_a_few_gpus_nothing_is_said(self):
+        assert peers_of(frame_of(one_node(util_pct=0.0)).gpus, UTIL) is None
+
+    def test_a_fleet_that_is_half_idle_has_no_outliers(self):
+        cluster = Cluster(*(f"node{i}" for i in range(8)))
+        cluster.up()
+        cluster.gpus(util=[0.0, 99.0])
+        peers = peers_of(frame_of(cluster).gpus, UTIL)
+        assert peers is not None
+        assert peers.side(0.0) == peers.side(99.0) == ""
+
+    def test_they_stay_the_same_while_little_changes(self):
+        frame = frame_of(pod())
+        peers = peers_of(frame.gpus, UTIL)
+        assert peers_of(frame.gpus, UTIL, peers) is peers
+
+
+class TestTheGrid:
+    async def test_it_lists_gpus_and_a_filter_finds_the_idle_one(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("6")
+            await shows(pilot, "last minute")
+            await pilot.press("slash", *"util:<50", "enter")
+            await shows(pilot, "1 of 504 GPUs")
+            assert "node019" in screen(app)
+
+    async def test_every_column_sorts(self):
+        app = pod().app()
+        async with app.run_test(size=(200, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("6")
+            for _ in app.view.home().shown_columns:  # type: ignore[union-attr]
+                await pilot.press("o", "O")
+            await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
+
+    async def test_what_is_dropped_at_each_width_is_decided(self):
+        shown = {}
+        app = pod().app()
+        async with app.run_test(size=(60, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("6")
+            for width in (60, 80, 120, 200):
+                await pilot.resize_terminal(width, 24)
+                await until(pilot, lambda width=width: app.view.home().size.width == width)  # type: ignore[misc, union-attr]
+                shown[width] = app.view.home().shown_columns  # type: ignore[union-attr]
+        assert shown[60] == ["state", "node", "gpu", "util", "mem", "power", "temp", "ranks"]
+        assert shown[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
+        assert set(shown[80]) < set(shown[120]) < set(shown[200])
+
+    def test_every_field_has_a_column(self):
+        assert {column.key for column in COLUMNS} == set(Gpus.kind.fields)
+
+    async def test_what_is_copied_has_the_records_in_their_own_units(self):
+        app = pod().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("6", "Y")
+            await until(pilot, lambda: app.clipboard)
+            [copied] = json.loads(app.clipboard)
+            assert copied["gpu_info"]["mem_total_bytes"] == 80 * GIB
+            assert copied["gpu"]["power_w"] > 600
+
+
+class TestThePage:
+    async def test_enter_opens_it_and_escape_leads_back(self):
+        app = with_curves().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("6", "enter")
+            await shows(pilot, "node1 gpu0")
+            await shows(pilot, "utilisation %")
+            assert "power W" in screen(app)
+            assert "SMs that work" not in screen(app)  # never told
+            await pilot.press("escape")
+            await shows(pilot, "last minute")
+
+    async def test_m_draws_the_next_figure_and_t_the_hour(self):
+        app = with_curves().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("6", "enter")
+            await shows(pilot, "5 min ago")
+            await pilot.press("t")
+            await shows(pilot, "60 min ago")
+            await pilot.press("m")
+            await shows(pilot, "memory GiB")
+
+    async def test_a_cell_of_the_heat_map_opens_it_and_escape_leads_to_the_overview(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("l", "enter")
+            await shows(pilot, "node001 gpu1")
+            await pilot.press("escape")
+            await shows(pilot, "FINDINGS")
+
+    async def test_hints_processes_links_and_events_stand_on_it(self):
+        cluster = one_node(remap_pending=True, util_pct=3.0)
+        who = {"node": "node1", "index": 0, "uuid": "GPU-node1-0"}
+        cluster.say(
+            GpuProcess(**who, pid=4711, type="compute", comm="python", mem_used_bytes=GIB, rank=3, job="a"),
+            GpuLink(**who, link=4, up=False),
+            GpuEvent(**who, event="xid", severity="error", text="XID 79: the GPU has fallen off the bus", xid=79),
+            GpuEvent(node="node1", index=1, uuid="GPU-node1-1", event="xid", severity="error", text="another's"),
+        )
+        app = cluster.app()
+        async with app.run_test(size=(120, 60)) as pilot:
+            await settle(pilot)
+            await pilot.press("6", "enter")
+            for text in ("gpu.remap_pending true", "rank 3", "down", "fallen off the bus"):
+                await shows(pilot, text)
+            assert "another's" not in screen(app)
+
+    async def test_a_gpu_that_goes_while_its_page_is_open_is_said_to_be_gone(self):
+        cluster = one_node()
+        app = cluster.app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("6", "enter")
+            await shows(pilot, "node1 gpu0")
+            cluster.store.gpus.drop(("node1", "GPU-node1-0"), cluster.store.version + 1)
+            cluster.later(1)
+            cluster.up()
+            await shows(pilot, "has this GPU no more")
+
+
+class TestTheHeatMap:
+    async def test_what_stands_apart_has_a_glyph(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            line = next(line for line in screen(app).splitlines() if "node019▲ " in line)
+            assert "▇▇▇▇▼▇▇▇" in line
+
+    async def test_the_mouse_shows_the_figures_of_the_cell_it_is_over(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.hover("#heat", offset=(10, 2))
+            await shows(pilot, "node003 gpu")
+            await pilot.hover("#node-list")
+            await until(pilot, lambda: "node003 gpu" not in screen(app))
+
+
+def test_a_page_without_room_is_made_all_the_same():
+    cluster = one_node(remap_pending=True)
+    assert page_lines(Known(rows_of(cluster)["node1:gpu0"]), -3)

@@ -1,0 +1,246 @@
+"""The Hang view: two keys from a hung job to the guilty line, and every way through verdict, tree, ranks, threads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from invented import LOADER, Cluster, pod
+from textual.pilot import Pilot
+from waiting import screen, settle, shows, until
+
+from gconsole.tui.prompts import LinesDialog
+from gconsole.tui.views.hang import Hang
+
+SIZE = (130, 42)
+
+
+def hung() -> Cluster:
+    """Two nodes, eight ranks; rank 5 reads a shard, the others wait for it."""
+    cluster = Cluster("node1", "node2")
+    cluster.up()
+    cluster.job("llama", 8, per_node=4)
+    cluster.standing[5] = LOADER
+    return cluster
+
+
+def hang_of(pilot: Pilot[None]) -> Hang:
+    view = pilot.app.view  # type: ignore[attr-defined]
+    assert isinstance(view, Hang)
+    return view
+
+
+def focused(pilot: Pilot[None]) -> str:
+    return str(pilot.app.focused.id if pilot.app.focused else None)
+
+
+class TestFromTheKeyToTheLine:
+    async def test_d_names_the_rank_and_shows_its_line_of_source(self):
+        cluster = hung()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "rank_missing")
+            await shows(pilot, "return open(path).read()")
+            await shows(pilot, "dataset.py:88 load_shard")
+            await shows(pilot, "[0-4,6-7]")
+
+    async def test_the_cursor_of_the_tree_stands_where_the_culprit_stands(self):
+        app = hung().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "THREADS of rank 5")
+
+    async def test_s_captures_once_and_names_nobody(self):
+        cluster = hung()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "STACKS 8 ranks, 2 groups")
+            await shows(pilot, "undecided")
+        assert cluster.asked.count(("capture", "1")) == 1
+
+    async def test_capital_s_asks_how_often(self):
+        cluster = hung()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("S")
+            await shows(pilot, "Read every rank's stack")
+            await pilot.press(*"500", "enter")
+            await shows(pilot, "no number from 1 to 100")
+            await pilot.press("S", *"4", "enter")
+            await until(pilot, lambda: ("capture", "4") in cluster.asked)
+
+    async def test_without_a_capture_the_screen_says_what_to_press(self):
+        app = hung().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("3")
+            await shows(pilot, "who holds the job")
+
+    async def test_where_no_rank_is_found_it_is_said(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "there is no rank whose stack could be read")
+
+
+class TestWalking:
+    async def test_tab_goes_through_all_parts_and_back(self):
+        app = hung().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "rank_missing")
+            hang_of(pilot)._go(hang_of(pilot)._verdict)
+            seen = []
+            for _ in range(4):
+                await pilot.press("tab")
+                seen.append(focused(pilot))
+            assert seen == ["hang-tree", "hang-ranks", "hang-threads", "hang-verdict"]
+            await pilot.press("shift+tab")
+            assert focused(pilot) == "hang-threads"
+
+    async def test_where_there_is_no_room_one_part_makes_way_for_the_next(self):
+        app = hung().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "rank_missing")
+            hang_of(pilot)._go(hang_of(pilot)._tree)
+            await shows(pilot, "STACKS")
+            await pilot.press("tab")
+            await shows(pilot, "─ RANKS")
+            assert "STACKS" not in screen(app)
+            await pilot.press("tab")
+            await shows(pilot, "THREADS")
+            await pilot.press("escape", "escape")
+            await shows(pilot, "STACKS")
+
+    async def test_enter_goes_in_and_escape_climbs_out_to_the_overview(self):
+        app = hung().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "rank_missing")
+            hang_of(pilot)._go(hang_of(pilot)._verdict)
+            await pilot.press("enter")
+            assert focused(pilot) == "hang-tree"
+            await pilot.press("enter", "enter")
+            assert focused(pilot) == "hang-threads"
+            await pilot.press(*["escape"] * 4)
+            await shows(pilot, "FINDINGS")
+
+    async def test_the_ranks_of_the_branch_under_the_cursor_are_listed(self):
+        app = hung().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "THREADS of rank 5")
+            hang_of(pilot)._go(hang_of(pilot)._tree)
+            await pilot.press("g")
+            await shows(pilot, "RANKS 8")
+            await pilot.press("tab", "j", "j")
+            await shows(pilot, "THREADS of rank 7")
+
+
+class TestComparing:
+    async def test_two_branches_stand_side_by_side(self):
+        app = hung().app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "THREADS of rank 5")
+            hang_of(pilot)._go(hang_of(pilot)._tree)
+            await pilot.press("x", "g", "j", "j", "x")
+            await until(pilot, lambda: isinstance(app.screen, LinesDialog))
+            assert "[0-4,6-7]" in screen(app)
+
+    async def test_what_moved_since_the_capture_before(self):
+        cluster = hung()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "capture 1 of 1")
+            del cluster.standing[5]
+            await pilot.press("s")
+            await shows(pilot, "capture 2 of 2")
+            await pilot.press("X")
+            await shows(pilot, "[5]  load_shard")
+            await shows(pilot, "[0-4,6-7]  where they were")
+
+    async def test_earlier_captures_can_be_looked_at_again(self):
+        cluster = hung()
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "capture 1 of 1")
+            await pilot.press("s")
+            await shows(pilot, "capture 2 of 2")
+            await pilot.press("left_square_bracket")
+            await shows(pilot, "capture 1 of 2")
+            await pilot.press("right_square_bracket")
+            await shows(pilot, "capture 2 of 2")
+
+
+class TestWhileItReads:
+    async def test_a_capture_shows_how_far_it_is_and_escape_gives_it_up(self):
+        cluster = hung()
+        cluster.slow = asyncio.Event()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "captured 0/8 ranks")
+            await pilot.press("escape")
+            await shows(pilot, "given up")
+            await until(pilot, lambda: "captured 0/8" not in screen(app))
+
+    async def test_a_second_one_waits_for_the_first(self):
+        cluster = hung()
+        cluster.slow = asyncio.Event()
+        app = cluster.app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "captured 0/8 ranks")
+            await pilot.press("d")
+            await shows(pilot, "a capture is under way")
+            cluster.slow.set()
+            await shows(pilot, "STACKS 8 ranks")
+
+
+async def test_all_threads_can_be_folded():
+    app = hung().app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("s")
+        await shows(pilot, "capture 1 of 1")
+        await pilot.press("t")
+        await shows(pilot, "folded: every thread")
+
+
+async def test_the_verdict_is_copied_as_text():
+    app = hung().app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("d")
+        await shows(pilot, "rank_missing")
+        await pilot.press("y")
+        await until(pilot, lambda: "rank 5" in app.clipboard)
+
+
+async def test_a_healthy_large_fleet_is_folded_too():
+    app = pod().app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("s")
+        await shows(pilot, "504 ranks, 1 group")

@@ -1,0 +1,176 @@
+"""A person's own keys: what keys.toml may say, what is refused and why, and where the keys are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from invented import demo
+from waiting import screen, settle, shows, until
+
+from gconsole.cli.config import config
+from gconsole.tui.guide import every_action
+from gconsole.tui.keyfile import OwnKeys, keys_text, read_keys
+from gconsole.tui.keynames import BadKey, key_name
+from gconsole.tui.keys import FIXED, keys_of, places
+
+SIZE = (80, 24)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+def read(file: Path, text: str) -> OwnKeys:
+    file.write_text(text, encoding="utf-8")
+    return read_keys(file, every_action())
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("written", "name"),
+        [("x", "x"), ("X", "X"), ("?", "question_mark"), ("Ctrl+F", "ctrl+f"), ("PgDn", "pagedown"), ("Esc", "escape"),
+         ("+", "plus"), (",", "comma"), (" ", "space"), ("shift+up", "shift+up"), ("f5", "f5"), ("ä", "ä"),
+         ("ctrl+shift+p", "ctrl+shift+p"), ("alt+x", "alt+x"), ("exclamation_mark", "exclamation_mark")],
+    )  # fmt: skip
+    def test_people_write_keys_as_they_are_used_to(self, written: str, name: str):
+        assert key_name(written) == name
+
+    @pytest.mark.parametrize(
+        "text", ["", "page", "ctl+x", "ctrl+", "xy", "<any>", "\x1b", "ctrl+i", "Ctrl+M", "shift+a"]
+    )
+    def test_what_is_no_key_or_never_sent_is_refused(self, text: str):
+        with pytest.raises(BadKey):
+            key_name(text)
+
+    def test_every_key_of_the_table_can_be_written(self):
+        for action in every_action():
+            for key in keys_of(action, {}):
+                assert key_name(key) == key, action.id
+
+
+class TestTheFile:
+    def test_without_a_file_there_is_nothing_to_say(self, file: Path):
+        assert read_keys(file, every_action()) == OwnKeys({})
+
+    def test_an_id_gets_a_key_or_several_however_toml_says_it(self, file: Path):
+        own = read(file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "T"\n[lines]\ntop = "0"\n')
+        assert own.keymap["list.columns"] == "c"
+        assert own.keymap["app.mark"] == "N,ctrl+n"
+        assert own.keymap["app.theme"] == "T"
+        assert not any("list.columns" in line for line in own.complaints)
+
+    def test_no_key_at_all_is_an_empty_list(self, file: Path):
+        assert read(file, "app.mark = []\n") == OwnKeys({"app.mark": ""})
+
+    def test_a_fixed_key_stays_with_its_action_beside_the_new_one(self, file: Path):
+        assert read(file, 'app.quit = "x"\nlist.sort = "s"\n') == OwnKeys({"app.quit": "x,q", "list.sort": "s,o"})
+
+    def test_two_actions_may_swap_their_keys(self, file: Path):
+        own = read(file, 'list.copy = "Y"\nlist.copy_json = "y"\n')
+        assert own == OwnKeys({"list.copy": "Y", "list.copy_json": "y"})
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [('list.sortt = "x"', "list.sortt: there is no such action; did you mean list.sort?"),
+         ('app.mark = "q"', "q is a fixed key"),
+         ('app.mark = "ctrl+z"', "ctrl+z is a fixed key"),
+         ('app.mark = "tab"', "tab is a fixed key"),
+         ('app.mark = 7', 'write a key, as in "x"'),
+         ('app.mark = "hyperx+y"', "is no key"),
+         ('filter.recall = "r"', "r is a letter that is typed there"),
+         ('app.mark = "y"', "y is the key of list.copy already"),
+         ('app.mark = "3"', "3 is the key of app.view_hang already"),
+         ('columns.first = "j"', "j is the key of lines.down already"),
+         ('filter.recall = "ctrl+s"', "ctrl+s is the key of app.screenshot already")],
+    )  # fmt: skip
+    def test_what_cannot_be_is_told_with_its_line_and_the_rest_holds(self, file: Path, line: str, said: str):
+        own = read(file, f'app.theme = "T"\n{line}\n')
+        [complaint] = own.complaints
+        assert complaint.startswith("keys.toml:2: ") and said in complaint
+        assert dict(own.keymap) == {"app.theme": "T"}
+
+    def test_of_two_lines_that_want_one_key_the_later_gives_way(self, file: Path):
+        own = read(file, 'app.theme = "T"\napp.examine = "T"\n')
+        assert dict(own.keymap) == {"app.theme": "T"}
+        assert own.complaints == (
+            "keys.toml:2: app.examine: T is the key of app.theme already; give that another key, too",
+        )
+
+    def test_who_gives_way_may_take_another_with_them(self, file: Path):
+        own = read(file, 'app.theme = "M"\napp.mark = "y"\n')
+        assert dict(own.keymap) == {}, "M stays with mark, because y is not free"
+        assert len(own.complaints) == 2
+
+    @pytest.mark.parametrize("text", ["list.sort = ", "\ufeffx = 1", "a.b.c.d = 'x'", "[[list]]\nsort = 's'\n"])
+    def test_a_file_that_is_broken_raises_nothing(self, file: Path, text: str):
+        own = read(file, text)
+        assert own.keymap == {}
+        assert own.complaints
+
+    def test_a_file_of_other_bytes_or_no_file_at_all_is_told(self, file: Path, tmp_path: Path):
+        file.write_bytes(b"\xff\xfe\x00" * 1000)
+        assert "not UTF-8" in read_keys(file, every_action()).complaints[0]
+        assert "cannot be read" in read_keys(tmp_path, every_action()).complaints[0]
+        file.write_bytes(b"#" * 300_000)
+        assert "larger than" in read_keys(file, every_action()).complaints[0]
+
+
+class TestTheTable:
+    def test_the_table_itself_has_no_key_twice_in_one_place(self):
+        for place in places(every_action()):
+            keys = [key for action in place for key in keys_of(action, {})]
+            assert len(keys) == len(set(keys)), [action.id for action in place]
+
+    def test_config_keys_prints_a_file_that_says_nothing_until_it_is_changed(self, file: Path):
+        printed = CliRunner().invoke(config, ["keys"]).output
+        assert read(file, printed) == OwnKeys({})
+        uncommented = "\n".join(line.removeprefix("# ") for line in printed.splitlines() if " = " in line)
+        own = read(file, uncommented)
+        assert own.complaints == ()
+        assert own.keymap == {action.id: action.keys for action in every_action()}
+
+    def test_config_keys_names_every_action_and_the_fixed_keys(self):
+        text = keys_text(every_action())
+        assert all(f"# {action.id} = " in text for action in every_action())
+        assert all(key in text.splitlines()[1] for key in FIXED)
+
+
+class TestOnTheScreen:
+    async def test_footer_help_tabs_and_palette_tell_the_persons_keys(self, file: Path):
+        own = read(file, 'app.freeze = "P"\napp.view_ranks = "r"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
+        async with demo().app(keys=own).run_test(size=(120, 60)) as pilot:
+            await settle(pilot)
+            assert "P pause" in screen(pilot.app).splitlines()[-1]
+            assert "r Ranks" in screen(pilot.app).splitlines()[1]
+            await pilot.press("r")
+            await shows(pilot, "^f filter")
+            await pilot.press("question_mark")
+            await shows(pilot, "^f /")
+            await shows(pilot, "Freeze the picture")
+            assert any(line.split()[1:2] == ["P"] for line in screen(pilot.app).splitlines() if "Freeze" in line)
+            await pilot.press("escape", "ctrl+p", *"freeze the")
+            await shows(pilot, "data go on arriving   P")
+
+    async def test_the_keys_do_what_they_say_and_the_old_ones_nothing(self, file: Path):
+        own = read(file, 'app.freeze = "P"\napp.theme = "T"\napp.mark = []\n')
+        app = demo().app(keys=own)
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            before = app.theme
+            await pilot.press("space", "M", "T")
+            await until(pilot, lambda: app.theme != before)
+            assert app._frozen is None and len(app.screen_stack) == 1
+            await pilot.press("P")
+            await shows(pilot, "FROZEN")
+
+    async def test_what_is_wrong_stands_in_events_and_one_toast_says_so(self, file: Path):
+        own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
+        async with demo().app(keys=own).run_test(size=(120, 24), notifications=True) as pilot:
+            await settle(pilot)
+            await shows(pilot, "2 lines are not used; Events says why")
+            await pilot.press("8")
+            await shows(pilot, "keys.toml:1: app.mark: q is a fixed key")
+            await shows(pilot, "keys.toml:2: app.nothing: there is no such")

@@ -1,0 +1,445 @@
+"""Nodes and Events are lists like Ranks: filtered, sorted, grouped and copied by the same keys; columns are chosen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from invented import Cluster, demo, pod
+from textual.pilot import Pilot
+from waiting import accept, screen, settle, shows, until
+
+from gconsole.records import Host, Log, Mark, NodeState
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.columns import ColumnsDialog
+from gconsole.tui.keyfile import OwnKeys
+from gconsole.tui.models.event_filter import EVENTS
+from gconsole.tui.models.eventlist import KIND as EVENT_KIND
+from gconsole.tui.models.eventlist import Sieve, events_of
+from gconsole.tui.models.filtering import parse
+from gconsole.tui.models.grouping import Head
+from gconsole.tui.models.listing import Arrangement, arranged, passing
+from gconsole.tui.models.node_filter import NODES
+from gconsole.tui.models.nodelist import KIND as NODE_KIND
+from gconsole.tui.models.noderows import node_rows
+from gconsole.tui.models.ordering import SteadyOrder
+from gconsole.tui.models.ranks import KIND as RANK_KIND
+from gconsole.tui.views.events import Events
+from gconsole.tui.views.listing import Listing, around_of
+from gconsole.tui.views.ranks import COLUMNS
+from gconsole.tui.watch import Frame
+from gconsole.tui.widgets.record_grid import as_arranged
+
+SIZE = (80, 24)
+
+
+def list_of(pilot: Pilot[None]) -> Listing:
+    app = pilot.app
+    assert isinstance(app, ConsoleApp) and isinstance(app.view, Listing)
+    return app.view
+
+
+def rows(pilot: Pilot[None]) -> list:
+    return [row for row in list_of(pilot)._grid.rows if not isinstance(row, Head)]
+
+
+def heads(pilot: Pilot[None]) -> list[str | None]:
+    return [row.value for row in list_of(pilot)._grid.rows if isinstance(row, Head)]
+
+
+async def open_list(pilot: Pilot[None], key: str, *keys: str) -> None:
+    await settle(pilot)
+    await pilot.press(key, *keys)
+
+
+async def filter_by(pilot: Pilot[None], key: str, text: str) -> None:
+    await open_list(pilot, key, "slash", *text)
+    await until(pilot, lambda: list_of(pilot)._filter._line.value == text)
+
+
+def racks() -> Cluster:
+    """The pod in racks of 16, with a job on the first half of another one, and some trouble in the log."""
+    cluster = pod()
+    for number, name in enumerate(cluster.names):
+        now = cluster.store.nodes[name]
+        assert now.state is not None
+        state = now.state
+        cluster.say(
+            NodeState(node=name, state=state.state, attempt=1, error=state.error, tags=(f"rack{number // 16 + 1}",))
+        )
+    cluster.gpus("node064", count=9)
+    cluster.say(
+        Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus"),
+        Log(node="node020", source="kernel", severity="warning", text="NVRM: Xid 63, row remapping pending"),
+        Log(node="node019", source="agent", text="py-spy staged"),
+        Mark(text="switched the fabric over"),
+    )
+    cluster.rank("llama-70b", 9, "node002", 512, status="exited", reason="signal 9", pid=40009)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def night() -> Frame:
+    """What is true in those racks."""
+    return frame_of(racks())
+
+
+def frame_of(cluster: Cluster) -> Frame:
+    app = cluster.app()
+    app._fold.accept(app._fold.prepare(app._watch.look())())
+    return app._watch.look()
+
+
+class TestNodes:
+    @pytest.mark.parametrize(
+        ("text", "found"),
+        [("state:failed", 2), ("state:lost", 1), ("node:node0[1-3]*", 30), ("tag:rack3", 16),
+         ("tag:rack1 -node:node001", 15), ("util:<20", 1),
+         ("gpumem:>70G -state:failed node:node00*", 9), ("job:llama", 63), ("-job:llama", 1),
+         ("class:H100", 63), ("class:none", 1), ("reason:auth", 1), ("cpu:60-62 tag:rack2", 16), ("mem:>90", 0),
+         ("kernel:5.15", 63), ("gpus:>8", 1), ("simulated", 0), ("-simulated", 64), ('"key was refused"', 1)],
+    )  # fmt: skip
+    def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
+        listed = node_rows(night.fleet, night.nodes, night.gpus, night.jobs)
+        passes = passing(parse(text, NODES), around_of(night))
+        assert passes is not None
+        assert sum(map(passes, listed)) == found
+
+    async def test_the_list_follows_the_filter_and_says_how_many(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "n", "tag:rack1 -node:node001")
+            await shows(pilot, "15 of 64 nodes")
+            assert [row.key for row in rows(pilot)] == [f"node{i:03}" for i in range(2, 17)]
+
+    async def test_names_and_values_are_completed(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "n", "ta")
+            await pilot.press("tab")
+            await shows(pilot, "rack1  rack2  rack3  rack4")
+            await pilot.press("backspace", *"x:1")
+            await shows(pilot, "╰ no field tagx; did you mean tag?")
+
+    async def test_escape_clears_first_and_leaves_afterwards_and_ctrl_r_recalls(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "n", "tag:rack3")
+            await pilot.press("enter", "escape")
+            await until(pilot, lambda: len(rows(pilot)) == 64)
+            await pilot.press("slash", "ctrl+r", "enter")
+            await until(pilot, lambda: len(rows(pilot)) == 16)
+            await pilot.press("escape", "escape")
+            await shows(pilot, "FINDINGS")
+
+    async def test_no_match_says_so(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "n", "nonsense")
+            await shows(pilot, "No node passes the filter.")
+            await pilot.press("escape")
+            await shows(pilot, "node001")
+
+    async def test_a_page_hides_the_filter_and_its_keys(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "n", "tag:rack3")
+            await pilot.press("enter", "g", "enter")
+            await shows(pilot, "node033 ✖ failed")
+            assert "tag:rack3" not in screen(pilot.app).splitlines()[3]
+            assert "/ filter" not in screen(pilot.app)
+            await pilot.press("slash", "b", "o", "escape")
+            await shows(pilot, "16 of 64 nodes")
+            assert list_of(pilot).arrangement.group == ""
+
+    async def test_b_groups_by_state_class_tag_and_nothing(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "n", "b")
+            await until(pilot, lambda: heads(pilot) == ["failed", "lost", "ok"])
+            await pilot.press("b")
+            await until(pilot, lambda: len(heads(pilot)) == 3)
+            assert heads(pilot)[-1] is None, "node033 never told what it is built of"
+            assert heads(pilot)[:2] == [f"{n}× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0T, x86_64" for n in (8, 9)]
+            await pilot.press("b", "g")
+            await shows(pilot, "▾ rack1  16 nodes   ● 16 ok")
+            assert heads(pilot) == ["rack1", "rack2", "rack3", "rack4"]
+            await pilot.press("b")
+            await until(pilot, lambda: heads(pilot) == [])
+
+    async def test_a_head_counts_states_and_enter_on_it_opens_no_page(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "n", "b", "b", "b", *"g", "enter")
+            await pilot.pause()
+            assert list_of(pilot).selected_node is None
+            await pilot.press("G", "enter")
+            await shows(pilot, "node064 ● ok")
+
+    async def test_y_copies_a_node_or_its_group_and_Y_its_records(self):
+        app = racks().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await filter_by(pilot, "n", "tag:rack3")
+            await pilot.press("enter", "b", "b", "b", "g", "y")
+            await shows(pilot, "16 nodes copied")
+            lines = app.clipboard.splitlines()
+            assert lines[0].split()[:4] == ["state", "node", "CPU", "%"] and len(lines) == 17
+            assert "auth: the key was refused" in lines[1]
+            await pilot.press("j", "j", "Y")
+            [node] = json.loads(app.clipboard)
+            assert (node["node"], node["state"], node["tags"]) == ("node034", "ok", ["rack3"])
+            assert node["record"]["kernel"] == "5.15.0-107-generic" and node["host"]["cpu_pct"] == 61.4
+
+    async def test_the_palette_sorts_and_groups_by_name(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "n", "ctrl+p", *"sort by mem")
+            await accept(pilot, "Sort by mem %")
+            await shows(pilot, "mem▲")
+            await pilot.press("ctrl+p", *"group by tag")
+            await accept(pilot, "Group the nodes by tag")
+            await shows(pilot, "▾ rack1")
+
+
+class TestEvents:
+    @pytest.mark.parametrize(
+        ("text", "found"),
+        [("severity:error kind:kernel", 1), ("state:failed node:node019", 1), ("kind:mark", 1), ("node:console", 3),
+         ("text:Xid", 2), ("xid -79", 1), ("tag:rack2 kind:kernel", 2), ("job:llama rank:9", 1), ("culprit:node019", 1),
+         ("severity:warning kind:finding", 1), ('"fallen off"', 1), ("rank:>100", 0)],
+    )  # fmt: skip
+    def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
+        log = night.events
+        passes = passing(parse(text, EVENTS), around_of(night))
+        assert passes is not None
+        assert sum(map(passes, events_of(log, range(log.first, log.end)))) == found
+        assert len(Sieve(passes).take_in(log)) == found
+
+    async def test_a_filtered_stream_follows_what_passes(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "8", "kind:kernel")
+            await pilot.press("enter")
+            await shows(pilot, "No event passes the filter.")
+            for number in range(40):
+                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"), Log(source="job", text="noise"))
+            await shows(pilot, "line 39")
+            await shows(pilot, "following")
+            assert "noise" not in screen(pilot.app)
+            await pilot.press("g")
+            await shows(pilot, "G follows")
+            cluster.say(Log(node="node1", source="kernel", text="line 40"))
+            await shows(pilot, "41 of ")
+            assert "line 40" not in screen(pilot.app)
+            await pilot.press("escape")
+            await shows(pilot, "noise")
+
+    async def test_what_is_looked_at_stays_while_the_oldest_go_from_a_filtered_stream(self):
+        cluster = demo()
+        for number in range(10_900):
+            cluster.say(Log(node="node1", source="kernel" if number % 2 else "job", text=f"line {number}"))
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "8", "kind:kernel")
+            await pilot.press("enter", *["pageup"] * 3)
+            await shows(pilot, "G follows")
+            before = [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]]
+            for number in range(1_200):
+                cluster.say(Log(node="node1", source="kernel", text=f"more {number}"))
+            view = app.view
+            assert isinstance(view, Events)
+            await until(pilot, lambda: view._sieve.gone > 0)
+            await pilot.pause()
+            assert [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]] == before
+
+    async def test_o_sorts_a_click_sorts_and_the_line_above_says_so(self):
+        cluster = racks()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "8", "o", "o")
+            await shows(pilot, "sorted by severity")
+            await pilot.press("g")
+            await until(pilot, lambda: "✖" in screen(pilot.app).splitlines()[5])
+            await pilot.press("o")
+            await shows(pilot, "node▲")
+            cluster.say(Log(node="node001", source="kernel", text="the newest of all"))
+            await pilot.press("g")
+            await until(pilot, lambda: any("the newest of all" in row.span.text for row in rows(pilot)))
+            x = screen(pilot.app).splitlines()[4].index("time")
+            await pilot.click("#stream", offset=(x, 0))
+            await shows(pilot, "following")
+            await pilot.press("O")
+            await shows(pilot, "time▼")
+            await until(pilot, lambda: rows(pilot)[0].number > rows(pilot)[-1].number)
+
+    async def test_b_groups_by_node_severity_kind_and_tag(self):
+        async with racks().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "8", "b")
+            await until(pilot, lambda: "node019" in heads(pilot))
+            await shows(pilot, "grouped by node, sorted by time")
+            at = heads(pilot).index("node019")
+            head = [row for row in list_of(pilot)._grid.rows if isinstance(row, Head)][at]
+            assert "✖ 1 error" in "".join(span.text for span in head.spans)
+            await pilot.press("b")
+            await until(pilot, lambda: heads(pilot) == ["error", "warning", "info"])
+            await pilot.press("b")
+            await until(pilot, lambda: "kernel" in heads(pilot))
+            await pilot.press("b")
+            await until(pilot, lambda: heads(pilot) == ["rack1", "rack2", "rack3", "rack4", None])
+
+    async def test_the_head_of_a_node_means_that_node(self):
+        cluster = racks()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "8", "b", "G")
+            await pilot.press("R")
+            await until(pilot, lambda: cluster.asked == [("reconnect", "node064")])
+
+    async def test_y_and_Y_copy_events(self):
+        app = racks().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await filter_by(pilot, "8", "kind:kernel")
+            await pilot.press("enter", "b", "b", "g", "y")
+            await shows(pilot, "1 event copied")
+            assert "Xid 79" in app.clipboard
+            await pilot.press("Y")
+            [event] = json.loads(app.clipboard)
+            assert (event["kind"], event["severity"], event["record"]["node"]) == ("kernel", "error", "node019")
+
+    async def test_enter_on_a_head_tells_nothing_and_a_frozen_list_stands_still(self):
+        cluster = racks()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "8", "b", "b", "g", "enter")
+            assert len(pilot.app.screen_stack) == 1
+            await pilot.press("space")
+            count = len(rows(pilot))
+            cluster.say(Log(node="node001", source="kernel", severity="error", text="too late"))
+            await pilot.press("O", "slash", *"too", "enter")
+            await shows(pilot, "No event passes")
+            await pilot.press("escape")
+            assert len(rows(pilot)) == count
+            await pilot.press("space", "g")
+            await until(pilot, lambda: len(rows(pilot)) == count + 1)
+
+    async def test_another_tag_of_a_node_changes_what_passes(self):
+        cluster = racks()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await filter_by(pilot, "8", "tag:moved")
+            await until(pilot, lambda: not rows(pilot))
+            cluster.say(NodeState(node="node020", state="ok", attempt=1, tags=("moved",)))
+            await until(pilot, lambda: any("Xid 63" in row.span.text for row in rows(pilot)))
+
+    async def test_ten_thousand_events_in_groups_are_not_arranged_anew_while_nothing_is_new(self):
+        cluster = demo()
+        cluster.say(*(Log(node=f"node{i % 4 + 1}", source="job", text=f"line {i}") for i in range(10_000)))
+        app = cluster.app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await filter_by(pilot, "8", "text:9")
+            await pilot.press("enter", "b")
+            await shows(pilot, "▾ node1  ")
+            view = app.view
+            assert isinstance(view, Events)
+            before = view._entries
+            for _ in range(5):
+                view.look(app._watch.look())
+            assert view._entries is before
+            log = len(rows(pilot))
+            cluster.say(Log(node="node2", source="job", text="line 9"))
+            await until(pilot, lambda: len(rows(pilot)) == log + 1)
+
+
+class TestColumns:
+    def test_order_and_hidden_columns_are_as_a_person_wants_and_leaders_lead(self):
+        keys = [column.key for column in as_arranged(COLUMNS, ("wchan", "cpu", "rank"), ("node", "pid"))]
+        assert keys[:4] == ["rank", "state", "wchan", "cpu"]
+        assert "node" not in keys and "pid" not in keys and len(keys) == len(COLUMNS) - 2
+        assert [column.key for column in as_arranged(COLUMNS, (), [column.key for column in COLUMNS])] == ["rank"]
+
+    async def test_space_hides_and_shows_and_the_list_follows(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "2", "C")
+            await until(pilot, lambda: isinstance(pilot.app.screen, ColumnsDialog))
+            await pilot.press("j", "j", "space")
+            await shows(pilot, "○ node")
+            assert "node" not in list_of(pilot)._grid.shown_columns
+            await pilot.press("enter")
+            await shows(pilot, "● node")
+            assert "node" in list_of(pilot)._grid.shown_columns
+            await pilot.press("escape")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+
+    async def test_J_and_K_move_a_column_and_r_brings_back_how_it_was(self):
+        async with demo().app().run_test(size=SIZE) as pilot:
+            await open_list(pilot, "2")
+            first = list_of(pilot)._grid.shown_columns
+            await pilot.press("C", "j", "j", "J", "J")
+            assert list_of(pilot)._grid.shown_columns[2:5] == ["gpu", "node", "pid"]
+            await pilot.press("K")
+            assert [column.key for column in list_of(pilot).all_columns][2:5] == ["local", "node", "gpu"]
+            await pilot.press("r")
+            assert list_of(pilot)._grid.shown_columns == first
+            await pilot.press("C")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+
+    async def test_a_column_without_room_says_so_and_the_last_one_stays(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await open_list(pilot, "2", "C", "G")
+            await shows(pilot, "no room for it now")
+            dialog = pilot.app.screen
+            assert isinstance(dialog, ColumnsDialog)
+            for _ in range(15):
+                dialog.action_show()
+                await pilot.press("k")
+            await shows(pilot, "the last column stays")
+            assert list_of(pilot)._grid.shown_columns == ["rank"]
+
+    async def test_the_dialog_tells_the_persons_own_keys(self):
+        async with demo().app(keys=OwnKeys({"columns.first": "F"})).run_test(size=SIZE) as pilot:
+            await open_list(pilot, "2", "C")
+            await shows(pilot, "F as at first")
+            await shows(pilot, "Space on, off")
+
+    @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)], ids="{0[0]}x{0[1]}".format)
+    @pytest.mark.parametrize("theme", ["dark", "light"])
+    def test_it_looks_as_it_did(self, snap_compare, theme: str, size: tuple[int, int]):
+        async def open_it(pilot: Pilot[None]) -> None:
+            assert isinstance(pilot.app, ConsoleApp)
+            pilot.app.use_theme(theme)
+            await open_list(pilot, "2", "C", "j", "j", "space", "j")
+            await settle(pilot)
+
+        assert snap_compare(demo().app(), terminal_size=size, run_before=open_it)
+
+    async def test_at_60x20_every_line_of_the_dialog_can_be_reached(self):
+        async with demo().app().run_test(size=(60, 20)) as pilot:
+            await open_list(pilot, "2", "C", "G")
+            await shows(pilot, "● job")
+
+
+class TestKinds:
+    @pytest.mark.parametrize("kind", [RANK_KIND, NODE_KIND, EVENT_KIND], ids=lambda kind: kind.noun)
+    def test_every_list_can_do_the_same(self, kind):
+        names = [name for field in kind.vocabulary.fields for name in (field.name, *field.aliases)]
+        assert len(names) == len(set(names))
+        assert kind.sort in kind.fields
+        assert len({by.name for by in kind.groupings}) == len(kind.groupings) > 2
+
+    def test_the_terms_that_were_promised_are_known(self):
+        for name in ("state", "node", "util", "tag", "job"):
+            assert RANK_KIND.vocabulary.field(name) and NODES.field(name)
+        for name in ("state", "node", "tag", "job"):
+            assert EVENTS.field(name)
+
+
+async def test_rows_of_a_live_column_hold_still_in_groups_too():
+    cluster = demo()
+    async with cluster.app().run_test(size=SIZE) as pilot:
+        await open_list(pilot, "n", "b", "o", "O")
+        await shows(pilot, "CPU▼")
+        before = [row.key for row in rows(pilot)]
+        cluster.say(Host(node="node4", cpu_pct=62.9))
+        await shows(pilot, "63")
+        assert [row.key for row in rows(pilot)] == before, "1.5 % is noise"
+
+
+def test_a_hostile_tag_or_class_is_text():
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.gpus("node1", count=1)
+    cluster.say(NodeState(node="node1", state="ok", attempt=1, tags=("[red]\x1b[31m",)))
+    frame = frame_of(cluster)
+    listed = node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
+    order: SteadyOrder = SteadyOrder(lambda: 0.0)
+    head = arranged(NODE_KIND, listed, Arrangement(group="tag"), around_of(frame), None, order)[0]
+    assert isinstance(head, Head)
+    assert "\x1b" not in "".join(span.text for span in head.spans)

@@ -1,0 +1,165 @@
+"""What a person arranged is there the next time, for that cluster; a broken file costs nothing but a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from invented import demo, pod
+from textual.pilot import Pilot
+from waiting import accept, screen, settle, shows, until
+
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.memory import Memory, Remembered
+from gconsole.tui.models.listing import AS_AT_FIRST, Arrangement
+from gconsole.tui.views.listing import Listing
+
+SIZE = (80, 24)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "pod.json"
+
+
+def app_of(pilot: Pilot[None]) -> ConsoleApp:
+    assert isinstance(pilot.app, ConsoleApp)
+    return pilot.app
+
+
+def _break(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("{")
+
+
+def _is_written(path: Path) -> bool:
+    return path.exists()
+
+
+class TestTheFile:
+    def test_what_was_written_is_read(self, path: Path):
+        kept = Remembered("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
+        assert Memory(path).write(kept) == ""
+        assert Memory(path).read() == (kept, "")
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    def test_without_a_file_everything_is_as_at_first(self, path: Path):
+        assert Memory(path).read() == (Remembered(), "")
+        assert Memory().read() == (Remembered(), "")
+        assert Memory().write(Remembered("nodes")) == ""
+
+    @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"view": 7}', b'{"views": {"x": 1}}', b"\xff", b"[" * 9999])
+    def test_a_broken_file_is_set_aside_and_told_once(self, path: Path, data: bytes):
+        path.parent.mkdir()
+        path.write_bytes(data)
+        remembered, trouble = Memory(path).read()
+        assert remembered == Remembered()
+        assert "it is kept as pod.json.broken" in trouble
+        assert path.with_name("pod.json.broken").read_bytes() == data
+        assert Memory(path).read() == (Remembered(), "")
+
+    def test_a_file_of_a_later_gconsole_may_say_more(self, path: Path):
+        path.parent.mkdir()
+        path.write_text('{"view": "nodes", "zoom": 3, "views": {"moon": {"sort": "phase", "phase": "full"}}}')
+        remembered, trouble = Memory(path).read()
+        assert (remembered.view, remembered.of("moon").sort, trouble) == ("nodes", "phase", "")
+        assert remembered.of("ranks") == AS_AT_FIRST
+
+    def test_a_folder_that_cannot_be_written_is_told_not_raised(self, tmp_path: Path):
+        (tmp_path / "state").write_text("a file in the place of the folder")
+        assert "cannot be written" in Memory(tmp_path / "state" / "pod.json").write(Remembered())
+        assert "cannot be read" in Memory(tmp_path).read()[1]
+
+    @pytest.mark.parametrize("cluster", ["h100 pod", "node[1-64],@gpu", "../../etc", "a/b", "x" * 5000, ".", "ä"])
+    def test_any_name_of_a_cluster_is_one_file_in_the_folder(self, cluster: str, tmp_path: Path, monkeypatch):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+        Memory.of_cluster(cluster).write(Remembered("nodes"))
+        [written] = (tmp_path / "gconsole").iterdir()
+        assert written.suffix == ".json"
+        assert Memory.of_cluster(cluster).read()[0].view == "nodes"
+
+    def test_long_names_that_begin_alike_are_two_clusters(self, tmp_path: Path, monkeypatch):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+        Memory.of_cluster("x" * 300 + "1").write(Remembered("nodes"))
+        assert Memory.of_cluster("x" * 300 + "2").read()[0] == Remembered()
+
+
+class TestTheNextTime:
+    async def test_view_sort_filter_group_columns_metric_and_theme_are_there_again(self, path: Path):
+        async with pod().app(memory=Memory(path)).run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("m", "n", "o", "O", "b", "slash", *"node:node01*", "enter")
+            await pilot.press("C", "j", "j", "j", "space", "K", "escape")
+            app_of(pilot).use_theme("light")
+            await until(pilot, lambda: path.exists() and json.loads(path.read_text()).get("theme") == "light")
+        app = pod().app(memory=Memory(path))
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            assert (app.view.id, app.theme) == ("nodes", "gconsole-light")
+            view = app.view
+            assert isinstance(view, Listing)
+            assert (view.arrangement.sort, view.arrangement.reverse) == ("cpu", True)
+            assert view.arrangement.group == "state"
+            assert view.hidden_columns == {"mem"}
+            await shows(pilot, "/ node:node01*")
+            await shows(pilot, "10 of 64 nodes")
+            await shows(pilot, "CPU▼")
+            await pilot.press("slash", "ctrl+a", "ctrl+k", "ctrl+r")
+            await shows(pilot, "/ node:node01*")
+            await pilot.press("enter", "1")
+            await shows(pilot, "GPU memory")
+
+    async def test_what_was_not_arranged_leaves_no_file(self, path: Path):
+        async with demo().app(memory=Memory(path)).run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("j", "question_mark", "escape")
+            await app_of(pilot).keeping.look()
+        app_of(pilot).before_stop()
+        assert not _is_written(path)
+
+    async def test_what_was_done_in_the_last_second_is_kept_too(self, path: Path):
+        async def arrange_and_leave(pilot: Pilot[None]) -> None:
+            await settle(pilot)
+            await pilot.press("2", "O", "q")
+
+        app = demo().app(memory=Memory(path))
+        app.keeping.look = lambda: None  # type: ignore[method-assign]  # nobody looks before the end
+        await app.run_async(headless=True, size=SIZE, auto_pilot=arrange_and_leave)
+        assert Memory(path).read()[0].of("ranks").reverse
+
+    async def test_names_that_mean_nothing_here_are_as_at_first(self, path: Path):
+        Memory(path).write(
+            Remembered("moon", "ultraviolet", {"ranks": Arrangement("phase", True, "orbit", "phase:full", (), ("x",))})
+        )
+        app = demo().app(memory=Memory(path))
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            assert (app.view.id, app.theme) == ("overview", "gconsole-dark")
+            await pilot.press("2")
+            await shows(pilot, "rank▼")
+            await shows(pilot, "▾ demo-ring")
+
+    async def test_a_broken_file_is_an_event(self, path: Path):
+        _break(path)
+        async with demo().app(memory=Memory(path)).run_test(size=(120, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("8")
+            await shows(pilot, "what was arranged the last time is lost")
+
+    async def test_the_palette_resets_it_after_a_question(self, path: Path):
+        Memory(path).write(Remembered("ranks", "light", {"ranks": Arrangement(sort="pid", filter="rank:1")}))
+        app = demo().app(memory=Memory(path))
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await shows(pilot, "/ rank:1")
+            await pilot.press("ctrl+p", *"reset what is")
+            await accept(pilot, "Arrange everything as at first")
+            await shows(pilot, "Reset what is remembered?")
+            await pilot.press("y")
+            await until(pilot, lambda: app.theme == "gconsole-dark")
+            await until(pilot, lambda: "/ rank:1" not in screen(app))
+            await shows(pilot, "rank▲")
+            await pilot.press("1")
+            await app.keeping.look()
+        assert Memory(path).read()[0] == Remembered()

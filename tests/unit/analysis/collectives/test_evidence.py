@@ -1,0 +1,44 @@
+"""What collectives tell a verdict, and what they keep to themselves."""
+
+from analysis.collectives.builders import a_status, an_op, recorded, said
+
+from gconsole.analysis.collectives.evidence import evidence_of
+
+
+def test_a_missing_rank_is_told_with_those_that_wait_for_it():
+    [evidence] = evidence_of(recorded("missing"))
+    [absence] = evidence.absences
+    assert (evidence.source, evidence.complete) == ("flight recorder", (0, 1, 2))
+    assert (absence.group, absence.op, absence.seq, absence.ranks, absence.entered) == (
+        "default_pg (0)", "all_reduce", 3, (1,), (0, 2),
+    )  # fmt: skip
+
+
+def test_a_rank_that_waits_in_another_group_is_not_told():
+    [evidence] = evidence_of(recorded("subgroup"))
+    assert [absence.ranks for absence in evidence.absences] == [(1,)]
+
+
+def test_camps_are_told():
+    [evidence] = evidence_of(recorded("order"))
+    [mismatch] = evidence.mismatches
+    assert (mismatch.seq, mismatch.camps) == (3, (("all_reduce", (0, 2)), ("broadcast", (1,))))
+
+
+def test_camps_of_which_nobody_knows_the_larger_are_not_told():
+    ops = [an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True)]
+    [evidence] = evidence_of(said(*ops))
+    assert evidence.mismatches == ()
+
+
+def test_counts_of_launches_are_not_told():
+    lines = [
+        a_status(None, source="ras", process_group=("0x8c", ""), group_rank=rank, group_size=4, group_state="running",
+                 op_counts={"AllReduce": 7 - (rank == 2)}) for rank in range(4)
+    ]  # fmt: skip
+    [evidence] = evidence_of(said(*lines))
+    assert evidence.absences == ()
+
+
+def test_without_any_source_nothing_is_told():
+    assert evidence_of(said()) == ()

@@ -1,0 +1,119 @@
+"""Who gives how much to whom, in which pattern, how evenly, how fast; and what refuses where the data is not there."""
+
+import pytest
+from analysis.collectives.builders import a_status, an_op, recorded, said
+
+from gconsole.analysis.collectives.traffic import Cell, Matrix, pattern_of
+
+
+def send(source, destination, *, numel=256, took_ms=None, **more):
+    name = f"nccl:send {source}->{destination}"
+    return an_op(source, 0, name, is_p2p=True, numel=numel, duration_ms=took_ms, **more)
+
+
+def whole(world_size=4):
+    return [a_status(rank, 0, tuple(range(world_size))) for rank in range(world_size)]
+
+
+def test_sends_are_counted_with_their_bytes_and_their_mean_latency():
+    found = said(send(0, 1, took_ms=2.0), send(0, 1, took_ms=4.0), send(1, 2), *whole())
+    assert found.matrix.cells == (Cell(0, 1, 2, 2048, 3.0), Cell(1, 2, 1, 1024, None))
+    assert found.matrix.ranks == (0, 1, 2, 3)
+
+
+def test_a_receive_counts_only_where_nobody_recorded_the_send():
+    receive = an_op(1, 0, "nccl:recv 1<-0", is_p2p=True, numel=256)
+    assert said(receive, send(0, 1), *whole()).matrix.cells == (Cell(0, 1, 1, 1024, None),)
+    alone = [a_status(1, 0, (0, 1, 2, 3), oldest_record_id=5)]
+    assert said(receive, *alone).matrix.cells == (Cell(0, 1, 1, 1024, None),)
+
+
+def test_an_all_to_all_divides_what_it_is_given_and_an_all_gather_does_not():
+    divided = said(*(an_op(rank, 1, "nccl:all_to_all", numel=400) for rank in range(4))).matrix
+    assert {cell.bytes for cell in divided.cells} == {400}
+    gathered = said(*(an_op(rank, 1, "nccl:all_gather", input_numel=100, output_numel=400) for rank in range(4))).matrix
+    assert {cell.bytes for cell in gathered.cells} == {400}
+    assert len(gathered.cells) == 12
+
+
+def test_an_all_reduce_names_no_pair_and_the_matrix_says_so():
+    found = recorded("missing")
+    assert found.matrix.cells == ()
+    assert found.matrix.left_out == {"all_reduce": 8}
+    assert "names a pair" in found.matrix.refused
+    assert (found.pattern.pattern, found.pattern.refused) == (None, found.matrix.refused)
+    assert found.slow_links.refused == found.matrix.refused
+
+
+def test_a_real_job_with_one_of_each_is_all_to_all():
+    found = recorded("mixed")
+    assert found.pattern.pattern == "all_to_all"
+    assert found.matrix.left_out == {
+        "all_reduce": 9, "barrier": 3, "broadcast": 3, "gather": 3, "reduce": 3, "scatter": 3,
+    }  # fmt: skip
+
+
+def test_without_any_record_everything_refuses():
+    found = said()
+    assert (found.matrix.refused, found.pattern.pattern) == ("no operation was recorded", None)
+    assert found.imbalance.refused
+    assert found.statistics == ()
+
+
+RING = [(rank, (rank + 1) % 5) for rank in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("edges", "pattern"),
+    [
+        (RING, "ring"),
+        (RING + [(destination, source) for source, destination in RING], "ring"),
+        ([(0, 1), (1, 2), (2, 3)], "tree"),
+        ([(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)], "tree"),
+        ([(a, b) for a in range(4) for b in range(4) if a != b], "all_to_all"),
+        ([(0, 1), (2, 3), (3, 2)], "pairwise"),
+        ([(0, 1), (1, 0)], "pairwise"),
+        ([(rank, rank ^ bit) for rank in range(8) for bit in (1, 2, 4)], "butterfly"),
+        ([(0, 1), (1, 2), (2, 0), (2, 3)], "custom"),
+        ([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)], "custom"),
+    ],
+)
+def test_a_pattern_is_known_by_its_shape(edges, pattern):
+    cells = tuple(Cell(source, destination, 1, None, None) for source, destination in edges)
+    assert pattern_of(Matrix((), cells, {}, None)).pattern == pattern
+
+
+def test_load_is_compared_over_what_all_ranks_have_in_their_buffers():
+    ops = [an_op(rank, 5, numel=100) for rank in range(4)]
+    assert [load.deviation for load in said(*ops, an_op(0, 4, numel=9999)).imbalance.loads] == [0.0] * 4
+    uneven = [an_op(rank, 5, "nccl:all_to_all", numel=100 + 100 * (rank == 2)) for rank in range(4)]
+    first = said(*uneven).imbalance.loads[0]
+    assert (first.rank, first.bytes, round(first.deviation, 2)) == (2, 800, 0.6)
+
+
+def test_load_refuses_where_ranks_have_nothing_in_common():
+    assert "in common" in said(an_op(0, 5), an_op(1, 9)).imbalance.refused
+
+
+def test_a_link_far_below_the_others_is_slow():
+    ops = [send(rank, (rank + 1) % 4, took_ms=10.0 if rank == 2 else 1.0) for rank in range(4) for _ in range(3)]
+    found = said(*ops, *whole()).slow_links
+    [link] = found.links
+    assert (link.source, link.destination, link.measured, round(link.utilisation, 2)) == (2, 3, 3, 0.1)
+
+
+def test_links_refuse_where_nobody_measured():
+    ops = [send(rank, (rank + 1) % 4) for rank in range(4)]
+    assert "TORCH_NCCL_ENABLE_TIMING" in said(*ops, *whole()).slow_links.refused
+
+
+def test_statistics_are_of_what_was_measured():
+    ops = [an_op(rank, 5, duration_ms=1.0 + rank) for rank in range(3)] + [an_op(3, 5, waits=True)]
+    [line] = said(*ops).statistics
+    assert (line.group, line.op, line.count, line.pending, line.bytes) == ("default_pg (0)", "all_reduce", 4, 1, 1024)
+    assert (line.measured, line.mean_ms, line.least_ms, line.most_ms) == (3, 2.0, 1.0, 3.0)
+
+
+def test_a_type_of_unknown_width_has_no_bytes():
+    [line] = said(an_op(0, 5, input_dtypes=("Float3",), output_dtypes=("Float3",))).statistics
+    assert line.bytes is None

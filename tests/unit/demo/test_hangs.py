@@ -1,0 +1,75 @@
+"""`gconsole demo --hang`: seven real jobs that hang, each told by one command, without torch, root or a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gconsole.demo.ring import HANGS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+GCONSOLE = [sys.executable, "-m", "gconsole", "demo", "--nodes", "2", "--ranks", "4", "--gpus", "0", "--batch"]
+#: kind of hang → kind of verdict, who is named, and as what
+TRUTH = {
+    "absent": ("rank_missing", [1], "sleep"),
+    "dataloader": ("rank_missing", [1], "dataloader"),
+    "stopped": ("rank_stopped", [1], "stopped"),
+    "dead": ("rank_dead", [1], "dead"),
+    "lock": ("rank_missing", [1], "python_lock"),
+    "order": ("collective_mismatch", [1], "collective"),
+    "cycle": ("p2p_cycle", [0, 1, 2, 3], "p2p"),
+}
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[subprocess.Popen[str], Path]]]:
+    """All of them at once: they mostly wait."""
+    folder = tmp_path_factory.mktemp("hangs")
+    running = {}
+    for hang in HANGS:
+        report = folder / f"{hang}.json"
+        argv = [*GCONSOLE, "--hang", hang, "--diagnose", "-o", str(report)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        running[hang] = (subprocess.Popen(argv, **pipes), report)  # type: ignore[call-overload]
+    yield running
+    for demo, _ in running.values():
+        demo.terminate()
+        demo.communicate()
+
+
+def test_there_is_a_truth_for_every_hang() -> None:
+    assert set(TRUTH) == set(HANGS)
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str], Path]], hang: str) -> None:
+    demo, path = demos[hang]
+    said, errors = demo.communicate(timeout=150)
+    report: dict[str, Any] = json.loads(path.read_text())
+    [verdict] = report["verdicts"]
+    kind, ranks, cls = TRUTH[hang]
+    assert (demo.returncode, verdict["state"], verdict["kind"]) == (1, "hung", kind), said + errors
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == ranks
+    assert {culprit["class"] for culprit in verdict["culprits"]} == {cls}
+    assert [finding["id"] for finding in report["findings"]] == [kind]
+    assert verdict["summary"] in said
+
+
+def test_a_demo_that_works_is_said_to_move() -> None:
+    done = subprocess.run([*GCONSOLE, "--diagnose"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "● moving" in done.stdout
+
+
+@pytest.mark.parametrize("args", [["--hang", "nonsense"], ["--hang", "lock", "--ranks", "2"], ["--native"],
+                                  ["--diagnose", "--hang", "lock", "--ranks", "1"]])
+def test_what_makes_no_sense_is_refused(args: list[str]) -> None:
+    done = subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

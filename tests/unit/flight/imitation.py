@@ -1,0 +1,88 @@
+"""A process that looks from outside like a rank whose libraries can be asked: `imitation.py KIND WHERE FILE [MORE]`.
+
+KIND `worker` and `tcp_worker`: a server in a thread called as torch calls its own, at the unix socket WHERE or at any
+port, answering with FILE. `slow`: it answers nothing. `ras`: NCCL's RAS at the port WHERE, with a driver's library
+mapped. `pipe`: at a byte in the pipe WHERE copies FILE to MORE. Says READY once it can be asked.
+"""
+
+import ctypes
+import mmap
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+PR_SET_NAME = 15
+KIND, WHERE, FILE, *MORE = sys.argv[1:]
+mapped: list[mmap.mmap] = []
+
+
+def serve_http(listener: socket.socket) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"pt_workerserver", 0, 0, 0)
+    print("READY", flush=True)
+    while True:
+        link, _ = listener.accept()
+        asked = link.recv(4096)
+        if KIND == "slow":
+            time.sleep(600)
+        names = b'["fr_trace_json", "ping"]'
+        body = names if asked.startswith(b"GET /handler/ ") else Path(FILE).read_bytes()
+        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        link.close()
+
+
+def serve_ras(listener: socket.socket) -> None:
+    library = Path(FILE).with_name("libcuda.so.1")
+    library.write_bytes(b"\0" * mmap.PAGESIZE)
+    with library.open("rb") as file:
+        mapped.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    print("READY", flush=True)
+    json_is_known = "nojson" not in MORE
+    while True:
+        link, _ = listener.accept()
+        with link, link.makefile("rwb") as file:
+            for line in file:
+                said = line.strip().upper()
+                if said.startswith(b"CLIENT PROTOCOL"):
+                    file.write(b"SERVER PROTOCOL 2\n")
+                elif said.startswith(b"TIMEOUT") or (said.startswith(b"SET FORMAT") and json_is_known):
+                    file.write(b"OK\n")
+                elif said == b"VERBOSE STATUS":
+                    file.write(Path(FILE).read_bytes().replace(b"MYPID", b"%d" % os.getpid()))
+                    file.flush()
+                    break
+                else:
+                    file.write(b"ERROR: Unknown command\n")
+                file.flush()
+
+
+def write_dumps() -> None:
+    os.mkfifo(WHERE)
+    print("READY", flush=True)
+    with open(WHERE, "rb") as pipe:  # noqa: PTH123 - opening it is the point
+        pipe.read(1)
+    shutil.copyfile(FILE, MORE[0])
+    time.sleep(600)
+
+
+def listen(family: int, where: object) -> socket.socket:
+    listener = socket.socket(family)
+    listener.bind(where)
+    listener.listen()
+    return listener
+
+
+match KIND:
+    case "worker" | "slow":
+        serve = (serve_http, listen(socket.AF_UNIX, WHERE))
+    case "tcp_worker":
+        serve = (serve_http, listen(socket.AF_INET6, ("::", 0)))
+    case "ras":
+        serve = (serve_ras, listen(socket.AF_INET, ("127.0.0.1", int(WHERE))))
+    case "pipe":
+        write_dumps()
+threading.Thread(target=serve[0], args=serve[1:], daemon=True).start()
+time.sleep(600)

@@ -1,0 +1,75 @@
+"""Pickles are read, and nothing in them is ever done."""
+
+import pickle
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flight.documents import RECORDED, a_dump, an_entry
+from gconsole_remote.flight.pickled import BadPickle, loads
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.lists(inner).map(tuple),
+)
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.pickle")), ids=lambda path: path.name)
+def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
+    data = path.read_bytes()
+    assert loads(data) == pickle.loads(data)
+
+
+@given(PLAIN, st.sampled_from([2, 3, 4, 5]))
+@settings(max_examples=200, deadline=None)
+def test_any_plain_value_comes_back(value, protocol):
+    assert loads(pickle.dumps(value, protocol)) == value
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch /nonexistent/executed",)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_pickle_that_would_call_something_is_refused(protocol):
+    with pytest.raises(BadPickle):
+        loads(pickle.dumps({"entries": [Evil()]}, protocol))
+
+
+def test_torchs_own_list_builders_are_not_called_either():
+    with pytest.raises(BadPickle, match="opcode 0x63"):
+        loads(b"\x80\x02ctorch.jit._pickle\nbuild_intlist\nq\x00.")
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=500, deadline=None)
+def test_garbage_is_refused_with_the_place(data):
+    try:
+        loads(b"\x80\x02" + data)
+    except BadPickle as error:
+        assert "byte" in str(error) or "key" in str(error)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_damaged_dump_is_a_value_or_a_reason(data):
+    whole = bytearray((RECORDED / "missing.0.pickle").read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        loads(bytes(whole[: data.draw(st.integers(1, len(whole)))]))
+    except BadPickle:
+        pass
+
+
+def test_a_large_dump_is_given_up_in_time():
+    data = pickle.dumps(a_dump([an_entry(seq) for seq in range(1, 2000)]), 2)
+    with pytest.raises(BadPickle, match="in time"):
+        loads(data, until=time.monotonic() - 1)

@@ -1,0 +1,209 @@
+"""Flight Recorder dumps of all versions, with everything that is odd about them."""
+
+import json
+import pickle
+
+import pytest
+from fakeproc import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flight.documents import RECORDED, a_dump, an_entry, waiting
+from gconsole_remote.flight import trace
+
+HEAD = {"capture": "c", "source": "fr_dump", "job": "j", "rank": 0}
+
+
+def recorded(name):
+    return trace.parse((RECORDED / name).read_bytes())
+
+
+def fits(said):
+    """Whether everything in a Trace is what a record may hold."""
+    for kind, lines in (("collective", said.entries), ("pg_status", said.groups)):
+        for line in lines:
+            check(kind, {**line, **HEAD})
+    return True
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.*[ne]")), ids=lambda path: path.name)
+def test_every_recorded_dump_becomes_records(path):
+    said = trace.parse(path.read_bytes())
+    assert said.version == "2.10"
+    assert said.problems == []
+    assert said.entries
+    assert fits(said)
+
+
+@pytest.mark.parametrize("name", ["missing.0", "missing.1", "order.1", "subgroup.0"])
+def test_json_and_pickle_say_the_same_but_for_the_frames(name):
+    by_json, by_pickle = recorded(f"{name}.json"), recorded(f"{name}.pickle")
+    assert by_json.groups == by_pickle.groups
+    assert [{**one, "frames": None} for one in by_pickle.entries] == by_json.entries
+
+
+def test_the_frames_of_a_pickle_are_outermost_first():
+    frames = recorded("order.1.pickle").entries[-1]["frames"]
+    assert [frame["function"] for frame in frames] == ["<module>", "wrapper", "broadcast"]
+    assert frames[0]["file"] == "/job/recorded.py"
+
+
+def test_gloo_waits_where_it_is_not_retired_whatever_the_state_says():
+    last = recorded("missing.0.json").entries[-1]
+    assert (last["state"], last["retired"]) == ("scheduled", False)
+    assert all(one["retired"] for one in recorded("missing.1.json").entries)
+
+
+def test_numbers_that_are_texts_in_json_are_numbers_and_minus_one_is_none():
+    [group] = recorded("missing.0.json").groups
+    assert group["last_enqueued_collective"] == 3
+    assert group["last_started_collective"] is None
+    assert recorded("missing.0.pickle").groups == [group]
+
+
+def test_instants_that_never_came_are_none_in_both_forms():
+    for name in ("missing.0.json", "missing.0.pickle"):
+        assert recorded(name).entries[0]["time_discovered_completed_ns"] is None
+
+
+def test_gloos_group_without_a_name_is_the_default_one():
+    [group] = recorded("missing.0.json").groups
+    assert (group["process_group"], group["ranks"]) == (["0", "default_pg"], [0, 1, 2])
+
+
+def test_gloos_group_without_a_name_tells_nothing_once_there_is_a_second_group():
+    groups = recorded("subgroup.0.json").groups
+    assert [(one["process_group"], one["ranks"]) for one in groups] == [
+        (["0", "default_pg"], None), (["1", "pairs"], None),
+    ]  # fmt: skip
+
+
+def test_the_ranks_of_a_nameless_group_are_never_given_to_a_subgroup():
+    dump = a_dump([waiting(1, process_group=["1", "pairs"], pg_id=1)])
+    dump["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
+    dump["pg_status"] = {}
+    by_name = {one["process_group"][0]: one["ranks"] for one in trace.read_document(dump).groups}
+    assert by_name == {"1": None}
+
+
+def test_gloo_records_neither_sends_nor_receives():
+    assert {one["profiling_name"] for one in recorded("p2p.0.json").entries} == {"gloo:all_reduce"}
+
+
+def test_a_buffer_that_has_wrapped_says_so_by_its_oldest_record():
+    said = recorded("wrapped.0.json")
+    assert said.groups[0]["oldest_record_id"] == 9
+    assert said.held == 6
+
+
+def test_ranks_of_a_group_are_read_as_text_and_as_list():
+    for ranks in ("[0, 1, 2]", [0, 1, 2], "[2,1,0]", [2, 0, 1]):
+        assert trace.read_document(a_dump([], ranks=ranks)).groups[0]["ranks"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.5", "2.0", "2.4", "2.5", "2.9", "2.10", "3.0", None])
+def test_older_and_newer_formats_are_read_by_the_same_rules(version):
+    """Synthetic: format 1.x had `seq_id` and a group's name alone; a later one may have anything more."""
+    old = {
+        "id": 4, "pg_id": 0, "seq_id": 5, "profiling_name": "nccl:all_reduce", "state": "started",
+        "input_sizes": [[64]], "output_sizes": [[64]], "time_created_ns": 7, "process_group": "0", "novelty": {"x": 1},
+    }  # fmt: skip
+    said = trace.read_document({"version": version, "entries": [old]})
+    [entry] = said.entries
+    assert (entry["collective_seq_id"], entry["record_id"], entry["process_group"]) == (5, 4, ["0", ""])
+    assert entry["retired"] is None, "a format without it does not say"
+    assert fits(said)
+
+
+def test_an_operation_nobody_has_heard_of_is_kept():
+    said = trace.read_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
+    assert said.entries[0]["profiling_name"] == "hccl:all_shuffle_v2"
+
+
+def test_a_group_without_operations_is_there_with_its_members():
+    dump = a_dump([an_entry(1)])
+    dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
+    names = [one["process_group"] for one in trace.read_document(dump).groups]
+    assert names == [["0", "default_pg"], ["7", "tp"]]
+
+
+def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_configuration():
+    dump = a_dump([an_entry(1)])
+    dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
+    dump["pg_status"]["1"] = {"last_enqueued_collective": 4}
+    by_id = {one["pg_id"]: (one["process_group"], one["ranks"]) for one in trace.read_document(dump).groups}
+    assert by_id[1] == (["7", "tp"], [0, 1])
+
+
+def test_what_is_waited_in_is_kept_however_much_came_after_it():
+    entries = [waiting(1)] + [an_entry(seq) for seq in range(2, 3000)]
+    said = trace.read_document(a_dump(entries))
+    assert said.held == 2999
+    assert len(said.entries) <= 2 * trace.MOST_ENTRIES
+    assert said.entries[0]["collective_seq_id"] == 1
+
+
+def test_each_group_keeps_its_newest_operations_beside_a_busy_one():
+    busy = [an_entry(seq, record_id=seq + 1) for seq in range(1, 2000)]
+    quiet = [an_entry(1, record_id=0, process_group=["7", "tp"], pg_id=1)]
+    kept = trace.read_document(a_dump(quiet + busy)).entries
+    assert kept[0]["process_group"] == ["7", "tp"]
+
+
+def test_odd_parts_are_left_out_and_said():
+    dump = a_dump([an_entry(1)])
+    dump["entries"] += ["text", None, {"no": "name"}]
+    dump["pg_status"]["x"] = {}
+    dump["pg_config"]["y"] = 5
+    said = trace.read_document(dump)
+    assert len(said.entries) == 1
+    assert said.problems == [
+        "entry 1 is none", "3 entries are none", "pg_config of y is none", "pg_status of x is none",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [b"", b"   ", b"[]", b"{}", b"{", b"\x80\x02.", b"nonsense", b'{"entries": ', b"null"])
+def test_what_is_no_dump_is_refused_with_a_reason(data):
+    with pytest.raises(trace.BadTrace) as error:
+        trace.parse(data)
+    assert str(error.value)
+
+
+def test_text_of_a_dump_is_no_markup_and_bounded():
+    said = trace.read_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
+    assert said.entries[0]["profiling_name"].isprintable()
+    assert len(said.entries[0]["profiling_name"]) <= 256
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq_id"])
+
+
+@given(st.lists(st.dictionaries(FIELDS, ANYTHING) | ANYTHING, max_size=4), ANYTHING, ANYTHING, ANYTHING)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
+    entries = [{**an_entry(1), **one} if isinstance(one, dict) else one for one in entries]
+    said = trace.read_document({"entries": entries, "pg_config": config, "pg_status": status, "version": version})
+    assert fits(said)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_json_is_records_or_a_reason(data):
+    text = bytearray((RECORDED / "mixed.0.json").read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        assert fits(trace.parse(bytes(text)))
+    except trace.BadTrace as error:
+        assert str(error)
+
+
+def test_a_dump_of_old_pythons_pickle_is_read_too():
+    dump = a_dump([an_entry(1)])
+    for protocol in (2, 4):
+        assert trace.parse(pickle.dumps(dump, protocol)).entries == trace.parse(json.dumps(dump).encode()).entries

@@ -1,0 +1,50 @@
+"""Since when a rank stands still, from what was watched of it."""
+
+import msgspec
+
+from gconsole.records import Rank, RankStat, Stack
+from gconsole.store import Store
+
+SECOND = 1_000_000_000
+WHO = {"node": "n", "agent": "a", "job": "j", "rank": 0, "pid": 9, "start_ticks": 7}
+
+
+def a_tick(at_s, **figures):
+    known = RankStat(**WHO, t=at_s * SECOND, mono=at_s * SECOND, state="idle", proc_state="S", cpu_pct=0.0,
+                     ctx_switches_s=0.0)  # fmt: skip
+    return msgspec.structs.replace(known, **figures)
+
+
+def a_native_read(began_s, ended_s):
+    return Stack(**WHO, t=ended_s * SECOND, capture="c", sample=0, status="ok", mode="blocking", native=True,
+                 began=int(began_s * SECOND), ended=int(ended_s * SECOND))  # fmt: skip
+
+
+def since(*records):
+    store = Store()
+    store.apply([Rank(**WHO, source="environ"), *records])
+    still_since = store.ranks["n", 9, 7].still_since
+    return None if still_since is None else still_since / SECOND
+
+
+def test_a_tick_of_a_background_thread_is_no_movement_of_a_main_thread_that_sleeps():
+    background = {"state": "moving", "cpu_pct": 1.0}
+    assert since(a_tick(1), a_tick(2, **background), a_tick(3)) == 1
+
+
+def test_a_main_thread_that_was_woken_or_much_work_of_others_is_movement():
+    assert since(a_tick(1), a_tick(2, state="moving", ctx_switches_s=3.0), a_tick(3)) == 3
+    assert since(a_tick(1), a_tick(2, state="moving", cpu_pct=60.0), a_tick(3)) == 3
+    assert since(a_tick(1), a_tick(2, state="moving", proc_state="R", cpu_pct=1.0)) is None
+
+
+def test_what_the_agents_own_reading_does_to_a_rank_is_no_movement():
+    woken = {"state": "moving", "ctx_switches_s": 2.0}
+    assert since(a_tick(1), a_tick(2, **woken), a_native_read(1.5, 2.1), a_tick(3)) == 1, "said before the read ended"
+    assert since(a_tick(1), a_native_read(1.5, 2.1), a_tick(2), a_tick(3, **woken), a_tick(4)) == 1, "and after it"
+
+
+def test_movement_before_or_after_such_a_reading_is_movement():
+    woken = {"state": "moving", "ctx_switches_s": 2.0}
+    assert since(a_tick(1), a_tick(2, **woken), a_tick(3), a_native_read(3.5, 3.6), a_tick(4)) == 3
+    assert since(a_tick(1), a_native_read(1.5, 1.6), a_tick(2), a_tick(3), a_tick(4, **woken), a_tick(5)) == 5

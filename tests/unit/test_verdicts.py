@@ -1,0 +1,97 @@
+"""From the store to verdicts, findings and the report."""
+
+import json
+
+from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
+
+from gconsole.analysis.hang.text import to_text
+from gconsole.batch import findings
+from gconsole.records import Console, Local, NodeState
+from gconsole.report import exit_code, make_report, to_json
+from gconsole.store import Store
+from gconsole.verdicts import found_of, verdicts
+
+
+def a_hung_scene() -> Scene:
+    scene = Scene()
+    for rank in (0, 2, 3):
+        scene.rank(rank, REDUCE)
+    return scene.rank(1, LOCKED)
+
+
+def stored(scene: Scene, **console) -> Store:
+    store = Store()
+    store.apply([Console(cluster="c", version="1", **console)])
+    store.apply([NodeState(node=name, state="ok", rx=5) for name in scene.nodes])
+    store.apply(scene.ranks)
+    store.apply(scene.stacks)
+    return store
+
+
+def test_without_a_capture_nobody_is_judged():
+    scene = a_hung_scene()
+    scene.stacks = []
+    assert verdicts(stored(scene)) == []
+
+
+def test_a_hang_is_a_finding_that_ends_with_one():
+    store = stored(a_hung_scene())
+    store.apply(findings(store))
+    report = make_report(store)
+    [finding] = report.findings
+    assert (finding.id, finding.severity, finding.culprits) == ("rank_missing", "error", ("rank 1",))
+    assert finding.victims == ("rank 0", "rank 2", "rank 3")
+    assert names(report.verdicts[0]) == [(1, "python_lock")]
+    assert (exit_code(report), exit_code(report, ("rank_dead",))) == (1, 0)
+
+
+def test_a_hang_found_again_is_the_same_finding():
+    store = stored(a_hung_scene())
+    first = findings(store)
+    store.apply(first)
+    store.newest_rx += 10**9
+    assert [finding.first_seen for finding in findings(store)] == [first[0].first_seen]
+
+
+def test_what_is_undecided_is_a_warning_named_after_its_state():
+    store = stored(a_hung_scene(), min_frozen_s=60.0)
+    [finding] = findings(store)
+    assert (finding.id, finding.severity, finding.culprits) == ("undecided", "warning", ())
+
+
+def test_how_long_a_hang_takes_is_what_the_recording_console_said():
+    assert [verdict.state for verdict in verdicts(stored(a_hung_scene(), min_frozen_s=2.0))] == ["hung"]
+
+
+def test_a_job_that_moves_makes_no_finding():
+    scene = Scene()
+    for rank in range(4):
+        scene.moving(rank, rank)
+    assert [found_of(verdict) for verdict in verdicts(stored(scene))] == [None]
+
+
+def test_the_form_of_a_verdict_is_the_one_that_is_promised():
+    [verdict] = json.loads(to_json(make_report(stored(a_hung_scene()))))["verdicts"]
+    assert list(verdict) == [
+        "job", "state", "kind", "culprits", "victims", "confidence", "summary", "evidence", "next_step", "coverage",
+    ]  # fmt: skip
+    assert verdict["culprits"] == [{
+        "rank": 1, "node": "node1", "pid": 101, "class": "python_lock",
+        "site": {"function": "flush", "file": "/home/user/job/train.py", "line": 40, "source": None},
+    }]  # fmt: skip
+    assert verdict["coverage"] == {"ranks": 4, "captured": 4, "samples": 12}
+
+
+def test_people_read_who_where_the_proof_and_what_next():
+    [verdict] = verdicts(stored(a_hung_scene()))
+    lines = to_text(verdict).splitlines()
+    assert lines[0].startswith("✖ hung  rank_missing  llama") and lines[0].endswith("confidence: certain")
+    assert lines[2] == "  rank 1 · node1 · pid 101 · python_lock  in  train.py:40 flush"
+    assert lines[3].startswith("  evidence  stack rank 1 node1 pid 101")
+    assert lines[-1].startswith("  next      ")
+
+
+def test_variables_that_were_asked_for_are_in_the_report():
+    scene = Scene(1, 1, looks=2).rank(0, REDUCE, locals=(Local(1, "step", "18204"),))
+    [capture] = make_report(stored(scene)).captures
+    assert [(one.rank, one.function, one.name, one.value) for one in capture.locals] == [(0, "step", "step", "18204")]
