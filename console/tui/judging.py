@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from ..analysis.collectives import Communication
 from ..analysis.hang import Evidence, Judged, judge
 from ..analysis.stacks import Fold, Threads, fold
 from ..captures import CaptureNow
+from ..communication import said_of
 from ..records import Stack
 from ..store import Store
 from ..verdicts import evidences
@@ -25,6 +27,7 @@ class JobSeen:
     captures: int
     incomplete: int  # stacks of that capture that did not arrive or were too many
     before: Fold | None  # of the capture before it
+    said: Communication | None  # what communication libraries recorded, in the newest capture that has any of it
 
     @property
     def job(self) -> str:
@@ -96,14 +99,30 @@ class Judging:
         earlier = tuple(whole[number - 1].stacks) if number > 0 else ()
         lost = whole[number].lost + whole[number].dropped if whole else 0
         threads = self.threads
-        return lambda: tuple(_seen(one, stacks, earlier, threads, number + 1, len(whole), lost) for one in known)
+        saids = [said_of(self._store, (one.job.job, one.job.attempt)) for one in known]
+
+        def work() -> tuple[JobSeen, ...]:
+            shown = _Shown(stacks, earlier, threads, number + 1, len(whole), lost)
+            return tuple(_seen(one, said, shown) for one, said in zip(known, saids, strict=True))
+
+        return work
 
 
-def _seen(
-    evidence: Evidence, stacks: Sequence[Stack], earlier: Sequence[Stack], threads: Threads,
-    number: int, captures: int, lost: int,
-) -> JobSeen:  # fmt: skip
+@dataclass(frozen=True)
+class _Shown:
+    """The capture that is looked at, and the one before it."""
+
+    stacks: tuple[Stack, ...]
+    earlier: tuple[Stack, ...]
+    threads: Threads
+    number: int
+    captures: int
+    lost: int
+
+
+def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobSeen:
     job = (evidence.job.job, evidence.job.attempt)
-    own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in (stacks, earlier))
-    folded, folded_before = (fold(part, job, evidence.models, threads) if part else None for part in (own, before))
-    return JobSeen(judge(evidence), folded, own, number, captures, lost, folded_before)
+    parts = (shown.stacks, shown.earlier)
+    own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in parts)
+    now, then = (fold(part, job, evidence.models, shown.threads) if part else None for part in (own, before))
+    return JobSeen(judge(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)

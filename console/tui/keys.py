@@ -41,6 +41,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("hang.walk_back", "shift+tab", "walk_back", "walk back", "Back to the part before", palette=False),
     Action("hang.compare", "x", "compare", "compare", "Mark a branch; on another one: the two side by side"),
     Action("hang.compare_captures", "X", "compare_captures", "what changed", "Who moved since the capture before"),
+    Action("hang.collectives", "c", "collectives", "collectives", "What communication libraries recorded", footer=True),
     Action("hang.earlier", "left_square_bracket", "earlier", "earlier", "Look at the capture before this one",
            shown_key="["),
     Action("hang.later", "right_square_bracket", "later", "later", "Look at the capture after this one", shown_key="]"),

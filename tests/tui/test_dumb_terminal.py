@@ -15,7 +15,14 @@ import pytest
 from processes import processes_of
 from tmux import Tmux
 
-LOCAL = '[cluster]\nname = "pod"\n[[nodes]]\nhosts = "here"\ntransport = "local"\n'
+LOCAL = """
+[cluster]
+name = "pod"
+[[nodes]]
+hosts = "here"
+transport = "local"
+process_filter = "env:GCONSOLE_TEST_OF_NOBODY=1"
+"""
 
 
 @pytest.fixture

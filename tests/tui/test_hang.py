@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from invented import LOADER, Cluster, pod
+from invented import LOADER, SECOND, Cluster, pod
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
+from gconsole.records import Collective, PgStatus
 from gconsole.tui.prompts import LinesDialog
 from gconsole.tui.views.hang import Hang
 
@@ -216,6 +217,45 @@ class TestWhileItReads:
             await shows(pilot, "a capture is under way")
             cluster.slow.set()
             await shows(pilot, "STACKS 8 ranks")
+
+
+class TestCollectives:
+    async def test_c_shows_what_communication_libraries_recorded_and_escape_leads_back(self):
+        cluster = hung()
+        world = tuple(range(8))
+        for rank in world:
+            last = 6 if rank == 5 else 7
+            cluster.recorded.append(
+                PgStatus(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.at, ranks=world,
+                         process_group=("0", "default_pg"), last_enqueued_collective=last, oldest_record_id=0)
+            )  # fmt: skip
+            if rank != 5:
+                cluster.recorded.append(
+                    Collective(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.at,
+                               record_id=6, process_group=("0", "default_pg"), collective_seq_id=7,
+                               input_numel=64, retired=False,
+                               profiling_name="gloo:all_reduce", time_created_ns=cluster.at - 60 * SECOND)
+                )  # fmt: skip
+        app = cluster.app()
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("d")
+            await shows(pilot, "rank_missing")
+            await pilot.press("c")
+            await shows(pilot, "WHAT IS WRONG 1")
+            await shows(pilot, "missing rank in all_reduce")
+            await shows(pilot, "last entered #6")
+            await pilot.press("escape")
+            await shows(pilot, "STACKS")
+
+    async def test_without_a_source_the_page_says_where_they_would_come_from(self):
+        app = hung().app()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await pilot.press("s")
+            await shows(pilot, "capture 1 of 1")
+            await pilot.press("c")
+            await shows(pilot, "No source of collectives has answered")
 
 
 async def test_all_threads_can_be_folded():

@@ -72,10 +72,10 @@ def test_the_mouse_opens_tabs_sorts_and_scrolls(terminal: Tmux) -> None:
     terminal.resize(60, 20)
     terminal.until("2 Ranks", without="1 Overview")
     terminal.press("?")
-    terminal.until("Keys", "Esc", "Sort the ranks by the next column")
+    terminal.until("Keys", "Esc", "Sort by the next column")
     for _ in range(3):
         terminal.wheel_down("Keys", lines_below=3)
-    terminal.until("Keys", without="Sort the ranks by the next column")
+    terminal.until("Keys", without="Sort by the next column")
 
 
 def test_ctrl_c_twice_quits_and_leaves_nothing(terminal: Tmux, scratch: Path) -> None:

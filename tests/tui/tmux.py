@@ -13,13 +13,15 @@ _numbers = itertools.count(1)
 
 
 class Tmux:
-    """One terminal, 120x40 in the beginning, with a program in it; without a command it is a shell without settings."""
+    """One terminal with a program in it; without a command it is a shell without settings."""
 
-    def __init__(self, command: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: str = "", env: Mapping[str, str] | None = None, *, columns: int = 120, rows: int = 40
+    ) -> None:
         self._name = f"gct{os.getpid()}-{next(_numbers)}"
         settings = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
         shell = "env PS1='ready> ' HISTFILE= bash --norc --noprofile -i"
-        self._tmux("new-session", "-d", "-s", "it", "-x", "120", "-y", "40", *settings, command or shell)
+        self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), *settings, command or shell)
 
     def _tmux(self, *args: str) -> str:
         argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]

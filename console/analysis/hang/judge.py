@@ -64,7 +64,7 @@ def judge(evidence: Evidence) -> Judged:
 
 def _no_ranks(scene: Scene) -> Verdict:
     dead = scene.dead
-    text = f"{phrases.ranks(dead)} have ended; none is left." if dead else "no rank of it was seen alive."
+    text = f"{phrases.ended(dead)}; none is left." if dead else "no rank of it was seen alive."
     return _verdict(scene, "no_ranks", Blame("none", (), 0, text), "none", "see whether it was started", ())
 
 

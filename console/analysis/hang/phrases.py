@@ -109,6 +109,11 @@ def dead(scene: Scene, first: Sequence[int]) -> str:
     return f"{ranks(first)} {_plural('has ended', first)}{how}{also}. {_capital(waited(scene))}."
 
 
+def ended(numbers: Sequence[int]) -> str:
+    """`ranks 0-3 have ended`"""
+    return f"{ranks(numbers)} {_plural('has ended', numbers)}"
+
+
 def vanished(scene: Scene, missing: Sequence[int], nodes: Sequence[str]) -> str:
     """Ranks that must have been there, and are not."""
     on = f" on {', '.join(nodes[:_NAMED])}" if nodes else ""

@@ -18,6 +18,8 @@ from .standing import Standing
 from .stillness import Stillness
 from .verdict import Kind
 
+#: Who wakes up so often in a second may poll.
+POLLS_S: Final = 0.5
 #: In this order: each doubt takes one step.
 CONFIDENCES: Final = ("possible", "likely", "certain")
 
@@ -118,13 +120,24 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
     stuck = [one for one in scene.behind if one in still.stuck]
     found = stuck or list(scene.behind)
     doubts = []
+    asleep = [one for one in stuck if not _may_poll(one)]
+    if asleep and len(asleep) < len(stuck):
+        pollers = _numbers([one for one in stuck if _may_poll(one)])
+        doubts.append(f"{phrases.ranks(pollers)} wakes up now and then in its own code, and may wait by that")
+        found = asleep
     if not stuck:
         doubts += ["it goes on, so it may only take its time"] * 2
-    elif any(one.runs for one in stuck):
+    elif any(one.runs for one in found):
         doubts.append("it computes, so it may only take its time")
     if scene.opaque:
         doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
     return Blame("rank_missing", _named(found), 2, phrases.behind(scene, found), tuple(doubts))
+
+
+def _may_poll(one: Standing) -> bool:
+    """Whether it may look again and again for what others do: it sleeps or computes in its own code, and wakes up."""
+    in_own_code = one.trace is not None and one.trace.in_user and one.cls in ("sleep", "compute")
+    return in_own_code and (one.runs or (one.wakes_s or 0.0) >= POLLS_S)
 
 
 def _all_busy(scene: Scene, still: Stillness) -> Blame | None:

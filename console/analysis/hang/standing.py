@@ -117,8 +117,9 @@ def stand(
     elif cls in ("unknown", "compute") and is_main:
         cls = natives.get(traces[-1].calls) or cls
     place_s, frozen_s = _lasting(read, on_path), _lasting(read, asleep)
-    if still is not None and same > 1 and abs(still.until_s - read[-1].at_s) <= max(SLACK_S, frozen_s):
-        frozen_s, place_s = max(frozen_s, still.for_s), max(place_s, still.for_s)
+    if still is not None and asleep > 1:
+        frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
+        place_s = max(place_s, frozen_s)
     return Standing(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if is_main else blocking.thread_name or "a thread",
@@ -132,6 +133,14 @@ def stand(
 
 def _site(frame: Frame) -> Site:
     return Site(frame.function, frame.file, frame.line, frame.source)
+
+
+def _with_history(first_s: float, last_s: float, still: Still) -> float:
+    """For how long it has slept, where looks and what was watched around them overlap: from the first to the last."""
+    since_s = still.until_s - still.for_s
+    if since_s > last_s or still.until_s < first_s - SLACK_S:
+        return last_s - first_s
+    return max(last_s, still.until_s) - min(first_s, since_s)
 
 
 def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:

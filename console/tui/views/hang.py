@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from ..judging import JobSeen
 from ..keys import bindings, in_scope
+from ..models.collectivelines import collective_lines
 from ..models.comparison import moved, side_by_side
 from ..models.jobs import RankRow
 from ..models.spans import Span
@@ -46,6 +47,7 @@ class Hang(View):
         self._progress = Progress(id="hang-progress")
         self._tree = RankTree(id="hang-tree")
         self._ranks, self._threads = Report(id="hang-ranks"), Report(id="hang-threads")
+        self._collectives = Report(id="hang-collectives")
         self._tree_panel = Panel("STACKS", self._tree, id="hang-tree-panel")
         self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
         self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
@@ -59,6 +61,7 @@ class Hang(View):
     def compose(self) -> ComposeResult:
         yield self._verdict
         yield self._progress
+        yield self._collectives
         with Container(id="hang-body"):
             yield self._tree_panel
             with Vertical(id="hang-side"):
@@ -96,7 +99,9 @@ class Hang(View):
         self.set_class(not frame.hang, "empty")
         room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
         self._verdict.styles.height = max(3, min(len(lines), room))
-        self._grow_tree(self._chosen(frame))
+        chosen = self._chosen(frame)
+        self._grow_tree(chosen)
+        self._collectives.show(collective_lines(chosen.said if chosen else None, self.size.width - 3))
 
     def _chosen(self, frame: Frame) -> JobSeen | None:
         """The job whose stacks are drawn: the one that was chosen, else the worst."""
@@ -185,7 +190,10 @@ class Hang(View):
         self.screen.set_focus(part)
 
     def climb(self) -> bool:
-        """Back from threads to ranks to the tree to the verdict."""
+        """Back from the collectives, and from threads to ranks to the tree to the verdict."""
+        if self.has_class("at-collectives"):
+            self.action_collectives()
+            return True
         if self._marked is not None:
             self._marked = None
             self.notify("nothing is marked any more", timeout=2, markup=False)
@@ -243,6 +251,11 @@ class Hang(View):
     def action_threads(self) -> None:
         """Fold the main threads, or all."""
         self.post_message(CaptureWanted(turn_threads=True))
+
+    def action_collectives(self) -> None:
+        """What communication libraries recorded, in the place of the stacks; again: the stacks."""
+        self.toggle_class("at-collectives")
+        self.screen.set_focus(self._collectives if self.has_class("at-collectives") else self.home())
 
     def action_compare(self) -> None:
         """Mark a branch; on another one: the two side by side."""

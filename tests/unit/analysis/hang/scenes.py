@@ -116,9 +116,9 @@ class Scene:
     def verdict(self):
         return self.judged().verdict
 
-    def watched(self, rank: int, for_s: float) -> Scene:
-        """History saw it stand still for so long, up to the last look."""
-        until_s = (T0 + (self.looks - 1) * self.every_s * 1e9) / 1e9
+    def watched(self, rank: int, for_s: float, ago_s: float = 0.0) -> Scene:
+        """History saw it stand still for so long, up to so long before the last look."""
+        until_s = (T0 + (self.looks - 1) * self.every_s * 1e9) / 1e9 - ago_s
         self.still[self.node_of(rank), 100 + rank, 7] = Still(until_s, for_s)
         return self
 

@@ -42,6 +42,18 @@ class TestTime:
         assert (verdict.state, names(verdict)) == ("hung", [(1, "python_lock")])
         assert "40.0 s" in verdict.summary
 
+    def test_what_was_watched_while_it_was_judged_counts_as_well(self):
+        scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
+        for rank in range(4):
+            scene.watched(rank, 40.0, ago_s=-9.0)
+        assert scene.verdict().state == "hung"
+
+    def test_what_was_watched_an_hour_ago_does_not(self):
+        scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
+        for rank in range(4):
+            scene.watched(rank, 40.0, ago_s=3600.0)
+        nobody(scene, "undecided")
+
     def test_a_job_that_stopped_while_it_was_watched_is_watched_on(self):
         scene = Scene(looks=14)
         for rank in range(4):
@@ -240,6 +252,18 @@ class TestPartOfAJob:
         verdict = scene.verdict()
         assert names(verdict) == [(1, "python_lock")]
         assert verdict.culprits[0].site.function == "flush"
+
+
+    def test_one_who_polls_in_its_own_code_is_not_named_beside_one_who_sleeps(self):
+        scene = waiting(Scene(), 0, 1).rank(0, own("wait_patiently"), syscall="clock_nanosleep", wakes=5)
+        verdict = scene.rank(1, own("fetch"), syscall="recvfrom").verdict()
+        assert (names(verdict), verdict.confidence) == ([(1, "network_io")], "likely")
+
+    def test_ranks_that_all_poll_are_behind(self):
+        scene = waiting(Scene(), 1, 2, 3)
+        for rank in (1, 2, 3):
+            scene.rank(rank, own("wait_for_file"), syscall="clock_nanosleep", wakes=5)
+        assert names(scene.verdict()) == [(1, "sleep"), (2, "sleep"), (3, "sleep")]
 
 
 class TestOtherSources:
