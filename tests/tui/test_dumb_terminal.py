@@ -77,7 +77,7 @@ def test_without_a_terminal_it_says_what_to_use(args: list[str], instead: str, h
 def terminal(here: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
-    tmux = Tmux(f"exec {sys.executable} -m gconsole hosts.toml", request.param)
+    tmux = Tmux(f"exec {sys.executable} -m gconsole hosts.toml", {**request.param, "XDG_STATE_HOME": str(here)})
     try:
         tmux.until("1/1 nodes", "here")
         yield tmux
