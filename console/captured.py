@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from .analysis.models import Model
 from .analysis.stacks import Fold, Group, fold, jobs_of
 from .analysis.stacktext import to_text
 from .captures import CaptureNow
@@ -62,13 +63,23 @@ class CaptureLine(msgspec.Struct):
 
 def capture_lines(store: Store) -> list[CaptureLine]:
     """Every capture that is kept, oldest first, a line a job."""
-    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(store)]
+    return lines_of(store.captures.values(), hang_models(store))
+
+
+def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> list[CaptureLine]:
+    """These captures, a line a job."""
+    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models)]
 
 
 def capture_text(store: Store) -> str:
     """The trees of each job in the newest of its captures that has all its ranks; empty where there is none."""
+    return text_of(store.captures.values(), hang_models(store))
+
+
+def text_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> str:
+    """The trees of each job in the newest of these captures that has all its ranks."""
     newest: dict[tuple[str, int], tuple[CaptureNow, Fold]] = {}
-    for capture, found in _folds(store):
+    for capture, found in _folds(captures, models):
         before = newest.get((found.job, found.attempt))
         if before is None or len(found.ranks) >= len(before[1].ranks):
             newest[found.job, found.attempt] = (capture, found)
@@ -87,9 +98,8 @@ def is_partial(line: CaptureLine) -> bool:
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 
-def _folds(store: Store) -> Iterator[tuple[CaptureNow, Fold]]:
-    models = hang_models(store)
-    for capture in store.captures.values():
+def _folds(captures: Iterable[CaptureNow], models: Sequence[Model]) -> Iterator[tuple[CaptureNow, Fold]]:
+    for capture in captures:
         for job in jobs_of(capture.stacks):
             yield capture, fold(capture.stacks, job, models)
 

@@ -30,6 +30,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet, whole or not at all. Raises OSError: FileExistsError where it is."""
+    with path.open("xb"):  # the name is ours from here on; nobody else's file is ever replaced
+        pass
+    try:
+        write_atomically(path, data)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def open_new(path: Path) -> BinaryIO:
     """An empty file of ours to append to; an existing one is emptied, a link refused. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

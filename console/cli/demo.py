@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -50,6 +51,10 @@ def demo(
         raise click.UsageError("--for, -o, --capture and --diagnose belong to --batch")
     if hang and ranks < 3:
         raise click.UsageError("--hang needs at least 3 ranks: of two nobody could tell who is right")
+    if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
+        from .live import refuse_a_terminal_that_cannot_draw
+
+        refuse_a_terminal_that_cannot_draw("gconsole demo --batch")
     order = capture_order(capture, diagnose, samples, every, native, names)
     from ..demo import DemoError, demo_cluster
 

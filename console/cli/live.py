@@ -32,12 +32,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
-        raise click.UsageError("the console needs a terminal; without one, use: gconsole batch TARGET")
-    if os.environ.get("TERM") == "dumb":
-        raise click.UsageError(
-            "this terminal (TERM=dumb) cannot place a cursor, so nothing can be drawn on it; use: gconsole batch TARGET"
-        )
+    if not os.environ.get("TEXTUAL_DRIVER"):  # else it draws elsewhere: in a browser, for `gconsole serve`
+        refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
+        _ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
     from ..tui.guide import every_action
     from ..tui.keyfile import keyfile_of_this_user, read_keys
@@ -64,6 +61,26 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     )
     app.run()
     return app.return_code or 0
+
+
+def refuse_a_terminal_that_cannot_draw(instead: str) -> None:
+    """Raises UsageError where there is no terminal, or one on which nothing can be placed; `instead` works there."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
+        raise click.UsageError(f"the console needs a terminal; without one, use: {instead}")
+    term = os.environ.get("TERM")
+    if term in ("dumb", "unknown"):
+        raise click.UsageError(
+            f"this terminal (TERM={term}) cannot place a cursor, so nothing can be drawn on it; use: {instead}"
+        )
+
+
+def _ask_the_terminal_for_its_size() -> None:
+    """Some programs (whatever uses readline, watch, Emacs) hand down the size that a terminal once had, as variables.
+
+    Python believes those before the terminal, and the screen would never follow it.
+    """
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
 
 
 def run_batch(

@@ -15,6 +15,7 @@ EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EX
 #: name → (module:attribute, one line of help). The module is imported when its command runs, not before.
 COMMANDS = {
     "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
+    "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
@@ -36,7 +37,7 @@ New here? gconsole demo, or gconsole config init.
 
 
 class Commands(click.Group):
-    """Subcommands by name; a first word that is none is a TARGET for `tui`."""
+    """Subcommands by name; a first word that is none is a TARGET for `tui`, and so is the hosts.toml of this folder."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,6 +48,15 @@ class Commands(click.Group):
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            from .first import HOSTS, FirstStart, has_hosts
+
+            if not has_hosts():
+                raise FirstStart
+            args = [HOSTS]
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,7 +71,7 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands, epilog=_EPILOG, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=Commands, epilog=_EPILOG, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, prog_name="gconsole")
 def gconsole() -> None:
@@ -69,6 +79,7 @@ def gconsole() -> None:
 
     \b
     gconsole hosts.toml        watch it live
+    gconsole                   the same, with the hosts.toml of this folder
     gconsole batch hosts.toml  the same without a screen, for CI
     """
 

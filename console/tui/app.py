@@ -22,6 +22,8 @@ from .care import Care
 from .clipboard import Where
 from .commands import ConsoleCommands
 from .dialogs import Dialog, StoryDialog
+from .export_dialog import ExportDialog
+from .exports import offers
 from .guide import Guide
 from .jobfold import JobFold
 from .keyfile import NO_KEYS, OwnKeys
@@ -33,6 +35,7 @@ from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
 from .questions import Questions
+from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
 from .views.base import GpuWanted, NodeWanted, View
@@ -96,6 +99,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self._fold = JobFold(self._watch, store)
         self._pace = Pace()
         self._frozen: Frame | None = None
+        self._store = store
+        self._folder = ""  # where the last file was saved
         self.guide = Guide(self, keys.keymap)
         self._current = self.keeping.first_view([row.name for row in VIEWS])
         self._views: dict[str, View] = {}
@@ -160,6 +165,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if not self.screen_stack:
+            return  # the app is on its way out, and its clock ticks once more
         if self._findings is not None and self._findings.is_due:
             self.run_worker(self._findings.look(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
@@ -275,6 +282,16 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     async def ask(self, who: str, prompt: str) -> str | None:
         """A login asks the person for a secret: `who` wants what `prompt` says. None where they leave it out."""
         return await self._questions.ask(who, prompt)
+
+    def action_export(self) -> None:
+        """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
+        drawn = picture(self, self.picture_title)
+        dialog = ExportDialog(offers(self.view.sheets(), drawn, self._store), self.frame.header.cluster, self._folder)
+
+        def left(_: None) -> None:
+            self._folder = dialog.folder
+
+        self.push_screen(dialog, left)
 
     def action_mark(self) -> None:
         """Ask for a note, and keep it with this instant."""

@@ -32,7 +32,7 @@ class Prompt(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_subtitle = _hints(("Enter", self._enter), ("Esc", self._escape))
+            box.border_subtitle = hints(("Enter", self._enter), ("Esc", self._escape))
             yield Static(Content.styled(self._title_text, "bold"), classes="dialog-title")
             yield Static(Content(self._words), classes="prompt-words")
             yield self._input
@@ -66,7 +66,7 @@ class Confirm(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_subtitle = _hints(("y", self._yes), ("Esc", "leaves it"))
+            box.border_subtitle = hints(("y", self._yes), ("Esc", "leaves it"))
             yield Static(Content.styled(self._title_text, "bold"), classes="dialog-title")
             yield Static(Content(self._words), classes="prompt-words")
 
@@ -103,6 +103,7 @@ class LinesDialog(Dialog):
         return [Content(" " * indent) + part for part in Content(text).wrap(max(10, self.room - indent))] or [Content()]
 
 
-def _hints(*keys: tuple[str, str]) -> Content:
+def hints(*keys: tuple[str, str]) -> Content:
+    """Keys and what they do, for the border of a box."""
     parts = [((f" {key} ", "$accent"), (f"{tells} ", "$muted")) for key, tells in keys]
     return Content.assemble(*(part for pair in parts for part in pair))

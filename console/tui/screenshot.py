@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from textual.app import App
+
+
+def picture(app: App[Any], title: str) -> Callable[[], str]:
+    """What is on the screen now; called, it is drawn as SVG, which takes long enough to be done in a thread."""
+    width, height = app.size
+    console = Console(
+        width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor", record=True,
+        legacy_windows=False, safe_box=False,
+    )  # fmt: skip
+    screens = app._background_screens  # what Textual's own export_screenshot draws, in two steps
+    console.print(app.screen._compositor.render_update(full=True, screen_stack=screens, simplify=False))
+    return lambda: console.export_svg(title=title)
 
 
 def save_svg(svg: str, folder: Path | None = None) -> Path:

@@ -12,7 +12,7 @@ import faulty
 import pytest
 from program import GCONSOLE, gconsole
 from rig import Rig
-from test_screen import Tmux
+from tmux import Tmux
 
 DEADLINE_S = 90.0
 EVERYTHING = [*faulty.EXPECTED.values(), *faulty.MORE]

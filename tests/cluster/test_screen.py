@@ -1,9 +1,6 @@
 """The program as its user sees it: a real terminal, real nodes, a real job; a node is lost and comes back."""
 
-import os
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,47 +8,7 @@ import pytest
 from jobs import start_ring
 from program import GCONSOLE
 from rig import Rig
-
-DEADLINE_S = 45.0
-
-
-class Tmux:
-    """One terminal on a tmux server of the test's own."""
-
-    def __init__(self, command: str, columns: int = 120, rows: int = 40) -> None:
-        self._name = f"gct{os.getpid()}"
-        self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), command)
-
-    def _tmux(self, *args: str) -> str:
-        argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]
-        # pytest sets the first two for itself; a program would believe them rather than its terminal
-        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
-        return done.stdout
-
-    def screen(self) -> str:
-        return self._tmux("capture-pane", "-p", "-t", "it")
-
-    def press(self, *keys: str) -> None:
-        self._tmux("send-keys", "-t", "it", *keys)
-
-    def until(self, *words: str) -> float:
-        """Wait until all words stand on the screen; how long it took, in seconds."""
-        began = time.monotonic()
-        while not all(word in (screen := self.screen()) for word in words):
-            assert time.monotonic() - began < DEADLINE_S, f"{words} not on the screen:\n{screen}"
-            time.sleep(0.05)
-        return time.monotonic() - began
-
-    def until_gone(self) -> None:
-        """Wait until the program has ended, and with it the only session."""
-        began = time.monotonic()
-        while "it" in self._tmux("list-sessions"):
-            assert time.monotonic() - began < DEADLINE_S, self.screen()
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        self._tmux("kill-server")
+from tmux import Tmux
 
 
 @pytest.fixture

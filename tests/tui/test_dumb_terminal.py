@@ -1,22 +1,102 @@
-"""A terminal that cannot place a cursor is told so, with what works there."""
+"""Terminals that can do less: one that cannot place a cursor gets a word, one without colours gets everything else."""
 
-import io
+from __future__ import annotations
 
-import click
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from processes import processes_of
+from tmux import Tmux
 
-from gconsole.cli.live import run_tui
-from gconsole.config import Config
+LOCAL = """
+[cluster]
+name = "pod"
+[[nodes]]
+hosts = "here"
+transport = "local"
+process_filter = "env:GCONSOLE_TEST_OF_NOBODY=1"
+"""
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.toml").write_text(LOCAL)
+    return tmp_path
 
 
-def test_a_dumb_terminal_is_sent_to_batch(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdin", _Terminal())
-    monkeypatch.setattr("sys.stderr", _Terminal())
-    monkeypatch.setenv("TERM", "dumb")
-    with pytest.raises(click.UsageError, match=r"TERM=dumb.*gconsole batch TARGET"):
-        run_tui(Config(cluster="pod", nodes=()))
+def in_a_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
+    """Run it where TERM says that; its exit code, all that it wrote, and what it had started when it began to write."""
+    master, worker = pty.openpty()
+    argv = [sys.executable, "-m", "gconsole", *args]
+    with subprocess.Popen(argv, stdin=worker, stdout=worker, stderr=worker, env={**os.environ, "TERM": term}) as it:
+        os.close(worker)
+        said, started = b"", []
+        try:
+            while part := os.read(master, 65536):
+                said += part
+                started = started or processes_of(it.pid)
+        except OSError:
+            pass  # nobody has the terminal open any more
+    os.close(master)
+    return it.returncode, said.decode(), started
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+@pytest.mark.parametrize(
+    ("args", "instead"),
+    [(["hosts.toml"], "gconsole batch TARGET"), ([], "gconsole batch TARGET"), (["demo"], "gconsole demo --batch")],
+)
+def test_a_terminal_that_cannot_place_a_cursor_is_told_what_works_there(
+    args: list[str], instead: str, term: str, here: Path
+) -> None:
+    code, said, started = in_a_terminal(*args, term=term)
+    assert code == 2
+    assert f"TERM={term}" in said and instead in said.replace("\r\n", " ")
+    assert "\x1b" not in said and "Traceback" not in said
+    assert started == []
+
+
+@pytest.mark.parametrize(("args", "instead"), [(["hosts.toml"], "batch TARGET"), (["demo"], "demo --batch")])
+def test_without_a_terminal_it_says_what_to_use(args: list[str], instead: str, here: Path) -> None:
+    argv = [sys.executable, "-m", "gconsole", *args]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "needs a terminal" in done.stderr and instead in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def terminal(here: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    tmux = Tmux(f"exec {sys.executable} -m gconsole hosts.toml", {**request.param, "XDG_STATE_HOME": str(here)})
+    try:
+        tmux.until("1/1 nodes", "here")
+        yield tmux
+    finally:
+        tmux.close()
+
+
+@pytest.mark.parametrize("terminal", [{"NO_COLOR": "1"}], indirect=True)
+def test_no_color_shows_no_colour_on_a_real_terminal_and_every_glyph(terminal: Tmux) -> None:
+    styled = terminal.screen(styled=True)
+    assert "●" in styled and "1/1 nodes" in terminal.screen()
+    parameters = {word for found in re.findall(r"\x1b\[([\d;:]*)m", styled) for word in re.split("[;:]", found or "0")}
+    assert parameters <= {"0", "1", "2", "7", "22", "27", "39", "49"}, "beside bold, dim, reversed: the terminal's own"
+    terminal.press("n")
+    terminal.until("node▲", "agent")
+
+
+@pytest.mark.parametrize("terminal", [{"LANG": "C", "LC_ALL": "C"}], indirect=True)
+def test_a_console_without_a_language_still_draws_its_glyphs(terminal: Tmux) -> None:
+    terminal.press("2")
+    terminal.until("rank", "No job found")
+    assert "Traceback" not in terminal.screen()

@@ -11,6 +11,7 @@ from waiting import accept, frames, screen, settle, shows, until
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
 from gconsole.tui.marks import MarkDialog
@@ -51,7 +52,7 @@ class TestTheTable:
                 "app": app, "overview": app.view, "lines": app.view.home(), "list": app._views["ranks"],
                 **{name: app._views[name] for name in ("hang", "gpus", "topology")},
                 "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
-                "progress": Progress, "gallery": Gallery,
+                "progress": Progress, "gallery": Gallery, "export": ExportDialog,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from textual.containers import Container
@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from ..keys import Action, in_scope
 from ..models.listing import Arrangement
+from ..models.sheets import Sheet
 from ..models.stories import Story
 from ..watch import Frame
 
@@ -92,6 +93,10 @@ class View(Container):
     def selected_node(self) -> str | None:
         """The node that an action on a node means."""
         return None
+
+    def sheets(self) -> Sequence[Sheet]:
+        """What can be saved of it, as it is now: its table, and what is selected in it."""
+        return ()
 
     def teller(self) -> Teller | None:
         """The story of the thing under the cursor."""

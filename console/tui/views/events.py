@@ -44,6 +44,7 @@ class Events(Listing[EventRow]):
 
     scope = "events"
     kind, columns = KIND, COLUMNS
+    unfolds = False
 
     def __init__(self, *, id: str) -> None:
         self._stream: Stream[Head | EventRow] = Stream(COLUMNS, id="stream")  # type: ignore[arg-type]

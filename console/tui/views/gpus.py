@@ -178,6 +178,12 @@ class Gpus(Listing[GpuRow]):
             if isinstance(row, GpuRow):
                 self.open(row.key)
 
+    def _chosen(self) -> list[GpuRow]:
+        if not self._is_paged or self._frame is None:
+            return super()._chosen()
+        row = self._row(self._frame)
+        return [row] if row is not None else []
+
     @property
     def selected_node(self) -> str | None:
         if self._page.key is not None:

@@ -20,6 +20,7 @@ from ..models.fields import Field
 from ..models.grouping import Head, group_under
 from ..models.listing import Arrangement, Kind, arranged, passing
 from ..models.ordering import SteadyOrder
+from ..models.sheets import Sheet
 from ..models.spans import Line, plain
 from ..taking import TakingApp
 from ..watch import Frame
@@ -43,6 +44,8 @@ class Listing(View, Generic[R]):
 
     BINDINGS = bindings(in_scope("list"))
     kind: ClassVar[Kind]  # type: ignore[type-arg]  # a class variable cannot be generic
+    #: Whether the records within a row are of one kind, so that their fields can be columns of a CSV.
+    unfolds: ClassVar[bool] = True
     columns: ClassVar[tuple[Column, ...]]  # type: ignore[type-arg]
 
     def __init__(self, grid: RecordGrid[Head | R], *, id: str) -> None:
@@ -241,6 +244,20 @@ class Listing(View, Generic[R]):
         rows = self._chosen()
         self._copy(copying.as_json(self.kind, rows), rows)
 
+    def sheets(self) -> Sequence[Sheet]:
+        frame = self._frame
+        if frame is None:
+            return ()
+        columns = self._grid.shown_columns or [column.key for column in self.columns]
+        # under a page the grid stands still
+        listed = [row for row in (self._grid.rows if self._grid.display else self.arranged_rows(frame))
+                  if not isinstance(row, Head)]  # fmt: skip
+        chosen, kind, of = self._chosen(), self.kind, self.count(frame)
+        told = kind.counted(of) if len(listed) == of else f"{len(listed)} of {kind.counted(of)}"
+        everything = Sheet(f"{_title(kind.noun)}: {told}, as listed", kind, listed, columns, self.unfolds)
+        selection = Sheet(f"Selected: {kind.counted(len(chosen))}", kind, chosen, columns, self.unfolds)
+        return [sheet for sheet in (everything, selection) if sheet.rows]
+
     def _chosen(self) -> list[R]:
         return group_under(self._grid.rows, self._grid.selected)
 
@@ -252,6 +269,10 @@ class Listing(View, Generic[R]):
 def around_of(frame: Frame) -> Around:
     """What is around the rows of that frame."""
     return Around(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
+
+
+def _title(noun: str) -> str:
+    return f"{noun[0].upper()}{noun[1:]}s"
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -131,6 +131,11 @@ class Nodes(Listing[NodeRow]):
             if isinstance(row, NodeRow):
                 self.open(row.key)
 
+    def _chosen(self) -> list[NodeRow]:
+        if self._page.node is None or self._frame is None:
+            return super()._chosen()
+        return [row for row in self.all_rows(self._frame) if row.key == self._page.node]
+
     @property
     def selected_node(self) -> str | None:
         if self._is_paged:

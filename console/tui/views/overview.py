@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.app import ComposeResult
 
 from ...store import GpuKey
 from ..keys import bindings, in_scope
 from ..models import stories
+from ..models.gpulist import KIND
+from ..models.gpurows import gpu_rows, ranks_on
 from ..models.heat import HeatRow, heat_row, host_row, pointed_spans, uuid_of
 from ..models.listing import Arrangement
 from ..models.metrics import METRICS, Peers, peers_of
 from ..models.nodes import NodeSummary
 from ..models.overview import finding_lines, job_lines, node_lines
+from ..models.sheets import Sheet
 from ..models.spans import Span
 from ..watch import Frame
 from ..widgets.heat_map import HeatMap
@@ -193,6 +198,20 @@ class Overview(View):
         """Whether there is no GPU under the cursor, only its node."""
         chosen = self._heat.selected
         return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
+
+    def sheets(self) -> Sequence[Sheet]:
+        frame = self._frame
+        if frame is None or not frame.gpus:
+            return ()
+        ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
+        rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None)
+        columns = ("node", "gpu", "util", "mem", "power", "temp")
+        found = [Sheet(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
+        chosen = self._heat.selected
+        under = [row for row in rows if chosen is not None and row.summary.name == chosen[0]]
+        if chosen is not None and under:
+            found.append(Sheet(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
+        return found
 
     @property
     def selected_node(self) -> str | None:

@@ -1,0 +1,157 @@
+"""A headless Chromium, driven through its DevTools protocol: as much of it as a test of one page needs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import re
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+DEADLINE_S = 60.0
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+_FLAGS = (
+    "--headless=new", "--remote-debugging-port=0", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--disable-gpu",
+    "--window-size=1000,640",
+    "--no-sandbox",  # it refuses to work for root, and in many containers; nothing but our own page is opened
+)  # fmt: skip
+
+
+class PageGone(Exception):
+    """The page was left while it was asked."""
+
+
+class Tab:
+    """One page. `requests` are the addresses it asked for; `drawn` is what its websocket brought, without colours."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._bytes = b""
+        self._heard = asyncio.Event()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def attach(cls, session: aiohttp.ClientSession, address: str) -> AsyncIterator[Self]:
+        async with session.ws_connect(address, max_msg_size=0) as socket:
+            tab = cls(socket)
+            listening = asyncio.ensure_future(tab._listen())
+            for domain in ("Page", "Network", "Runtime", "Log"):
+                await tab.do(f"{domain}.enable")
+            await tab.do("Emulation.setFocusEmulationEnabled", enabled=True)  # the window in front, as far as it knows
+            try:
+                yield tab
+            finally:
+                listening.cancel()
+
+    async def do(self, method: str, **params: Any) -> dict[str, Any]:
+        """Call a method of the protocol; its result."""
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(DEADLINE_S):
+            answer = await self._answers[number]
+        if "error" in answer:
+            raise PageGone(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    async def _listen(self) -> None:
+        async for message in self._socket:
+            event = message.json()
+            self._heard.set()
+            if "id" in event:
+                self._answers.pop(event["id"]).set_result(event)
+                continue
+            params = event["params"]
+            match event["method"]:
+                case "Network.requestWillBeSent":
+                    self.requests.append(params["request"]["url"])
+                case "Network.webSocketCreated":
+                    self.requests.append(params["url"])
+                case "Network.webSocketFrameReceived" if params["response"]["opcode"] == 2:
+                    self._bytes += base64.b64decode(params["response"]["payloadData"])
+                case "Runtime.exceptionThrown":
+                    self.errors.append(str(params["exceptionDetails"]))
+                case "Log.entryAdded" if params["entry"]["level"] == "error":
+                    self.errors.append(params["entry"]["text"])
+
+    @property
+    def drawn(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z$]", "", self._bytes.decode(errors="replace"))
+
+    def forget(self) -> None:
+        self._bytes = b""
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until the condition, about what was heard of the page, holds."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not condition():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            raise AssertionError(f"{what}; {self.errors}; drawn: {self.drawn[-1500:]!r}") from None
+
+    async def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression, awaited."""
+        result = await self.do("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def press(self, key: str, code: str, text: str) -> None:
+        """Press a key on the keyboard, and let it go."""
+        number = ord(text.upper())
+        known = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
+        await self.do("Input.dispatchKeyEvent", type="keyDown", text=text, unmodifiedText=text, **known)
+        await self.do("Input.dispatchKeyEvent", type="keyUp", **known)
+
+    async def screenshot(self) -> bytes:
+        """What is seen, as PNG."""
+        return base64.b64decode((await self.do("Page.captureScreenshot"))["data"])
+
+
+@contextlib.asynccontextmanager
+async def chromium(folder: Path) -> AsyncIterator[Callable[[str], contextlib.AbstractAsyncContextManager[Tab]]]:
+    """A browser with a profile in `folder`; call what it gives with an address for a tab of that."""
+    assert PROGRAM is not None
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, *_FLAGS, f"--user-data-dir={folder}", "about:blank", stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(DEADLINE_S):
+            said = b""
+            while not (found := re.search(rb"DevTools listening on ws://([\w.:\[\]]+)/", said)):
+                line = await process.stderr.readline()
+                assert line, f"Chromium ended: {said.decode(errors='replace')}"
+                said += line
+        reading = asyncio.ensure_future(process.stderr.read())  # so that it never waits for us
+        async with aiohttp.ClientSession(f"http://{found[1].decode()}") as session:
+
+            @contextlib.asynccontextmanager
+            async def tab(address: str) -> AsyncIterator[Tab]:
+                async with session.put("/json/new?about:blank") as answer:
+                    target = await answer.json()
+                async with Tab.attach(session, target["webSocketDebuggerUrl"]) as opened:
+                    await opened.do("Page.navigate", url=address)
+                    yield opened
+                async with session.get(f"/json/close/{target['id']}") as answer:
+                    await answer.read()
+
+            yield tab
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+    await reading

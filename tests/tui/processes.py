@@ -1,0 +1,44 @@
+"""What a program started, and waiting until nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+DEADLINE_S = 30.0
+
+
+def processes_of(pid: int) -> list[int]:
+    """All processes below one, as far down as they go."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
+
+
+def until_none_is_left(pids: Sequence[int]) -> None:
+    """Wait until these processes are gone; one that has ended and that nobody has waited for yet is gone."""
+    end = time.monotonic() + DEADLINE_S
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < end, f"still there: {[_command(pid) for pid in left]}"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return str(pid)

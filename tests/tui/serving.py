@@ -1,0 +1,102 @@
+"""`gconsole serve` for tests: a visitor that needs no browser, and the real command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+DEADLINE_S = 40.0
+#: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
+INVENTED = [
+    sys.executable, "-c",
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom invented import demo\ndemo().app().run()",
+]  # fmt: skip
+
+
+class Guest:
+    """Talks to the server as the page does. `words` is all that was drawn since `forget`, without colours."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.origin = address[: address.index("/", len("http://"))]
+        self._drawn = b""
+
+    async def __aenter__(self) -> Guest:
+        self._session = aiohttp.ClientSession()
+        self.socket = await self._session.ws_connect(f"{self.address}socket?width=100&height=30", origin=self.origin)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:  # fmt: skip
+        await self.socket.close()
+        await self._session.close()
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z$]", "", self._drawn.decode(errors="replace"))
+
+    def forget(self) -> None:
+        self._drawn = b""
+
+    async def type(self, keys: str) -> None:
+        await self.socket.send_json(["stdin", keys])
+
+    async def until(self, *words: str) -> None:
+        """Wait until all of that has been drawn."""
+        async with deadline(lambda: f"{words} not in {self.words[-2000:]!r}"):
+            while not all(word in self.words for word in words):
+                message = await self.socket.receive()
+                assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), f"{message}: {self.words!r}"
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    self._drawn += message.data
+
+    async def sent_to(self) -> str | None:
+        """The page that the server sends this guest to, before it hangs up; None where it just hangs up."""
+        page = None
+        async with deadline(lambda: f"nobody hung up; the screen: {self.words[-2000:]!r}"):
+            async for message in self.socket:
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    word, about = json.loads(message.data)
+                    page = about["url"] if word == "open_url" else page
+        return page
+
+
+@contextlib.asynccontextmanager
+async def deadline(what: object) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield
+    except TimeoutError:
+        raise AssertionError(what() if callable(what) else what) from None
+
+
+@contextlib.contextmanager
+def serving(*args: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The real `gconsole serve`, and its address; it is ended, if it still runs."""
+    argv = [sys.executable, "-m", "gconsole", "serve", *args]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GCONSOLE_")}
+    with subprocess.Popen(argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None and server.stderr is not None
+            for line in server.stdout:
+                if line.strip().startswith("http://"):
+                    yield server, line.strip()
+                    break
+            else:
+                raise AssertionError(f"no address: {server.stderr.read()}")
+        finally:
+            if server.poll() is None:
+                server.send_signal(signal.SIGTERM)
+                server.wait(DEADLINE_S)

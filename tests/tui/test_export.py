@@ -1,0 +1,344 @@
+"""`e` saves what is there: the table as it is listed, the screen, the report, the stacks; and loses nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import resource
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invented import demo, pod
+from textual.pilot import Pilot
+from textual.widgets import Input
+from waiting import DEADLINE_S, screen, settle, shows, until
+
+from gconsole import files
+from gconsole.analysis.folded import folded
+from gconsole.records import Frame, Stack
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.export_dialog import ExportDialog
+from gconsole.tui.exports import Form, Offer
+from gconsole.tui.models.ranks import KIND
+from gconsole.tui.models.sheets import Sheet, as_csv
+from gconsole.tui.prompts import Confirm
+
+SIZE = (80, 24)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def opened(pilot: Pilot[None], *keys: str) -> ExportDialog:
+    """The dialog, after these keys and `e`."""
+    await settle(pilot)
+    await pilot.press(*keys)
+    await settle(pilot)
+    await pilot.press("e")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ExportDialog))
+    dialog = pilot.app.screen
+    assert isinstance(dialog, ExportDialog)
+    return dialog
+
+
+async def choose(pilot: Pilot[None], what: str, form: str) -> None:
+    """Go to that line and that form, with the keys."""
+    dialog = pilot.app.screen
+    assert isinstance(dialog, ExportDialog)
+    for key, is_there in (("down", lambda: dialog.chosen[0].what.startswith(what)),
+                          ("tab", lambda: dialog.chosen[1].name == form)):  # fmt: skip
+        for _ in range(9):
+            if is_there():
+                break
+            await pilot.press(key)
+        assert is_there(), (what, form)
+
+
+async def saved(pilot: Pilot[None], folder: Path) -> str:
+    """Press Enter, and read the one file that is there then."""
+    await pilot.press("enter")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), "the dialog to close")
+    await shows(pilot, "saved ")
+    return only_file(folder).read_text()
+
+
+def only_file(folder: Path) -> Path:
+    [path] = folder.iterdir()
+    return path
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def at(app: ConsoleApp) -> Input:
+    return app.screen.query_one(Input)
+
+
+def a_stack(rank: int, *functions: str, **fields: Any) -> Stack:
+    frames = tuple(Frame(name, "train.py", 10 + at) for at, name in enumerate(functions))
+    known = {"capture": "c1", "sample": 0, "job": "demo-ring", "rank": rank, "pid": 40000 + rank, "status": "ok",
+             "start_ticks": 1, "thread_name": "MainThread", "frames": frames, "path": rank}  # fmt: skip
+    return Stack(node="node1", **(known | fields))
+
+
+class TestTheTable:
+    async def test_csv_has_every_rank_that_is_listed_in_that_order_and_in_its_own_units(self, folder: Path):
+        async with pod().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2", "slash", *"node:node018", "enter", "O")
+            rows = list(csv.DictReader(io.StringIO(await saved(pilot, folder))))
+        assert [row["rank"] for row in rows] == ["143", "142", "141", "140", "139", "138", "137", "136"]
+        stuck = rows[6]
+        assert (stuck["state"], stuck["record.node"], stuck["stat.wchan"]) == (
+            "uninterruptible", "node018", "nfs_wait_bit_killable",
+        )  # fmt: skip
+        assert (stuck["stat.cpu_pct"], stuck["stat.rss_bytes"]) == ("0.0", str(int(3.125 * 2**30)))
+        assert stuck["reason"] == ""
+        assert only_file(folder).suffix == ".csv"
+
+    async def test_json_has_the_records_as_they_came(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            await choose(pilot, "Ranks", "JSON")
+            rows = json.loads(await saved(pilot, folder))
+        assert [row["rank"] for row in rows] == list(range(8))
+        assert rows[0]["record"]["kind"] == "rank" and rows[0]["stat"]["threads"] == 41
+
+    async def test_text_has_what_the_screen_has(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            await choose(pilot, "Ranks", "text")
+            lines = (await saved(pilot, folder)).splitlines()
+        assert lines[0].split()[:4] == ["rank", "state", "node", "gpu"]
+        assert "● moving" in lines[1] and len(lines) == 9
+
+    async def test_the_selection_is_the_row_under_the_cursor_or_the_group_under_its_head(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2", "G")
+            await choose(pilot, "Selected: 1 rank", "JSON")
+            assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [7]
+            only_file(folder).unlink()
+            await opened(pilot, "b", "g")
+            await choose(pilot, "Selected: 2 ranks", "JSON")
+            assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [0, 1]
+
+    async def test_the_other_views_have_a_table_too(self, folder: Path):
+        cluster = demo()
+        await cluster.mark("here")
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            for view, what, count, field, value in (
+                ("1", "GPUs: 32 GPUs", 32, "index", 0), ("1", "Selected: 8 GPUs of node1", 8, "node", "node1"),
+                ("n", "Nodes: 4 nodes", 4, "node", "node1"), ("n", "Selected: 1 node", 1, "node", "node1"),
+                ("8", "Selected: 1 event", 1, "kind", "mark"), ("8", "Events: ", None, "kind", "node"),
+            ):  # fmt: skip
+                await opened(pilot, view)
+                await choose(pilot, what, "JSON")
+                rows = json.loads(await saved(pilot, folder))
+                assert len(rows) == count if count else len(rows) > 4
+                assert rows[0][field] == value
+                only_file(folder).unlink()
+
+    async def test_a_view_without_a_table_offers_none(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            dialog = await opened(pilot, "3")
+            assert [offer.name for offer in dialog._offers] == ["screen", "report"]
+
+
+class TestEverythingElse:
+    async def test_the_screen_is_the_one_before_the_dialog(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Screen", "SVG")
+            svg = await saved(pilot, folder)
+        assert svg.startswith("<svg") and "FINDINGS" in svg
+        assert "Export" not in svg
+
+    async def test_the_report_is_that_of_batch(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Report", "JSON")
+            report = json.loads(await saved(pilot, folder))
+        assert report["schema"] == "gconsole.report/1"
+        assert len(report["ranks"]) == 8
+
+    async def test_the_newest_capture_in_three_forms(self, folder: Path):
+        cluster = demo()
+        cluster.say(a_stack(0, "old", capture="c0"))
+        cluster.say(*(a_stack(rank, "main", "step") for rank in (0, 1)), a_stack(2, "main", "load"))
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            for form, expected in (
+                ("folded", "rank [0-1];MainThread;main (train.py:10);step (train.py:11) 2\n"),
+                ("text", "STACKS  3 ranks, 2 groups"), ("JSON", '"capture": "c1"'),
+            ):  # fmt: skip
+                await opened(pilot)
+                await choose(pilot, "Stacks", form)
+                text = await saved(pilot, folder)
+                assert expected in text and "c0" not in text and "old" not in text
+                only_file(folder).unlink()
+
+    async def test_without_a_capture_there_is_no_entry_for_it(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            dialog = await opened(pilot)
+            assert "stacks" not in [offer.name for offer in dialog._offers]
+
+
+class TestThePath:
+    async def test_the_proposed_name_says_what_it_is_and_follows_the_choice(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            assert at(pilot.app).value.startswith("gconsole-demo-ranks-2")
+            assert at(pilot.app).value.endswith(".csv")
+            await pilot.press("tab")
+            assert at(pilot.app).value.endswith(".json")
+            await pilot.press("shift+tab")
+            assert at(pilot.app).value.endswith(".csv")
+            await pilot.press("up")
+            assert at(pilot.app).value.startswith("gconsole-demo-report-2")
+
+    async def test_a_name_that_was_typed_stays_and_only_its_ending_follows(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            at(pilot.app).value = "mine.csv"
+            await pilot.press("tab")
+            assert at(pilot.app).value == "mine.json"
+            at(pilot.app).value = "mine.dat"
+            await pilot.press("tab")
+            assert at(pilot.app).value == "mine.dat"
+
+    async def test_a_click_chooses_thing_and_form(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            dialog = await opened(pilot, "2")
+            lines = screen(pilot.app).splitlines()
+            y = next(y for y, line in enumerate(lines) if "Selected: 1 rank" in line)
+            await pilot.click(offset=(lines[y].index("JSON"), y))
+            assert dialog.chosen[0].what == "Selected: 1 rank" and dialog.chosen[1].name == "JSON"
+            assert isinstance(pilot.app.focused, Input)
+
+    async def test_a_file_that_is_there_is_replaced_after_a_yes_only(self, folder: Path):
+        (folder / "mine.csv").write_text("precious")
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            for key, expected in (("escape", "precious"), ("y", "job,attempt,rank")):
+                at(pilot.app).value = "mine.csv"
+                await pilot.press("enter")
+                await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
+                await shows(pilot, "Replace the file?")
+                await pilot.press(key)
+                await until(pilot, lambda: not isinstance(pilot.app.screen, Confirm))
+                await pilot.app.workers.wait_for_complete()
+                assert (folder / "mine.csv").read_text().startswith(expected)
+            await shows(pilot, "saved ranks as CSV")
+
+    async def test_what_goes_wrong_stands_in_the_dialog_and_nothing_is_lost(self, folder: Path):
+        (folder / "file").write_text("no folder")
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            dialog = await opened(pilot, "2")
+            for path, words in (
+                ("no/such/folder/x.csv", "there is no folder"), ("file/x.csv", "Not a directory"),
+                ("", "a file needs a name"), ("~nobody-of-that-name/x.csv", "home directory"),
+                ("/dev/null", "/dev/null is no file"), ("x" * 300, "File name too long"),
+            ):  # fmt: skip
+                at(pilot.app).value = path
+                await pilot.press("enter")
+                await until(pilot, lambda words=words: words in " ".join(screen(pilot.app).split()), words)
+                assert "✖" in screen(pilot.app)
+                assert pilot.app.screen is dialog and at(pilot.app).value == path
+            at(pilot.app).value = "good.csv"
+            await pilot.press("enter")
+            await until(pilot, lambda: (folder / "good.csv").exists())
+        assert names_in(folder) == ["file", "good.csv"]
+
+    async def test_a_folder_gets_the_proposed_name_in_it(self, folder: Path):
+        (folder / "there").mkdir()
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            at(pilot.app).value = "there"
+            await pilot.press("enter")
+            await shows(pilot, "that is a folder")
+            assert at(pilot.app).value.startswith("there/gconsole-demo-ranks-")
+            await pilot.press("enter")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
+            assert names_in(folder / "there")
+            await opened(pilot)
+            assert at(pilot.app).value.startswith("there/gconsole-demo-ranks-")  # the next one goes there, too
+
+    async def test_escape_saves_nothing(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
+        assert names_in(folder) == []
+
+    async def test_escape_while_a_large_thing_is_made_leaves_no_file(self, folder: Path):
+        made = threading.Event()
+
+        def slow() -> str:
+            made.wait(DEADLINE_S)
+            return "too late"
+
+        app = demo().app()
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await settle(pilot)
+            offer = Offer("slow", "Slow: it takes its time", (Form("text", ".txt", lambda: slow),))
+            app.push_screen(ExportDialog([offer], "demo"))
+            await shows(pilot, "Slow: it takes its time")
+            await pilot.press("enter")
+            await shows(pilot, "writing …")
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
+            made.set()
+            await pilot.pause()
+        assert names_in(folder) == []
+
+    async def test_it_fits_a_small_terminal(self):
+        async with pod().app().run_test(size=(60, 20), notifications=True) as pilot:
+            await opened(pilot, "2")
+            shown = screen(pilot.app)
+            for words in ("Export", "Ranks: 512 ranks", "‹CSV›", "Report", "Enter", "Esc"):
+                assert words in shown, shown
+
+
+class TestTheFile:
+    def test_it_is_of_its_owner_alone(self, folder: Path):
+        files.write_new(folder / "x", b"1")
+        assert stat.S_IMODE((folder / "x").stat().st_mode) == 0o600
+
+    def test_a_file_that_is_there_is_never_replaced_by_a_new_one(self, folder: Path):
+        (folder / "x").write_text("precious")
+        with pytest.raises(FileExistsError):
+            files.write_new(folder / "x", b"1")
+        assert (folder / "x").read_text() == "precious"
+
+    @pytest.mark.parametrize("write", [files.write_new, files.write_atomically])
+    def test_what_cannot_be_written_whole_is_not_there_at_all(self, write: Callable[[Path, bytes], None], folder: Path):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a full disk does
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write(folder / "x", b"1" * 5000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert names_in(folder) == []
+
+    def test_text_of_a_node_is_no_formula(self, folder: Path):
+        evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
+        rows = [evil, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
+        kind = replace(KIND, as_object=lambda row: {"text": row})
+        sheet = Sheet("x", kind, rows, ())
+        read = [row["text"] for row in csv.DictReader(io.StringIO(as_csv(sheet)))]
+        assert read[:6] == [f"'{evil}", "'+1", "'-1", "'@SUM(A1)", "fine", odd]
+        assert read[6:] == ["", "-1", "true", '["a"]', '{"b":1}']
+
+
+def test_hostile_names_break_no_line(folder: Path):
+    text = folded([a_stack(0, "a;b\n", "[bold]"), a_stack(1, frames=None)])
+    assert text == "rank [0];MainThread;a,b· (train.py:10);[bold] (train.py:11) 1\n"

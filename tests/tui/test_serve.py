@@ -1,0 +1,244 @@
+"""`gconsole serve`: the console in a browser of this machine, for one visitor who has the token."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from processes import processes_of, until_none_is_left
+from serving import INVENTED, Guest, deadline, serving
+
+from gconsole.serve import pages, visitor
+from gconsole.serve.server import ConsoleServer
+
+LOCAL = '[cluster]\nname = "odd-pod"\n[[nodes]]\nhosts = "here"\ntransport = "local"\n'
+#: As awkward as a file name can be.
+ODD_NAME = """a b'c";touch pwned;$(touch pwned)`touch pwned`&\\ü.toml"""
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    async with ConsoleServer(INVENTED, "gconsole demo").open() as found:
+        yield found
+
+
+async def status_of(address: str, **headers: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(address, headers=headers) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def text_of(address: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(address) as answer:
+        return await answer.text()
+
+
+class TestTheDoor:
+    @pytest.mark.parametrize("path", ["", "files/textual.js", "files/page.css", "busy", "ended"])
+    async def test_with_the_token_everything_is_there_and_without_it_nothing(self, address: str, path: str):
+        assert await status_of(address + path) in (200, 409)
+        root, token = address.rstrip("/").rsplit("/", 1)
+        for wrong in (f"{root}/{path}", f"{root}/{token[:-1]}/{path}", f"{root}/{token}x/{path}"):
+            assert await status_of(wrong) == 403
+
+    async def test_a_websocket_needs_the_token_and_our_own_page(self, address: str):
+        origin = Guest(address).origin
+        root = address.rstrip("/").rsplit("/", 1)[0]
+        async with aiohttp.ClientSession() as session:
+            for url, said in ((f"{root}/wrong/socket", origin), (f"{address}socket", "http://evil.example"),
+                              (f"{address}socket", None)):  # fmt: skip
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await session.ws_connect(url, origin=said)
+                assert refused.value.status == 403
+
+    async def test_a_name_that_was_made_to_point_here_is_refused(self, address: str):
+        assert await status_of(address, Host="evil.example") == 403
+        assert await status_of(address, Origin="http://evil.example") == 403
+
+    async def test_other_files_cannot_be_reached(self, address: str):
+        for name in ("files/../door.py", "files/%2e%2e%2fdoor.py", "files/console.html", "files//etc/passwd", "x"):
+            assert await status_of(address + name) in (403, 404)
+
+    async def test_it_listens_on_this_machine_only(self, address: str):
+        port = int(address.split("/")[2].partition(":")[2])
+        assert listeners(port) == ["0100007F"]
+
+
+def listeners(port: int) -> list[str]:
+    """Addresses, as the kernel writes them, at which somebody has that port."""
+    rows = [line.split()[1].split(":") for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [found for found, at in rows if int(at, 16) == port]
+
+
+def without_comments(text: str, name: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL) if name.endswith(".css") else text
+
+
+class TestThePage:
+    async def test_the_page_and_all_it_loads_name_no_other_host(self, address: str):
+        page = await text_of(address)
+        named = re.findall(r'(?:src|href)="(.*?)"', page)
+        assert {name.removeprefix("files/") for name in named if name.startswith("files/")} == set(pages.FILES)
+        for name, text in [("", page), *[(name, await text_of(address + name)) for name in named
+                                         if name.endswith((".css", ".js"))]]:  # fmt: skip
+            bare = without_comments(text, name)
+            assert re.findall(r"(?:https?|wss?)://[\w.-]+", bare) == [], name
+            assert re.findall(r"""(?:src|href|url\(|@import)[=\s]*["']?//""", bare) == [], name
+
+    async def test_the_browser_is_told_to_ask_nobody_else(self, address: str):
+        async with aiohttp.ClientSession() as session, session.get(address) as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert policy.startswith("default-src 'none'")
+        assert "http" not in policy and "*" not in policy
+        assert re.findall(r"wss?://\S+", policy.replace(";", " ")) == [f"ws://{address.split('/')[2]}"]
+
+    async def test_a_title_is_text(self):
+        async with ConsoleServer(INVENTED, "<script>alert(1)</script>").open() as found:
+            assert "<script>alert" not in await text_of(found)
+
+
+class TestAVisitor:
+    async def test_what_is_typed_arrives_and_q_ends_it(self, address: str):
+        async with Guest(address) as guest:
+            await guest.until("demo-ring", "GPU")
+            guest.forget()
+            await guest.type("2")
+            await guest.until("wchan")
+            await guest.type("q")
+            assert await guest.sent_to() == "ended"
+        assert "The console has ended" in await text_of(address + "ended")
+
+    async def test_a_larger_window_is_used(self, address: str):
+        async with Guest(address) as guest:
+            await guest.until("demo-ring")
+            guest.forget()
+            await guest.socket.send_json(["resize", {"width": 200, "height": 60}])
+            await guest.until("commands")
+            await guest.socket.send_json(["resize", {"width": -5, "height": 10**9}])
+            await guest.type("?")
+            await guest.until("Everywhere")
+
+    async def test_words_that_nobody_knows_do_no_harm(self, address: str):
+        async with Guest(address) as guest:
+            await guest.until("demo-ring")
+            for text in ("{", "[]", '["resize", {"width": "x"}]', '["stdin"]', '["stdin", 5]', '["\\ud800"]', "null"):
+                await guest.socket.send_str(text)
+            guest.forget()
+            await guest.type("2")
+            await guest.until("wchan")
+
+    async def test_there_is_one_at_a_time_and_the_second_is_told(self, address: str):
+        async with Guest(address) as first:
+            await first.until("demo-ring")
+            async with Guest(address) as second:
+                assert await second.sent_to() == "busy"
+            assert "Somebody is here already" in await text_of(address + "busy")
+            first.forget()
+            await first.type("2")
+            await first.until("wchan")
+        async with Guest(address) as third:
+            await third.until("demo-ring")
+
+    async def test_a_page_that_is_loaded_again_gets_a_new_console(self, address: str):
+        """The new page's connection may come before the old one's is closed."""
+        first = Guest(address)
+        async with first:
+            await first.until("demo-ring")
+            second = Guest(address)
+            coming = asyncio.ensure_future(second.__aenter__())
+            await asyncio.sleep(0)
+        await coming
+        try:
+            await second.until("demo-ring")
+        finally:
+            await second.__aexit__(None, None, None)
+
+    async def test_why_it_could_not_start_stands_on_the_page(self):
+        argv = [sys.executable, "-c", "import sys; sys.exit('hosts.toml: <b>no such node</b>')"]
+        async with ConsoleServer(argv, "x").open() as address:
+            async with Guest(address) as guest:
+                assert await guest.sent_to() == "ended"
+            assert "hosts.toml: &lt;b&gt;no such node&lt;/b&gt;" in await text_of(address + "ended")
+        async with ConsoleServer(["/no/such/program"], "x").open() as address:
+            async with Guest(address) as guest:
+                assert await guest.sent_to() == "ended"
+            assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
+
+    async def test_one_that_will_not_leave_is_ended(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        monkeypatch.setattr(visitor, "LEAVE_S", 0.1)
+        monkeypatch.setattr(visitor, "TERM_S", 0.1)
+        stubborn = (
+            "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+            "print('__GANGLION__', flush=True)\nos.write(1, b'D\\0\\0\\0\\5hello')\ntime.sleep(600)"
+        )
+        async with ConsoleServer([sys.executable, "-c", stubborn], "x").open() as address:
+            async with Guest(address) as guest:
+                await guest.until("hello")
+            pid = int((tmp_path / "pid").read_text())
+        until_none_is_left([pid])
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "gconsole", "serve", *args]
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+class TestTheCommand:
+    async def test_a_file_with_an_odd_name_reaches_the_console_as_it_is(self, tmp_path: Path):
+        (tmp_path / ODD_NAME).write_text(LOCAL)
+        with serving(ODD_NAME, "--set", "agent.simulate_gpus=3", cwd=tmp_path) as (_, address):
+            async with Guest(address) as guest:
+                await guest.until("odd-pod", "3/3")
+        assert names_in(tmp_path) == [ODD_NAME]
+
+    async def test_ctrl_c_ends_it_with_all_its_children(self, tmp_path: Path):
+        (tmp_path / "hosts.toml").write_text(LOCAL)
+        with serving("hosts.toml", cwd=tmp_path) as (server, address):
+            async with Guest(address) as guest:
+                await guest.until("1/1")
+                children = processes_of(server.pid)
+                assert len(children) >= 2  # the console, and the agent of its node
+                server.send_signal(signal.SIGINT)
+                assert await guest.sent_to() is None
+            async with deadline("it still runs"):
+                assert await asyncio.to_thread(server.wait) == 0
+            assert server.stderr is not None and server.stderr.read() == ""
+        until_none_is_left(children)
+
+    async def test_a_server_that_is_killed_leaves_no_console(self, tmp_path: Path):
+        (tmp_path / "hosts.toml").write_text(LOCAL)
+        with serving("hosts.toml", cwd=tmp_path) as (server, address):
+            async with Guest(address) as guest:
+                await guest.until("1/1")
+                children = processes_of(server.pid)
+                server.kill()
+                await guest.sent_to()
+        until_none_is_left(children)
+
+    def test_a_configuration_that_is_wrong_is_told_at_once(self, tmp_path: Path):
+        (tmp_path / "hosts.toml").write_text("[cluster]\nnmae = 1\n")
+        done = run("hosts.toml", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "hosts.toml:2: cluster.nmae" in done.stderr
+
+    def test_a_port_that_is_taken_is_told(self, tmp_path: Path):
+        (tmp_path / "hosts.toml").write_text(LOCAL)
+        with serving("hosts.toml", cwd=tmp_path) as (_, address):
+            port = address.split("/")[2].partition(":")[2]
+            done = run("hosts.toml", "--port", port, cwd=tmp_path)
+        assert done.returncode == 4
+        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+        assert "Traceback" not in done.stderr

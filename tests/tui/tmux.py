@@ -1,0 +1,80 @@
+"""A real terminal: tmux on a server of the test's own, its screen read as text, its keys and mouse pressed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+
+DEADLINE_S = 45.0
+_numbers = itertools.count(1)
+
+
+class Tmux:
+    """One terminal with a program in it; without a command it is a shell without settings."""
+
+    def __init__(
+        self, command: str = "", env: Mapping[str, str] | None = None, *, columns: int = 120, rows: int = 40
+    ) -> None:
+        self._name = f"gct{os.getpid()}-{next(_numbers)}"
+        settings = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
+        shell = "env PS1='ready> ' HISTFILE= bash --norc --noprofile -i"
+        self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), *settings, command or shell)
+
+    def _tmux(self, *args: str) -> str:
+        argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    @property
+    def pid(self) -> int:
+        """Of the program, or of the shell."""
+        return int(self._tmux("display-message", "-p", "-t", "it", "#{pane_pid}"))
+
+    def screen(self, *, styled: bool = False) -> str:
+        """What stands there; with the escape sequences of its colours, where that is wanted."""
+        return self._tmux("capture-pane", "-p", "-t", "it", *(["-e"] if styled else []))
+
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", "-t", "it", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-t", "it", "-x", str(width), "-y", str(height))
+
+    def click(self, words: str) -> None:
+        """Click on these words, in the escape sequences that a terminal sends."""
+        x, y = self._place(words)
+        self.press("-l", f"\x1b[<0;{x};{y}M\x1b[<0;{x};{y}m")
+
+    def wheel_down(self, words: str, *, lines_below: int = 0) -> None:
+        """Turn the wheel by one notch over these words, or so many lines below them."""
+        x, y = self._place(words)
+        self.press("-l", f"\x1b[<65;{x};{y + lines_below}M")
+
+    def _place(self, words: str) -> tuple[int, int]:
+        """Column and line of the first of these words, from 1."""
+        for y, line in enumerate(self.screen().splitlines(), 1):
+            if words in line:
+                return line.index(words) + 1, y
+        raise AssertionError(f"{words!r} not on the screen:\n{self.screen()}")
+
+    def until(self, *words: str, without: str | None = None) -> float:
+        """Wait until all words stand on the screen, and that one does not; how long it took, in seconds."""
+        began = time.monotonic()
+        while not all(word in (screen := self.screen()) for word in words) or (without and without in screen):
+            assert time.monotonic() - began < DEADLINE_S, f"{words}, or still {without!r}, on the screen:\n{screen}"
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def until_gone(self) -> None:
+        """Wait until the program has ended, and with it the only session."""
+        began = time.monotonic()
+        while "it" in self._tmux("list-sessions"):
+            assert time.monotonic() - began < DEADLINE_S, self.screen()
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Close the terminal, whatever runs in it: the kernel hangs up on it."""
+        self._tmux("kill-server")

@@ -1,0 +1,50 @@
+"""Who may come in to `gconsole serve`."""
+
+import pytest
+
+from gconsole.serve.door import Door
+
+DOOR = Door("kept-secret")
+HERE = "127.0.0.1:8000"
+
+
+def test_the_token_is_another_one_each_time_and_long() -> None:
+    tokens = {Door().token for _ in range(20)}
+    assert len(tokens) == 20
+    assert min(map(len, tokens)) >= 40
+
+
+@pytest.mark.parametrize("host", [HERE, "localhost:8000", "LOCALHOST:8000", "localhost:9000", "127.0.0.1"])
+def test_the_address_that_was_printed_lets_in_also_through_a_forwarded_port(host: str) -> None:
+    assert DOOR.refusal("/kept-secret/", host, None) is None
+    assert DOOR.refusal("/kept-secret/socket", host, f"http://{host}", is_socket=True) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "", "/kept-secre/", "/kept-secret2/", "/KEPT-SECRET/", "//kept-secret/", "/x/kept-secret/", "/é/",
+             "/%2e"]
+)  # fmt: skip
+def test_without_the_token_nobody_comes_in(path: str) -> None:
+    assert DOOR.refusal(path, HERE, None)
+
+
+@pytest.mark.parametrize(
+    "host", [None, "", "evil.example:8000", "127.0.0.1.evil.example:8000", "localhost.evil.example", "127.0.0.2:8000",
+             "0.0.0.0:8000", "127.0.0.1@evil.example", "x@127.0.0.1:8000", "127.0.0.1:8000; script-src *",
+             "127.0.0.1:8000\n", "[::1", "[::1]:8000"]
+)  # fmt: skip
+def test_a_name_that_was_made_to_point_here_does_not_let_in(host: str | None) -> None:
+    assert DOOR.refusal("/kept-secret/", host, None)
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "", "https://127.0.0.1:8000", "http://127.0.0.1:8001",
+               "http://localhost:8000"]
+)  # fmt: skip
+def test_another_site_does_not_come_in_even_with_the_token(origin: str) -> None:
+    assert DOOR.refusal("/kept-secret/", HERE, origin)
+    assert DOOR.refusal("/kept-secret/socket", HERE, origin, is_socket=True)
+
+
+def test_a_websocket_must_say_which_page_it_is_of() -> None:
+    assert DOOR.refusal("/kept-secret/socket", HERE, None, is_socket=True)
