@@ -49,7 +49,7 @@ class Overview(View):
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
         self._metric = METRICS[0]
         self._peers: Peers | None = None
-        self._peers_due = 0  # console time, ns
+        self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
         self._frame: Frame | None = None
 
@@ -87,7 +87,7 @@ class Overview(View):
 
     def _compare(self, frame: Frame) -> None:
         """What the GPUs have in common; looked at once a second, for it holds still."""
-        if abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS or self._peers_due == 0:
+        if self._peers is None or abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS:
             self._peers_due = frame.now
             fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
             self._peers = peers_of(fresh, self._metric, self._peers)
@@ -165,7 +165,7 @@ class Overview(View):
     def action_metric(self) -> None:
         """Show the next figure in the map."""
         self._metric = METRICS[(METRICS.index(self._metric) + 1) % len(METRICS)]
-        self._peers, self._peers_due = None, 0
+        self._peers = None
         if self._frame is not None:
             self.look(self._frame)
 
