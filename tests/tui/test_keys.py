@@ -48,7 +48,7 @@ class TestTheTable:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             targets = {
-                "app": app, "overview": app.view, "lines": app.view.home(), "list": app._views["ranks"],
+                **{view.scope: view for view in app._views.values()}, "app": app, "lines": app.view.home(), "list": app._views["ranks"],
                 "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
                 "progress": Progress, "gallery": Gallery,
             }  # fmt: skip
