@@ -48,8 +48,8 @@ class TestTheTable:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             targets = {
-                **{view.scope: view for view in app._views.values()}, "app": app, "lines": app.view.home(), "list": app._views["ranks"],
-                "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
+                **{view.scope: view for view in app._views.values()}, "app": app,
+                "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
                 "progress": Progress, "gallery": Gallery,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
