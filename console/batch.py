@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from .diagnose import Diagnosis, diagnose
+from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
@@ -21,6 +22,8 @@ from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
 LOOK_S = 0.1
+#: So many findings stand in a summary, the worst first.
+MOST_FINDINGS = 50
 #: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
 CONNECT_S = 45.0
 
@@ -51,31 +54,39 @@ class Progress:
 async def watch(
     store: Store, hub: Hub, control: Control, for_s: float, progress: Progress,
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
+    findings: Findings | None = None, is_over: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
 
-    Before that, where there is an `order`, capture or diagnose; `before` is awaited first.
+    Before that, where there is an `order`, capture or diagnose; `before` is awaited first. `findings` are looked for
+    meanwhile; `is_over` ends it early.
     """
     try:
-        await _watch(store, for_s, progress)
+        await _watch(store, for_s, progress, findings, is_over)
         if before is not None:
             await before()
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
+        if findings is not None:
+            await findings.look()
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
         if isinstance(order, Diagnosis):
-            hub.say(*findings(store))
+            hub.say(*verdict_findings(store))
         if store.console:
             hub.say(msgspec.structs.replace(store.console, state="ended"))
 
 
-async def _watch(store: Store, for_s: float, progress: Progress) -> None:
+async def _watch(
+    store: Store, for_s: float, progress: Progress, findings: Findings | None, is_over: Callable[[], bool]
+) -> None:
     began = time.monotonic()
-    while True:
+    while not is_over():
         progress.show()
+        if findings is not None and findings.is_due:
+            await findings.look()
         elapsed = time.monotonic() - began
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return
@@ -106,7 +117,7 @@ async def _capture(
         hub.say(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
 
 
-def findings(store: Store) -> list[Finding]:
+def verdict_findings(store: Store) -> list[Finding]:
     """What the verdicts of a store mean, as records; one that is known already keeps the instant it was first seen."""
     made = []
     for verdict in verdicts(store):
@@ -205,7 +216,14 @@ def _unreadable_lines(report: Report) -> list[str]:
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
     judged = {found.id for verdict in report.verdicts if (found := found_of(verdict))}  # told at length below
-    return [f"  {glyphs[line.severity]} {line.id}  {line.text}" for line in report.findings if line.id not in judged]
+    told = [line for line in report.findings if line.id not in judged]
+    lines = [
+        f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
+        + (" (cleared)" if line.cleared_at is not None else "")
+        for line in told[:MOST_FINDINGS]
+    ]
+    more = len(told) - len(lines)
+    return [*lines, f"  … and {more} more findings; the report has them all (-o FILE)"] if more else lines
 
 
 def warnings(store: Store) -> list[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from .analysis.found import IDS
 from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
@@ -164,7 +165,7 @@ def make_report(store: Store) -> Report:
         captures=capture_lines(store),
         collectives=collectives_line(store),
         verdicts=verdicts(store),
-        findings=[_finding_line(finding) for finding in store.findings.values()],
+        findings=[_finding_line(finding) for finding in _worst_first(store.findings.values())],
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
         ],
@@ -174,7 +175,7 @@ def make_report(store: Store) -> Report:
 def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     """The exit code of a headless command: 4 nothing reachable, 1 a finding that counts, 3 partial, 0 fine.
 
-    `fail_on` is one severity (that or a worse one counts), or ids of findings.
+    `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
     """
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
@@ -196,10 +197,13 @@ def _coverage(states: Sequence[str], unseen: bool) -> int:
 def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
     if line.cleared_at is not None:
         return False
-    threshold = next((_RANKING[word] for word in fail_on if word in _RANKING), None)
-    if threshold is not None:
-        return _RANKING[line.severity] >= threshold
-    return line.id in fail_on
+    thresholds = [_RANKING[word] for word in fail_on if word in _RANKING]
+    return line.id in fail_on or any(_RANKING[line.severity] >= threshold for threshold in thresholds)
+
+
+def unknown_words(fail_on: Sequence[str]) -> list[str]:
+    """What of `--fail-on` is neither a severity nor the id of a finding."""
+    return [word for word in fail_on if word not in _RANKING and word not in IDS]
 
 
 def iso(ns: int) -> str | None:
@@ -286,6 +290,12 @@ def _node_line(now: NodeNow) -> NodeLine:
         simulated=node.simulated if node else None,
         unreadable=now.host.unreadable if now.host else None,
     )
+
+
+def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Open ones before those that were cleared, errors first, then as they were seen."""
+    return sorted(findings, key=lambda one: (
+        one.cleared_at is not None, -_RANKING[one.severity], one.first_seen, one.id, one.culprits))  # fmt: skip
 
 
 def _finding_line(finding: Finding) -> FindingLine:

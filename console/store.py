@@ -18,6 +18,7 @@ from .records import (
     Finding,
     Gap,
     Gpu,
+    GpuDigest,
     GpuEvent,
     GpuInfo,
     GpuLink,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 EVENTS: Final = 10_000
 #: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
 ENDED_RANKS: Final = 16_384
+#: Findings that are no longer true are kept, for the report; one that comes and goes for days must not fill the memory.
+CLEARED_FINDINGS: Final = 4_096
 #: So many unknown kinds are counted by name, the rest as one.
 UNKNOWN_KINDS: Final = 100
 #: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
@@ -97,6 +100,7 @@ class GpuNow:
 
     info: GpuInfo | None = None
     gpu: Gpu | None = None
+    digest: GpuDigest | None = None  # of the last second, where it was looked at several times
 
 
 @dataclass(slots=True)
@@ -174,12 +178,14 @@ class Store:
         self.history: History | None = None
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._ended: deque[ProcessKey] = deque()  # ranks that ended, oldest first
+        self._cleared: deque[tuple[str, tuple[str, ...]]] = deque()  # findings, oldest first
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
-            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuLink: self._gpu_link,
-            GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic, Process: self._process,
-            Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack, Collective: self._flight,
-            PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event, Finding: self._finding,
+            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
+            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
+            Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
+            Finding: self._finding,
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -257,6 +263,9 @@ class Store:
     def _gpu(self, record: Gpu) -> None:
         self._gpu_now(record.node, record.uuid).gpu = record
         self._remember("gpu", (record.node, record.uuid), record)
+
+    def _gpu_digest(self, record: GpuDigest) -> None:
+        self._gpu_now(record.node, record.uuid).digest = record
 
     def _gpu_now(self, node: str, uuid: str) -> GpuNow:
         key = (node, uuid)
@@ -337,8 +346,18 @@ class Store:
         self.captures.add_flight(record, self.version)
 
     def _finding(self, record: Finding) -> None:
-        self.findings.put((record.id, record.culprits), record, self.version)
+        key = (record.id, record.culprits)
+        self.findings.put(key, record, self.version)
         self._event(record)
+        if record.cleared_at is not None:
+            self._cleared.append(key)
+            if len(self._cleared) > CLEARED_FINDINGS:
+                self._drop_cleared(self._cleared.popleft())
+
+    def _drop_cleared(self, key: tuple[str, tuple[str, ...]]) -> None:
+        finding = self.findings.get(key)
+        if finding is not None and finding.cleared_at is not None and key not in self._cleared:
+            self.findings.drop(key, self.version)
 
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))

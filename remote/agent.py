@@ -79,12 +79,12 @@ class SamplerThread(threading.Thread):
 
     def _until_next_slot(self):
         """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
-        interval = self.agent.context.interval_s
+        interval = self.sampler.interval_s
         return interval - (time.monotonic() - self.agent.epoch) % interval
 
     def is_hung(self, now):
         began = self.began
-        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.agent.context.interval_s)
+        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
 
 class Agent(object):

@@ -22,6 +22,7 @@ class BundleImporter(object):
     """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
 
     `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
+    One of SELDOM has the names that are asked of it as a fourth, and they are in its sha256 too.
     `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
     """
 
@@ -68,7 +69,8 @@ class BundleImporter(object):
             for name in names:
                 if name in SELDOM and not _can_load(SELDOM[name]):
                     continue
-                self._keep(self.modules[name][0], self._compiled(name))
+                code = self._pruned(name) if name in SELDOM else None
+                self._keep(self.modules[name][0], code or self._compiled(name))
         finally:
             os._exit(0)  # whatever went wrong: the parent compiles what it does not find
 
@@ -93,9 +95,28 @@ class BundleImporter(object):
             self._keep(digest, code)
         exec(code, module.__dict__)
 
-    def _compiled(self, name):
-        source = zlib.decompress(base64.b64decode(self.modules[name][1]))
-        return compile(source, "gconsole:" + name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+    def _source(self, name):
+        return zlib.decompress(base64.b64decode(self.modules[name][1]))
+
+    def _compiled(self, name, tree=None):
+        file = "gconsole:" + name.replace(".", "/") + ".py"
+        source = self._source(name) if tree is None else tree
+        return compile(source, file, "exec", dont_inherit=True, optimize=2)  # nobody reads docstrings on a node
+
+    def _pruned(self, name):
+        """The code of a module with only what is asked of it; None where that does not run: then the whole is taken.
+
+        Only for a child: a syntax tree of pynvml takes more memory than all of the agent.
+        """
+        from gconsole_remote import pruning
+
+        try:
+            code = self._compiled(name, pruning.prune(self._source(name), self.modules[name][3]))
+            module = sys.modules[name] = type(sys)(name)  # its code looks itself up there
+            exec(code, module.__dict__)
+        except Exception:  # noqa: BLE001 - whatever a module of another version does: the whole one is as good as ever
+            return None
+        return code
 
     def _path(self, digest):
         version = "%s-%s" % (sys.implementation.cache_tag, importlib.util.MAGIC_NUMBER.hex())

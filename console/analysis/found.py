@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..records import Confidence, Severity
+
+#: Every id that a finding can have, with what it means: what `--fail-on` takes. The kinds of verdict are among them.
+IDS: Final[dict[str, str]] = {
+    "gpu_lost": "the driver cannot reach a GPU",
+    "gpu_xid": "the driver reported an error of a GPU",
+    "gpu_ecc": "memory errors of a GPU",
+    "gpu_remap_pending": "faulty GPU memory waits for a reset to be taken out of use",
+    "gpu_throttle": "heat or hardware holds a GPU's clocks down while it works",
+    "gpu_straggler": "a GPU's clock or power is far from its peers under the same load",
+    "gpu_memory_imbalance": "a rank holds far more GPU memory than the others of its job",
+    "pcie_degraded": "fewer PCIe lanes or an older generation than GPU and slot can do, or replays",
+    "nvlink_down": "an NVLink is down",
+    "nvlink_errors": "errors on an NVLink",
+    "nic_down": "a network port that was up is down",
+    "nic_errors": "errors on a network port",
+    "version_skew": "driver, CUDA, NCCL or kernel differ between nodes",
+    "topology_differs": "a node's shape is not that of its class",
+    "rank_dead": "a rank's process is gone",
+    "rank_absent": "a rank never started or was not found",
+    "rank_missing": "a rank is alive and not in the collective",
+    "rank_stopped": "a rank's process is stopped",
+    "rank_blocked": "a rank's process is blocked in the kernel",
+    "collective_mismatch": "ranks are in different collectives",
+    "p2p_cycle": "ranks wait for each other in a circle",
+    "straggler": "a rank is slower than the others",
+    "external": "the job waits for something outside of it",
+    "slow": "a job is slow, and the evidence does not say by whom",
+    "undecided": "a job does not move, and the evidence does not say why",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,14 @@ from .options import Duration, capture_order, capturing
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option("--metrics", metavar="FAMILY,…", default="",
+              help="Stream samples to stdout as they come, a line of JSON each: gpu, nic, host, rank.")
 @click.option("--flight-pipe", is_flag=True,
               help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job.")
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str,
+    records: Path | None, source: Path | None, fail_on: str, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
     flight_pipe: bool,
 ) -> int:
@@ -36,6 +38,8 @@ def batch(
     gconsole batch hosts.toml --for 10s -o report.json
     gconsole batch hosts.toml --diagnose
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
+    gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
+    gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
@@ -43,15 +47,48 @@ def batch(
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
-    wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
+    wanted = _fail_on(fail_on)
+    families = _families(metrics)
+    if families and output == "-":
+        raise click.UsageError("--metrics has stdout for itself; write the report to a file: -o FILE")
     if source is not None:
         from .offline import run_from_file
 
-        return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose)
+        return run_from_file(
+            source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families
+        )
     from .live import run_batch
     from .options import load_target
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order,
+        order=order, metrics=families,
     )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _fail_on(text: str) -> tuple[str, ...]:
+    """Severities and ids of findings. Raises UsageError for a word that is neither."""
+    from ..analysis.found import IDS
+    from ..report import unknown_words
+
+    words = _words(text)
+    unknown = unknown_words(words)
+    if unknown or not words:
+        what = f"{', '.join(unknown)}: no severity and no id of a finding" if unknown else "nothing is named"
+        raise click.UsageError(f"--fail-on: {what}; there are error, warning, info, and {', '.join(sorted(IDS))}")
+    return words
+
+
+def _families(text: str) -> tuple[str, ...]:
+    """Families of samples. Raises UsageError for one that is none."""
+    from ..samples import FAMILIES
+
+    words = _words(text)
+    unknown = [word for word in words if word not in FAMILIES]
+    if unknown:
+        raise click.UsageError(f"--metrics: {', '.join(unknown)}: no such samples; there are {', '.join(FAMILIES)}")
+    return words

@@ -16,13 +16,15 @@ from ..analysis.models import BadModel, parse_model
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
 from ..diagnose import Diagnosis
+from ..findings import Findings
 from ..fleet.fleet import Fleet
 from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
 from ..records import Console
+from ..samples import SampleStream
 from ..store import Store
 from .main import EXIT_INTERRUPTED
-from .output import finish
+from .output import close_stream, finish
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -58,6 +60,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
+        findings=Findings(hub, config.health),
     )
     app.run()
     return app.return_code or 0
@@ -67,13 +70,15 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
+    metrics: tuple[str, ...] = (),
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
-    `before` is awaited when every node has been seen, before anything is captured.
+    `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
+    families go to stdout as they come, and the summary to stderr.
     """
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before))
-    status = finish(store, output, quiet, fail_on)
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics))
+    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
     return EXIT_INTERRUPTED if interrupted else status
 
 
@@ -87,20 +92,29 @@ def observe(config: Config) -> Store:
 
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None,
-) -> tuple[Store, bool]:
+    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
+) -> tuple[Store, bool]:  # fmt: skip
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
+    stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
+    if stream:
+        hub.subscribe(stream)
+    findings = Findings(hub, config.health)
     hub.say(_console(config))
     fleet = Fleet(config, hub)
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
-    watching = asyncio.create_task(batch.watch(store, hub, fleet, for_s, progress, order, before))
+    watching = asyncio.create_task(
+        batch.watch(
+            store, hub, fleet, for_s, progress, order, before, findings,
+            lambda: stream is not None and stream.is_closed,
+        )
+    )  # fmt: skip
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -112,6 +126,8 @@ async def _watch(
         click.echo("", err=True)
         for line in batch.warnings(store):
             click.echo(f"gconsole: {line}", err=True)
+    if stream:
+        close_stream(stream)
     if writer:
         writer.close()
         if writer.failure:

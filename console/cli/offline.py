@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from ..analysis.models import BadModel, parse_model
-from ..batch import findings
+from ..batch import verdict_findings
 from ..hub import Hub
 from ..imports.collectives import import_folder
 from ..imports.dumps import JOB, NoDumps, records_of, without_stacks
 from ..plaintext import printable
 from ..recordfile import RecordFileError, play
+from ..samples import SampleStream
 from ..store import Store
-from .output import finish
+from .output import close_stream, finish
 
 
 def run_from_file(
-    path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False
-) -> int:
-    """Fold the records of a file and report; with `diagnose` the verdicts are findings. An exit code."""
+    path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False,
+    metrics: tuple[str, ...] = (),
+) -> int:  # fmt: skip
+    """Fold the records of a file and report; its findings are those that were recorded. An exit code.
+
+    With `diagnose` the verdicts are findings too, and with `metrics` samples of these families go to stdout.
+    """
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
+    stream = SampleStream(metrics, sys.stdout.fileno(), patient=True) if metrics else None
+    if stream:
+        hub.subscribe(stream)
     try:
         play(path, hub)
     except RecordFileError as error:
         raise click.UsageError(str(error)) from error
+    finally:
+        if stream:
+            close_stream(stream)
     if diagnose:
-        store.apply(findings(store))
-    return finish(store, output, quiet, fail_on)
+        store.apply(verdict_findings(store))
+    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
 
 
 def run_from_folder(
@@ -57,5 +69,5 @@ def run_from_folder(
     for trouble in flight.problems:
         click.echo(f"gconsole: {printable(str(trouble))}", err=True)
     store.apply([*stacks.records, *flight.records])
-    store.apply(findings(store))
+    store.apply(verdict_findings(store))
     return finish(store, output, quiet, fail_on)

@@ -9,11 +9,15 @@ import click
 
 from .. import batch, captured, communication, files, plaintext, report
 from ..analysis.hang.text import to_text
+from ..samples import SampleStream
 from ..store import Store
 
 
-def finish(store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...]) -> int:
+def finish(
+    store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False
+) -> int:
     """Write the report where it was asked for (`-` is stdout) and the summary where there is room for it."""
+    stdout_is_taken = stdout_is_taken or output == "-"
     made = report.make_report(store)
     data = report.to_json(made)
     if output == "-":
@@ -25,10 +29,19 @@ def finish(store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ..
         except OSError as error:
             raise click.FileError(output, error.strerror or str(error)) from error
     if not quiet:
-        click.echo(batch.summary(made), err=output == "-")
+        click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
-            click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=output == "-")
+            click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
         for part in (captured.capture_text(store), communication.collectives_text(store)):
             if part:
-                click.echo(f"\n{part}", err=output == "-")
+                click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)
+
+
+def close_stream(stream: SampleStream) -> None:
+    """Let the last samples go out; a reader that was too slow is told what it has not got."""
+    stream.close()
+    if stream.failure:
+        click.echo(f"gconsole: stdout: {stream.failure.strerror}; samples after that are missing", err=True)
+    if stream.dropped:
+        click.echo(f"gconsole: {stream.dropped} samples were dropped: the reader of stdout was too slow", err=True)

@@ -30,6 +30,7 @@ def difference(old: Config, new: Config) -> Changes:
         "cluster.name": old.cluster != new.cluster,
         "ssh.max_connecting": old.ssh.max_connecting != new.ssh.max_connecting,
         "console.history_bytes": old.console != new.console,
+        **{f"health.{name}": value != getattr(new.health, name) for name, value in structs.asdict(old.health).items()},
     }
     return Changes(
         added=tuple(node for node in new.nodes if node.name not in before),

@@ -151,6 +151,48 @@ class HangConfig(Section, frozen=True):
     ] = 5.0
 
 
+class HealthConfig(Section, frozen=True):
+    """When a figure is a finding. DCGM: the limit of NVIDIA DCGM's own health checks; ours: chosen here."""
+
+    window_s: Annotated[
+        float, Meta(ge=3, le=3600, description="how far back shares, averages and rates look, seconds (ours)")
+    ] = 60.0
+    clear_s: Annotated[
+        float, Meta(ge=0, le=3600, description="a finding is cleared once it was not true for so long, seconds (ours)")
+    ] = 15.0
+    busy_pct: Annotated[
+        float, Meta(ge=1, le=100, description="from this utilisation on a GPU works, and is not idle (ours)")
+    ] = 50.0
+    throttle_share_pct: Annotated[
+        float, Meta(ge=0.1, le=100, description="share of its work that heat or hardware may slow down (ours)")
+    ] = 10.0
+    xid_s: Annotated[
+        float, Meta(ge=1, le=604_800, description="an XID that needs no reset is told for so long, seconds (ours)")
+    ] = 3600.0
+    ecc_corrected_per_min: Annotated[
+        float, Meta(ge=0, le=1e9, description="most corrected memory errors of a GPU in a minute (DCGM: provisional)")
+    ] = 10.0
+    pcie_replays_per_min: Annotated[
+        float, Meta(ge=0, le=1e9, description="most PCIe replays of a GPU in a minute (DCGM)")
+    ] = 8.0
+    nvlink_crc_per_s: Annotated[
+        float, Meta(ge=0, le=1e9, description="most NVLink CRC errors of a GPU in a second; replays: none (DCGM)")
+    ] = 100.0
+    nic_errors_per_min: Annotated[
+        float, Meta(ge=0, le=1e9, description="most errors of one sort that a port counts in a minute (ours)")
+    ] = 10.0
+    memory_imbalance_pct: Annotated[
+        float, Meta(ge=1, le=100, description="of the card's memory: how much more a rank may hold at its peak (ours)")
+    ] = 15.0
+    straggler_clock_pct: Annotated[
+        float, Meta(ge=0.1, le=100, description="how far below its peers' clock a GPU of one job may be (ours)")
+    ] = 8.0
+    straggler_power_pct: Annotated[
+        float, Meta(ge=1, le=100, description="how far from its peers' power a GPU of one job may be (ours)")
+    ] = 30.0
+    peers: Annotated[int, Meta(ge=3, le=100_000, description="so many ranks at least are compared (ours)")] = 4
+
+
 class NodeEntry(Section, frozen=True):
     """One [[nodes]] entry as written; beside these keys it takes every key of [ssh] and [agent] that is not global."""
 
@@ -212,6 +254,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentConfig = AgentConfig()
     console: ConsoleConfig = ConsoleConfig()
     hang: HangConfig = HangConfig()
+    health: HealthConfig = HealthConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
     settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only

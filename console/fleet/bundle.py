@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.util
 import json
+import re
 import shlex
 import zlib
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ STAGE0 = (
     "boot(i,b[n:])"
 )
 
+#: Any word that may be a name of pynvml's.
+_NVML_NAME = re.compile(rb"\b_?(?:c_)?(?:nvml|NVML)\w+")
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 
@@ -51,7 +54,7 @@ def build() -> Bundle:
     """The bundle of this installation. The same sources give the same digest."""
     modules = dict(_modules("gconsole_remote"))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
-    modules["pynvml"] = _module(_file("pynvml"), is_package=False)
+    modules["pynvml"] = _pruned_there("pynvml", _NVML_NAME)
     boot = zlib.compress(_package_dir("gconsole_remote").joinpath("bootstrap.py").read_bytes(), 9)
     rest = zlib.compress(json.dumps(modules, sort_keys=True).encode(), 9)
     payload = boot + rest
@@ -78,6 +81,15 @@ def _module(path: Path, is_package: bool) -> list[object]:
     source = path.read_bytes()
     packed = base64.b64encode(zlib.compress(source, 9)).decode()
     return [hashlib.sha256(source).hexdigest(), packed, is_package]
+
+
+def _pruned_there(module: str, pattern: re.Pattern[bytes]) -> list[object]:
+    """A module of which the node keeps only what the agent's own sources name; the names are part of its digest."""
+    digest, packed, is_package = _module(_file(module), is_package=False)
+    sources = (path.read_bytes() for path in _package_dir("gconsole_remote").rglob("*.py"))
+    names = sorted({name.decode() for source in sources for name in pattern.findall(source)})
+    digest = hashlib.sha256(f"{digest} {' '.join(names)}".encode()).hexdigest()
+    return [digest, packed, is_package, names]
 
 
 def _file(module: str) -> Path:

@@ -12,14 +12,14 @@ import msgspec
 from .base import Count, Int, Missing, Record
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
-from .gpu import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
 from .stack import Frame, Local, Stack, StackStatus
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuLink | GpuEvent | GpuProcess | Nic
+    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
 )  # fmt: skip
 
@@ -99,12 +99,14 @@ __all__ = [
     "CollectiveSource",
     "Confidence",
     "Console",
+    "Digest",
     "Failure",
     "Finding",
     "FlightStatus",
     "Frame",
     "Gap",
     "Gpu",
+    "GpuDigest",
     "GpuEvent",
     "GpuInfo",
     "GpuLink",

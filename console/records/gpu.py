@@ -114,6 +114,34 @@ class Gpu(Record, tag="gpu", kw_only=True):
     simulated: bool = False
 
 
+class Digest(msgspec.Struct, frozen=True):
+    """What one figure did between two looks that are a second apart."""
+
+    min: float
+    mean: float
+    max: float
+    last: float
+
+
+class GpuDigest(Record, tag="gpu_digest", kw_only=True):
+    """What one GPU did in one second that was looked at several times (`sample_interval_ms` below 1000).
+
+    So a spike of 100 ms is not lost, and the wire carries no more than at one look a second. A figure that the driver
+    does not support is None.
+    """
+
+    index: Count
+    uuid: str
+    samples: Count  # looks that are in it
+    util_pct: Digest | None = None
+    mem_used_bytes: Digest | None = None
+    power_w: Digest | None = None
+    temp_c: Digest | None = None
+    sm_clock_mhz: Digest | None = None
+    clocks_event_reasons: tuple[str, ...] = ()  # that held at any of the looks
+    simulated: bool = False
+
+
 class GpuLink(Record, tag="gpu_link", kw_only=True):
     """One NVLink of one GPU, every 10 s. Error counters are totals."""
 

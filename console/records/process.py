@@ -48,6 +48,7 @@ class Rank(Record, tag="rank", kw_only=True):
     ns_pid: Count | None = None  # the pid inside the innermost PID namespace, where it differs
     uid: Count | None = None
     gpu: str | None = None  # uuid or index, as far as the environment tells
+    nccl: str | None = None  # version of the NCCL it has loaded, as far as the library's file tells
     launcher: str | None = None  # torchrun, slurm, openmpi, …: whose variables named the rank
     source: str
     status: RankStatus = "present"

@@ -14,6 +14,7 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from ..config.follow import HostsFile
+from ..findings import Findings
 from ..hub import Control
 from ..records import Log
 from ..store import Store
@@ -55,6 +56,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     false in a replay, where now is the time of the newest record. `now` is console time in ns.
     `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
     `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
+    `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
     """
 
     CSS_PATH = "console.tcss"
@@ -81,10 +83,11 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         themes: ThemeShelf | None = None,
         keys: OwnKeys = NO_KEYS,
         memory: Memory | None = None,
+        findings: Findings | None = None,
     ) -> None:
         super().__init__(themes, keys, memory or Memory(), on_stop, say)
         self.clipboard_where, self.picture_title = clipboard, f"gconsole {cluster}"
-        self._control = control
+        self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
         self.stacks = Stacks(self, store, control)
@@ -124,6 +127,15 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             await self._on_start()
         self.call_after_refresh(self._mount_rest)
 
+    def on_resize(self) -> None:
+        """Header and footer are made for a width; what lies under a dialog is painted with the dialog only."""
+        self.call_after_refresh(self._draw_resized)
+
+    def _draw_resized(self) -> None:
+        self.draw()
+        if len(self.screen_stack) > 1:
+            self.call_after_refresh(self.screen.refresh)
+
     async def _mount_rest(self) -> None:
         """The other views, after the first paint: opening one is then a matter of showing it."""
         views = [self._view(row.name) for row in VIEWS]
@@ -148,6 +160,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if self._findings is not None and self._findings.is_due:
+            self.run_worker(self._findings.look(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
             began = time.perf_counter()
             self.draw()

@@ -29,7 +29,7 @@ class JobFold:
         self._seen = -1
         self._due = 0.0
         self._ages: dict[str, str] = {}
-        self._states: tuple[str, ...] = ()
+        self._states: tuple[str, ...] | None = None  # before the first fold
 
     def is_wanted(self, frame: Frame) -> bool:
         """Whether ranks or the nodes they are on changed, and the last fold is long enough ago."""

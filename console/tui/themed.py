@@ -6,16 +6,26 @@ import asyncio
 import os
 
 from textual.app import App
+from textual.notifications import SeverityLevel
 
+from .text import clean
 from .theme_shelf import News, ThemeShelf
 from .themes import DEFAULT, as_textual, textual_name, theme_files
+from .widgets.painting import LOOKS
 
 #: The folder of themes is looked at this often, in seconds: soon enough for whoever saves and looks up.
 _LOOK_EVERY_S = 1.0
+#: Characters of a toast.
+LONGEST_TOAST = 400
 
 
 class ThemedApp(App[None], inherit_bindings=False):
-    """Without a shelf there are only the themes of gconsole, and nothing is remembered."""
+    """Its component classes are what `Painting` widgets are drawn in.
+
+    Without a shelf there are only the themes of gconsole, and nothing is remembered.
+    """
+
+    COMPONENT_CLASSES = LOOKS  # type: ignore[assignment]
 
     def __init__(self, shelf: ThemeShelf | None = None) -> None:
         # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
@@ -69,6 +79,14 @@ class ThemedApp(App[None], inherit_bindings=False):
         for line in news.complaints:
             self.log.warning(line)
             self.notify(line, title="theme", severity="warning", timeout=10, markup=False)
+
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:  # fmt: skip
+        """A toast: a few lines of text, whoever wrote it. What is longer stands in Events or in a log."""
+        lines = [clean(line) for line in message[:LONGEST_TOAST].splitlines()]
+        super().notify("\n".join(lines), title=clean(title), severity=severity, timeout=timeout, markup=markup)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 

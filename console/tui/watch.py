@@ -112,8 +112,16 @@ class Watch:
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
-            blamed = {name: found.id for found in self._findings if found.severity != "info" for name in found.culprits}
+            blamed = self._blamed()
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
+
+    def _blamed(self) -> dict[str, str]:
+        """Nodes that an open finding blames, or a GPU or port of which (`node7:gpu4`), and its id; the worst one's."""
+        blamed: dict[str, str] = {}
+        for found in self._findings:
+            for name in found.culprits if found.severity != "info" else ():
+                blamed.setdefault(name if name in self._nodes else name.rpartition(":")[0], found.id)
+        return blamed
 
     def _take_nodes(self, since: int) -> bool:
         """Follow nodes that come and go; whether any did."""
@@ -135,9 +143,7 @@ class Watch:
 
     def _is_settled(self) -> bool:
         """Whether a job that exists would have been seen: each node has had a full tick, or cannot have one."""
-        return bool(self._names) and all(
-            name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names
-        )
+        return all(name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names)
 
     def _header(self, now: int) -> Header:
         fleet, gpus, jobs = self._fleet, self._gpus, self.jobs

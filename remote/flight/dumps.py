@@ -80,13 +80,13 @@ def dump_by_pipe(procfs, pid, uid, rank, env, deadline):
     seen = {path: _size(procfs, pid, path) for path in paths(env, rank)}
     _poke(procfs, pid, uid, pipe)
     until = min(deadline, time.monotonic() + PIPE_S)
-    last = {}
     while time.monotonic() < until:
         for path in seen:
             now = _size(procfs, pid, path)
-            if now is not None and now != seen[path] and now == last.get(path):  # it has changed, and grows no more
-                return read(procfs, pid, uid, path, before)
-            last[path] = now
+            if now is not None and now != seen[path]:
+                dump = read(procfs, pid, uid, path, before)
+                if dump is not None and dump.data.rstrip()[-1:] in (b".", b"}"):  # a pickle's end, or JSON's
+                    return dump
         time.sleep(_LOOK_S)
     raise NoFlight("timed_out", "%s was written to, and no dump came within %.1f s" % (pipe, PIPE_S))
 

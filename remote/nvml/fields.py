@@ -6,7 +6,7 @@ import struct
 ALL_LINKS = 0xFFFFFFFF
 #: nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value.
 _LAYOUT = struct.Struct("=IIqqIIQ")
-_DOUBLE, _U32, _I64, _I32, _U16 = 0, 1, 4, 5, 6
+_DOUBLE, _U32, _U64, _I64, _I32, _U16 = 0, 1, 3, 4, 5, 6
 _INVALID_ARGUMENT = 2
 
 
@@ -30,30 +30,48 @@ class FieldReader(object):
         self.forget()
 
     def forget(self):
-        self._fields = list(self._all)
-        self._ids = [(field.id, field.scope) for field in self._all]
+        self._set(self._all)
+
+    def _set(self, fields):
+        self._fields = list(fields)
+        self._array = self._function = None
 
     def read(self):
         """{name: (value, bits)} of what was answered. Raises Lost."""
         if not self._fields:
             return {}
-        names = tuple(field.name for field in self._fields)
         nvml = self._asker.nvml
-        function = getattr(nvml, "nvmlDeviceGetFieldValues", None)
-        if function is None:
+        if getattr(nvml, "nvmlDeviceGetFieldValues", None) is None:
             self._drop_all("this binding has no nvmlDeviceGetFieldValues")
             return {}
         try:
-            values = function(self._asker.handle, self._ids)
+            values = self._answers(nvml)
         except nvml.NVMLError as error:
+            names = tuple(field.name for field in self._fields)
             code = getattr(error, "value", None)
             if code == _INVALID_ARGUMENT and len(self._fields) > 1:
                 return self._one_by_one()
             self._asker.fail(names, code, str(error))
             if self._asker.gave_up(names[0]):
-                self._fields, self._ids = [], []
+                self._set(())
             return {}
         return self._sort(values)
+
+    def _answers(self, nvml):
+        """The structs as the driver filled them in. Their array is made once: pynvml makes one at every call."""
+        if self._function is None:
+            find = getattr(nvml, "_nvmlGetFunctionPointer", None)
+            if find is None:  # a pynvml with other insides
+                return nvml.nvmlDeviceGetFieldValues(self._asker.handle, [(one.id, one.scope) for one in self._fields])
+            function = find("nvmlDeviceGetFieldValues")
+            self._array = (nvml.c_nvmlFieldValue_t * len(self._fields))()
+            for place, field in enumerate(self._fields):
+                _LAYOUT.pack_into(self._array, place * _LAYOUT.size, field.id, field.scope, 0, 0, 0, 0, 0)
+            self._function = function
+        code = self._function(self._asker.handle, len(self._fields), self._array)
+        if code:
+            raise nvml.NVMLError(code)
+        return self._array
 
     def _sort(self, values):
         found, refused = {}, []
@@ -61,6 +79,8 @@ class FieldReader(object):
             field = self._fields[place]
             if code:
                 refused.append((field, code))
+            elif kind == _U64:
+                found[field.name] = (raw, 64)
             else:
                 found[field.name] = _decoded(kind, raw)
         for field, code in refused:
@@ -80,12 +100,11 @@ class FieldReader(object):
         return found
 
     def _drop(self, field):
-        at = self._fields.index(field)
-        del self._fields[at], self._ids[at]
+        self._set([one for one in self._fields if one is not field])
 
     def _drop_all(self, reason):
         self._asker.refuse([field.name for field in self._fields], reason)
-        self._fields, self._ids = [], []
+        self._set(())
 
 
 def _decoded(kind, raw):

@@ -51,6 +51,7 @@ _SHARES = (
 )
 _SHARE = "clocks_event_share_pct."
 _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
+_TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
 _LINK_ERRORS = (_CRC[0], "nvlink_replay_errors", "nvlink_recovery_errors")
 _FIELDS = (
     [Field(name, number) for name, number in TOTALS + _FLAGS]
@@ -114,7 +115,7 @@ class Figures(object):
         found = self._plain()
         values = self._reader.read()
         self._take_other_ways(values)
-        self._totals(found, values, now)
+        self._totals(found, values)
         self._shares(found, values, now)
         for name, _ in _FLAGS:
             if name in values:
@@ -148,24 +149,11 @@ class Figures(object):
 
     def _plain(self):
         ask, nvml = self._asker.ask, self._asker.nvml
-        found = {}
-        utilization = ask(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
-        if utilization is not None:
-            found["util_pct"], found["mem_util_pct"] = utilization.gpu, utilization.memory
-        memory = memory_of(self._asker, "mem_used_bytes")
-        if memory is not None:
-            found["mem_used_bytes"] = memory.used
+        found = quick(self._asker)
         bar1 = ask(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
             found["bar1_used_bytes"] = bar1.bar1Used
-        power = ask(("power_w",), "nvmlDeviceGetPowerUsage")
-        if power is not None:
-            found["power_w"] = power / 1000.0
-        sensor = nvml.NVML_TEMPERATURE_GPU
-        ways = (("nvmlDeviceGetTemperatureV", sensor), ("nvmlDeviceGetTemperature", sensor))
-        _put(found, "temp_c", self._asker.ask_first(("temp_c",), ways))
         _put(found, "fan_pct", ask(("fan_pct",), "nvmlDeviceGetFanSpeed"))
-        _put(found, "sm_clock_mhz", ask(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
         _put(found, "mem_clock_mhz", ask(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
         _put(found, "video_clock_mhz", ask(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))
         _put(found, "pstate", _known_pstate(ask(("pstate",), "nvmlDeviceGetPerformanceState")))
@@ -174,12 +162,6 @@ class Figures(object):
             answer = ask((field,), name)
             if answer is not None:
                 found[field] = answer[0]
-        reasons = self._asker.ask_first(
-            ("clocks_event_reasons",),
-            (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",)),
-        )
-        if reasons:
-            found["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
         return found
 
     # -- field values --------------------------------------------------------------------------------------------------
@@ -203,7 +185,7 @@ class Figures(object):
         except (AttributeError, nvml.NVMLError):
             return None  # the reason is the one that the field value gave
 
-    def _totals(self, found, values, now):
+    def _totals(self, found, values):
         crc = [values[name] for name in _CRC if name in values]
         if crc:
             values[_CRC[0]] = (sum(value for value, _ in crc), min(bits for _, bits in crc))
@@ -211,14 +193,14 @@ class Figures(object):
             if field not in values and total is not None:  # Hopper counts errors by link only
                 values[field] = (total, 64)
         grown = {}
-        for field in [name for name, _ in TOTALS] + [_CRC[0]]:
+        for field in _TOTAL_FIELDS:
             if field not in values:
                 continue
             value, bits = values[field]
             found[field] = value
-            gained = self._counters.gained(field, value, bits, now)
-            if gained is not None and gained[0]:
-                grown[field] = gained[0]
+            gained = self._counters.growth(field, value, bits)
+            if gained:
+                grown[field] = gained
         if grown:
             found["grown"] = grown
 
@@ -268,6 +250,36 @@ class Figures(object):
 
 def _cannot_wrap_twice(bits, seconds):
     return seconds * _PCIE_MOST < 1 << bits
+
+
+#: Several names of one call, newest first.
+_TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+_REASONS = (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",))
+
+
+def quick(asker):
+    """The figures that change fast and cost little: utilisation, memory, power, temperature, SM clock and its reasons.
+
+    Raises Lost.
+    """
+    ask, nvml = asker.ask, asker.nvml
+    found = {}
+    utilization = ask(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
+    if utilization is not None:
+        found["util_pct"], found["mem_util_pct"] = utilization.gpu, utilization.memory
+    memory = memory_of(asker, "mem_used_bytes")
+    if memory is not None:
+        found["mem_used_bytes"] = memory.used
+    power = ask(("power_w",), "nvmlDeviceGetPowerUsage")
+    if power is not None:
+        found["power_w"] = power / 1000.0
+    sensor = nvml.NVML_TEMPERATURE_GPU
+    _put(found, "temp_c", asker.ask_first(("temp_c",), [(name, sensor) for name in _TEMPERATURE]))
+    _put(found, "sm_clock_mhz", ask(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
+    reasons = asker.ask_first(("clocks_event_reasons",), _REASONS)
+    if reasons:
+        found["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
+    return found
 
 
 def memory_of(asker, field):

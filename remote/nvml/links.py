@@ -111,9 +111,9 @@ class Links(object):
         for field in _ERRORS:
             if field in values:
                 record[field] = values[field][0]
-                gained = self._counters.gained((link, field), values[field][0], values[field][1], now)
-                if gained is not None and gained[0]:
-                    grown[field] = gained[0]
+                gained = self._counters.growth((link, field), *values[field])
+                if gained:
+                    grown[field] = gained
         if grown:
             record["grown"] = grown
         return record

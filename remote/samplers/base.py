@@ -42,9 +42,15 @@ class Sampler(object):
     """
 
     name = ""
+    finest_s = 1.0  # it is not ticked more often, whatever the sampling interval: what it says would not gain by that
 
     def __init__(self, context):
         self.context = context
+
+    @property
+    def interval_s(self):
+        """Between two ticks."""
+        return max(self.finest_s, self.context.interval_s)
 
     def start(self):
         """Find the source; raise Unavailable where it is absent."""

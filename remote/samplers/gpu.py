@@ -6,6 +6,7 @@ The module that answers is a parameter: None for pynvml, or what looks like it (
 from ..nvml import info, opening
 from ..nvml.aside import PcieAside
 from ..nvml.asking import Asker, Lost
+from ..nvml.digest import Digest
 from ..nvml.events import ClockWatch, XidEvents, XidWatch, clock_event
 from ..nvml.figures import Figures
 from ..nvml.gpm import Gpm
@@ -16,6 +17,8 @@ from .base import Sampler
 
 #: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
 REFRESH_S = 60.0
+#: Everything is asked at most this often.
+FULL_S = 1.0
 #: A GPU that is lost is asked this often whether it is back (somebody may have reset it).
 RETRY_S = 10.0
 
@@ -34,6 +37,7 @@ class Device(object):
         self.figures = Figures(self.asker, uuid, self.gpm, self.links, sampler.aside)
         self.occupants = Occupants(self.asker, index, uuid, context.proc)
         self.clocks = ClockWatch()
+        self.digest = Digest(self.asker)
         self.is_split = False  # into MIG devices: the processes are theirs
         self.recovery = None
         self.event_reason = None  # why its XIDs do not come from the driver
@@ -67,9 +71,14 @@ class Device(object):
 
 
 class GpuSampler(Sampler):
-    """`gpu_info` once and on change, `gpu` at each tick, `gpu_link` each 10 s, `gpu_process` and `gpu_event`."""
+    """`gpu_info` once and on change, `gpu` at each tick, `gpu_link` each 10 s, `gpu_process` and `gpu_event`.
+
+    Where ticks come faster than one a second, those between are for a few quick figures, which one `gpu_digest` a
+    second sums up; everything else is asked and said once a second.
+    """
 
     name = "gpu"
+    finest_s = 0.0
 
     def __init__(self, context, nvml=None):
         super(GpuSampler, self).__init__(context)
@@ -80,6 +89,7 @@ class GpuSampler(Sampler):
         self._versions = {}
         self._xid_watch = self._xids = self._kernel_log = None
         self._events = []  # from before the first tick
+        self._full_at = 0.0  # not before that everything is asked
 
     def start(self):
         if self.nvml is None:
@@ -104,6 +114,11 @@ class GpuSampler(Sampler):
             pass  # the driver has gone first
 
     def tick(self, now):
+        interval_s = self.context.interval_s
+        if interval_s < FULL_S and now < self._full_at:
+            self._look_quickly()
+            return
+        self._full_at = now + FULL_S - interval_s / 2.0  # ticks are on a grid, and come a little late
         for event in self._events:
             yield "gpu_event", event
         self._events = []
@@ -119,6 +134,15 @@ class GpuSampler(Sampler):
             yield fact
         for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.take()):
             yield "gpu_event", event
+
+    def _look_quickly(self):
+        """Add to the digests."""
+        for device in self._devices:
+            if device.lost is None:
+                try:
+                    device.digest.look()
+                except Lost:
+                    pass  # the next full look says so
 
     # -- which GPUs there are ------------------------------------------------------------------------------------------
 
@@ -184,6 +208,9 @@ class GpuSampler(Sampler):
                 facts.append(("gpu_link", dict(device.name, **link)))
             figures = device.figures.read(now)
             facts.append(("gpu", dict(device.name, simulated=self.simulated, **figures)))
+            digest = device.digest.take(figures)
+            if digest is not None:
+                facts.append(("gpu_digest", dict(device.name, simulated=self.simulated, **digest)))
             facts.extend(("gpu_event", dict(device.name, **event)) for event in self._events_of(device, now, figures))
             if not device.is_split:
                 facts.extend(("gpu_process", fields) for fields in device.occupants.read(now, ranks))
@@ -213,6 +240,8 @@ class GpuSampler(Sampler):
         unsupported = {field: reason for field, reason in device.asker.unsupported.items() if field not in known}
         if device.event_reason:
             unsupported["gpu_event.xid"] = device.event_reason
+        if self._kernel_log.reason:
+            unsupported["gpu_event.kernel"] = self._kernel_log.reason
         fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)
         fields.update(self._versions)
         if device.parent is not None:

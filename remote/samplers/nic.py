@@ -134,9 +134,9 @@ class _Port(object):
                 total = _number("%s/%s" % (self.folder, name))
                 if total is not None:
                     self._slow[field] = total
-                    gained = self._counters.gained(field, total, 64, now)
-                    if gained is not None and gained[0]:
-                        grown[field] = gained[0]
+                    gained = self._counters.growth(field, total, 64)
+                    if gained:
+                        grown[field] = gained
         found = dict(self.identity, **self._slow)
         for field, name, unit in self.traffic:
             count = self._count(name)

@@ -5,6 +5,7 @@ import time
 
 from ..environ import EnvironReader
 from ..launchers import VARIABLES, gpu_of
+from ..nccl import NcclVersions
 from ..owners import below, ownership
 from ..presumed import presumed_ranks
 from ..procfs import ProcFs, command_line, printable
@@ -74,6 +75,7 @@ class ProcessSampler(Sampler):
         self._ended = set()  # those of `_ranks` whose end has been told while they are still there as zombies
         self._below = {}  # (pid, start_ticks) that were below a rank: (job, rank)
         self._pulses = {}
+        self._nccl = None
         self._unreadable = self._live_denied = 0
         self._first = True
 
@@ -82,6 +84,7 @@ class ProcessSampler(Sampler):
         if self.context.process_filter:
             names.add(self.context.process_filter[0])
         reader = EnvironReader(self.procfs, names)
+        self._nccl = NcclVersions(self.procfs)
         self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
 
     def tick(self, now):
@@ -95,6 +98,9 @@ class ProcessSampler(Sampler):
                 yield fact
             for fact in self._look_first([key for key in self._pulses if key not in known]):
                 yield fact
+        for key in self._nccl.look(self._pulses, now):
+            self._ranks[key] = dict(self._ranks[key], nccl=self._nccl.of(key))
+            yield "rank", self._ranks[key]
         self._first = False
         self._publish()
 
@@ -165,6 +171,7 @@ class ProcessSampler(Sampler):
             "ns_pid": facts.ns_pid if facts.ns_pid != entry.pid else None,
             "uid": facts.uid,
             "gpu": None,
+            "nccl": self._nccl.of(entry.key),
             "launcher": claim.launcher,
             "source": claim.source,
             "status": "present",

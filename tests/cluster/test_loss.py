@@ -58,7 +58,7 @@ async def test_a_lingering_agent_loses_and_doubles_nothing_over_random_cuts(rig:
     node = rig.nodes[2]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     moments = random.Random(7)
-    async with watched(hosts, agent_linger_s=60, agent_sample_interval_ms=100) as fleet:
+    async with watched(hosts, agent_linger_s=60, agent_sample_interval_ms=100, agent_simulate_gpus=16) as fleet:
         await fleet.sampled()
         link = fleet.fleet.links[node.name]
         for _ in range(5):

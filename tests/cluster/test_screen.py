@@ -16,15 +16,17 @@ DEADLINE_S = 45.0
 
 
 class Tmux:
-    """One terminal of 120x40 on a tmux server of the test's own."""
+    """One terminal on a tmux server of the test's own."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, columns: int = 120, rows: int = 40) -> None:
         self._name = f"gct{os.getpid()}"
-        self._tmux("new-session", "-d", "-s", "it", "-x", "120", "-y", "40", command)
+        self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), command)
 
     def _tmux(self, *args: str) -> str:
         argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        # pytest sets the first two for itself; a program would believe them rather than its terminal
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
         return done.stdout
 
     def screen(self) -> str:

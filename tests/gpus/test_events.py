@@ -162,7 +162,8 @@ def test_an_nvlink_xid_is_as_bad_as_the_kernel_says_and_an_unknown_one_is_admitt
 
 
 def test_a_kernel_log_that_may_not_be_read_is_no_reason_to_stop(watch, tmp_path):
-    fifo = tmp_path / "nowhere"
-    fifo.symlink_to(tmp_path / "absent")
+    said = watch(scenarios.hgx_h100(), kmsg=tmp_path / "absent").tick()
 
-    assert len(watch(scenarios.hgx_h100(), kmsg=fifo).tick().gpu) == 8
+    assert len(said.gpu) == 8
+    assert {info.unsupported["gpu_event.kernel"] for info in said.gpu_info} == {
+        f"{tmp_path / 'absent'}: No such file or directory"}  # fmt: skip

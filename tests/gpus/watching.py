@@ -15,11 +15,12 @@ DEADLINE_S = 5.0
 class Watching:
     """`tick(seconds)` lets time pass and gives what was said, by kind; `now` is the sampler's clock."""
 
-    def __init__(self, scenario, folder, proc=None, kmsg=None):
+    def __init__(self, scenario, folder, proc=None, kmsg=None, interval_s=1.0):
         self.scenario = scenario
-        self.context = Context(proc=str(proc or folder / "no-proc"))
+        self.context = Context(interval_s=interval_s, proc=str(proc or folder / "no-proc"))
         self.context.sys = str(folder / "sys")
-        self.context.kmsg = str(kmsg or folder / "no-kmsg")
+        self.context.kmsg = str(kmsg or folder / "kmsg")
+        (folder / "kmsg").touch()
         self.sampler = GpuSampler(self.context, pynvml)
         self.now = 1000.0
         self._is_started = False
@@ -28,7 +29,7 @@ class Watching:
 
     def tick(self, seconds=1.0):
         self.now += seconds
-        said = SimpleNamespace(gpu_info=[], gpu=[], gpu_link=[], gpu_process=[], gpu_event=[])
+        said = SimpleNamespace(gpu_info=[], gpu=[], gpu_digest=[], gpu_link=[], gpu_process=[], gpu_event=[])
         for kind, fields in self.sampler.tick(self.now):
             getattr(said, kind).append(check(kind, fields))
         return said

@@ -16,3 +16,10 @@ def _nothing_of_this_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def _keys_are_dealt_with_when_nothing_is_left_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import quiet
+
+    quiet.use(monkeypatch)

@@ -19,10 +19,13 @@ from gconsole.records import (
     Failure,
     Finding,
     Frame,
+    Gap,
     Gpu,
     GpuInfo,
     Host,
+    Log,
     Mark,
+    Missing,
     Node,
     NodeState,
     PgStatus,
@@ -53,6 +56,8 @@ class Cluster:
     def __init__(self, *names: str, cluster: str = "h100-pod") -> None:
         self.names = list(names)
         self.cluster = cluster
+        self.says = "3.10.12"  # what the doctor hears from a node
+        self.star = names[0] if names else ""  # the node of which most is known
         self.store = Store()
         self.at = NOON
         self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
@@ -93,7 +98,7 @@ class Cluster:
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
         self.asked.append(("examine", ",".join(nodes)))
-        return [Answer(name, value=[{"name": "python", "state": "ok", "text": "3.10.12"}]) for name in nodes]
+        return [Answer(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
@@ -188,8 +193,17 @@ class Cluster:
         for number in range(ranks):
             if number not in absent:
                 node = self.names[number // per_node % len(self.names)]
-                self.rank(name, number, node, world_size or ranks, states.get(number, "moving"), per_node, step,
-                          pid=first + number, **fields)
+                self.rank(
+                    name,
+                    number,
+                    node,
+                    world_size or ranks,
+                    states.get(number, "moving"),
+                    per_node,
+                    step,
+                    pid=first + number,
+                    **fields,
+                )
 
     def rank(
         self, job: str, number: int, node: str, world_size: int, state: str = "moving", per_node: int = 8,
@@ -279,4 +293,32 @@ def pod() -> Cluster:
     cluster.later(12)
     cluster.up(*(name for name in cluster.names if name not in ("node033", "node044")))
     cluster.loses("node044", "the connection ended")
+    return cluster
+
+
+def busy_night() -> Cluster:
+    """The pod with something of everything in its events, and one node of which much is known."""
+    cluster = pod()
+    cluster.star = "node018"
+    for number in (136, 137):
+        cluster.process("node018", number, "python train.py --config llama-70b.toml --data /data/web")
+    cluster.say(
+        Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus",
+            try_="nvidia-smi -r -i 4"),
+        Log(node="node002", source="agent", text="py-spy staged"),
+        Gap(node="node007", source="buffer", reason="the console was slow", count=1200),
+        Mark(text="switched the fabric over"),
+        Node(
+            node="node018", hostname="pod-a-18.example.org", boot_id="0b9c7d42", kernel="5.15.0-107-generic",
+            arch="x86_64", python="3.10.12", os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 << 30, uid=1000,
+            user="ops", pid=4711, sample_interval_ms=1000, ptrace_scope=1, capabilities=("psutil", "psi", "gpu"),
+            missing=(Missing("py-spy", "ptrace is restricted to descendants", "sysctl kernel.yama.ptrace_scope=0"),),
+        ),
+        Host(
+            node="node018", cpu_pct=71.2, load_1m=130.0, mem_used_bytes=1500 << 30, cpu_stall_pct=3.0,
+            mem_stall_pct=0.0, io_stall_pct=41.0, disk_read_bytes_s=3.5e6, disk_write_bytes_s=8e8,
+            net_rx_bytes_s=1.2e9, net_tx_bytes_s=1.1e9, swap_used_bytes=0, uptime_s=86_400.0 * 12,
+        ),
+    )  # fmt: skip
+    cluster.rank("llama-70b", 9, "node002", 512, status="exited", reason="signal 9", pid=40009)
     return cluster

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from invented import Cluster, demo, pod
-from test_screens import HOSTILE, assert_rectangular, hostile
-from textual.pilot import Pilot
+from invented import Cluster, busy_night, demo, pod
+from looks import assert_rectangular
 from textual.widgets import Input
 from waiting import screen, settle, shows, until
 
-from gconsole.records import Gap, Host, Log, Mark, Missing, Node
+from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
 from gconsole.tui.marks import MarkDialog
@@ -19,33 +18,6 @@ from gconsole.tui.views.events import Events
 from gconsole.tui.views.nodes import Nodes
 
 SIZE = (80, 24)
-
-
-def busy_night() -> Cluster:
-    """The pod with something of everything in its events, and one node of which much is known."""
-    cluster = pod()
-    for number in (136, 137):
-        cluster.process("node018", number, "python train.py --config llama-70b.toml --data /data/web")
-    cluster.say(
-        Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus",
-            try_="nvidia-smi -r -i 4"),
-        Log(node="node002", source="agent", text="py-spy staged"),
-        Gap(node="node007", source="buffer", reason="the console was slow", count=1200),
-        Mark(text="switched the fabric over"),
-        Node(
-            node="node018", hostname="pod-a-18.example.org", boot_id="0b9c7d42", kernel="5.15.0-107-generic",
-            arch="x86_64", python="3.10.12", os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 << 30, uid=1000,
-            user="ops", pid=4711, sample_interval_ms=1000, ptrace_scope=1, capabilities=("psutil", "psi", "gpu"),
-            missing=(Missing("py-spy", "ptrace is restricted to descendants", "sysctl kernel.yama.ptrace_scope=0"),),
-        ),
-        Host(
-            node="node018", cpu_pct=71.2, load_1m=130.0, mem_used_bytes=1500 << 30, cpu_stall_pct=3.0,
-            mem_stall_pct=0.0, io_stall_pct=41.0, disk_read_bytes_s=3.5e6, disk_write_bytes_s=8e8,
-            net_rx_bytes_s=1.2e9, net_tx_bytes_s=1.1e9, swap_used_bytes=0, uptime_s=86_400.0 * 12,
-        ),
-    )  # fmt: skip
-    cluster.rank("llama-70b", 9, "node002", 512, status="exited", reason="signal 9", pid=40009)
-    return cluster
 
 
 def events_of(app: ConsoleApp) -> Events:
@@ -361,41 +333,3 @@ class TestMarks:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             assert "app.mark" in {action.id for action, _ in app.guide.offered()}
-
-
-class TestHostileText:
-    @pytest.mark.parametrize("kind", HOSTILE)
-    async def test_text_from_a_node_breaks_no_line_of_the_stream_the_grid_and_a_page(self, kind: str):
-        cluster = hostile(HOSTILE[kind])
-        text = HOSTILE[kind]
-        cluster.say(
-            Log(node="node1", source=text, severity="error", text=text, try_=text),
-            Gap(node="node1", source=text, reason=text),
-            Mark(text=text),
-        )
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            for keys in (["8"], ["enter"], ["escape", "k", "k", "enter"], ["escape", "n"], ["enter"], ["G"]):
-                await pilot.press(*keys)
-                await pilot.pause()
-                assert_rectangular(app)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("what", ["events", "nodes", "page", "mark"])
-def test_it_looks_as_it_did(snap_compare, what: str, size: tuple[int, int]):
-    async def open_it(pilot: Pilot[None]) -> None:
-        app = pilot.app
-        assert isinstance(app, ConsoleApp)
-        await settle(pilot)
-        await app.action_show("events" if what in ("events", "mark") else "nodes")
-        if what == "page":
-            nodes_of(app).open("node018")
-        if what == "mark":
-            await pilot.press("M")
-            await until(pilot, lambda: isinstance(app.screen, MarkDialog))
-            app.screen.query_one(Input).cursor_blink = False
-        await settle(pilot)
-
-    assert snap_compare(busy_night().app(), terminal_size=size, run_before=open_it)

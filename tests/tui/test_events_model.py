@@ -8,7 +8,7 @@ from invented import NOON, SECOND, Cluster
 from gconsole.config.model import Config
 from gconsole.fleet.fleet import Fleet
 from gconsole.hub import Hub
-from gconsole.records import Failure, Finding, Gap, Log, Mark, NodeState, Rank
+from gconsole.records import Failure, Finding, Gap, GpuEvent, Log, Mark, NodeState, Rank
 from gconsole.tui.models.events import (
     KEPT,
     SLACK,
@@ -53,6 +53,8 @@ class TestWords:
              "hole in buffer: 1 200 lost, full"),
             (Gap(node="n", source="link", reason="cut"), "warning", "gap", "hole in link: uncounted, cut"),
             (Mark(text="now"), None, "mark", "now"),
+            (GpuEvent(node="n1", index=5, event="xid", severity="error", text="XID 79: gone"), "failed", "gpu",
+             "gpu5: XID 79: gone"),
             (a_finding(), "warning", "finding", "slow: it lags"),
             (a_finding(cleared_at=NOON), "ok", "finding", "cleared: slow: it lags"),
             (a_rank(status="exited", reason="signal 9"), "failed", "rank", "rank 7 of llama exited: signal 9"),
@@ -102,6 +104,7 @@ class TestTheStory:
         "record",
         [
             a_rank(status="exited"),
+            GpuEvent(event="xid", severity="info", text="x", try_="t"),
             Mark(text="x"),
             Gap(source="s", reason="r", first_seq=1, last_seq=2),
             NodeState(node="n", state="lost", error=Failure("lost", "t", "try"), retry_at=NOON),

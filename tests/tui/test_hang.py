@@ -232,7 +232,8 @@ class TestCollectives:
             if rank != 5:
                 cluster.recorded.append(
                     Collective(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.at,
-                               record_id=6, process_group=("0", "default_pg"), collective_seq_id=7, input_numel=64, retired=False,
+                               record_id=6, process_group=("0", "default_pg"), collective_seq_id=7,
+                               input_numel=64, retired=False,
                                profiling_name="gloo:all_reduce", time_created_ns=cluster.at - 60 * SECOND)
                 )  # fmt: skip
         app = cluster.app()

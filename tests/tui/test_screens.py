@@ -6,76 +6,12 @@ import signal
 
 import pytest
 from invented import Cluster, demo, pod
+from looks import assert_rectangular
 from rich.color import ColorType
 from waiting import screen, settle, shows, until
 
-from gconsole.tui.app import ConsoleApp
 from gconsole.tui.pace import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, Pace, write_backlog
 from gconsole.tui.status import GLYPHS
-
-#: What a node may say its job, its kernel function, or its error is called.
-HOSTILE = {
-    "markup": "[bold red]x[/] [@click=app.quit]y[/]",
-    "ansi": "\x1b[2J\x1b[31mred\x1b]0;title\x07",
-    "wide": "漢字カタカナ한글" * 8,
-    "combining": "e" + "\u0301" * 200 + "\u0336" * 200,
-    "bidi": "\u202eabc\u2066שלום\u2069 مرحبا",
-    "long": "x" * 4096,
-    "lines": "one\ntwo\r\nthree\x0b\x0cfour\u2028five",
-    "emoji": "👩‍👩‍👧‍👦🏴‍☠️\ufe0f",
-    "empty": "",
-}
-
-
-def hostile(text: str) -> Cluster:
-    """A cluster on which every text that a node can choose is this one."""
-    cluster = Cluster("node1", "node2", "node3")
-    cluster.up("node1")
-    cluster.fails("node2", "auth", text, text)
-    cluster.loses("node3", text, text)
-    cluster.job(text or "job", 3, per_node=4, launcher=text, source=text, gpu=text)
-    cluster.moves(text or "job", 1, "node1", "uninterruptible", wchan=text)
-    cluster.rank(text or "job", 3, "node1", 4, status="no_permission", reason=text, pid=99)
-    cluster.process("node1", 0, text)
-    cluster.finding("slow", "warning", text, [text, "node1"], evidence=(text,))
-    return cluster
-
-
-def assert_rectangular(app: ConsoleApp) -> None:
-    """Every line has exactly the cells of the screen, and no control character reaches the terminal."""
-    strips = app.screen._compositor.render_strips()
-    assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
-    for strip in strips:
-        for segment in strip:
-            assert all(ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0 for character in segment.text)
-
-
-class TestHostileText:
-    @pytest.mark.parametrize("kind", HOSTILE)
-    async def test_text_from_a_node_is_text_in_every_view_and_dialog(self, kind: str):
-        app = hostile(HOSTILE[kind]).app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            assert_rectangular(app)
-            for keys in (
-                ["shift+tab", "shift+tab", "enter"],  # a node
-                ["escape", "tab", "enter"],  # the job
-                ["escape", "tab", "tab", "enter"],  # the finding
-                ["escape", "2", "j", "enter"],  # a rank
-                ["escape", "o", "o", "O"],
-            ):
-                await pilot.press(*keys)
-                await pilot.pause()
-                assert_rectangular(app)
-
-    async def test_markup_is_shown_not_obeyed(self):
-        app = hostile(HOSTILE["markup"]).app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            assert "[bold red]x[/] [@click=app.quit]y[/]" in screen(app)
-            await pilot.press("shift+tab", "shift+tab", "enter")
-            await shows(pilot, "[@click=app.quit]y[/]")
-
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]
 

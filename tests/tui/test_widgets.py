@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
@@ -15,14 +15,14 @@ from textual.widget import Widget
 
 from gconsole.tui.models.heat import LEVELS, Cell, HeatRow
 from gconsole.tui.models.spans import Line, Span
-from gconsole.tui.themes import DEFAULT, as_textual, textual_name, theme_files
+from gconsole.tui.themed import ThemedApp
 from gconsole.tui.widgets.bar import Bar
 from gconsole.tui.widgets.heat_map import HeatMap, plan
 from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
 from gconsole.tui.widgets.report import Report
 
 
-class Alone(App[None]):
+class Alone(ThemedApp):
     """One widget on a screen of its own, in our theme."""
 
     CSS_PATH = "../../console/tui/console.tcss"
@@ -31,12 +31,6 @@ class Alone(App[None]):
         super().__init__()
         self.widget = widget
         self.clicked: list[str] = []
-        for theme in theme_files():
-            self.register_theme(as_textual(theme))
-        self.theme = textual_name(DEFAULT)
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return as_textual(theme_files()[0]).variables
 
     def compose(self) -> ComposeResult:
         yield self.widget

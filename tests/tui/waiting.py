@@ -18,7 +18,7 @@ async def until(pilot: Pilot[None], condition: Callable[[], object], what: str =
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, f"{what or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
-        await pilot.pause(0.02)
+        await pilot.pause(0.005)
 
 
 async def accept(pilot: Pilot[None], shown: str) -> None:
@@ -43,6 +43,7 @@ async def settle(pilot: Pilot[None]) -> None:
     """Everything the store knows is on the screen: jobs folded, all views there, painted."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
+    app.draw()  # now, not when the frame clock says so
     await until(pilot, lambda: app.is_current, "a current picture")
     await app.workers.wait_for_complete()
     app.draw()

@@ -5,7 +5,7 @@ import json
 from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
 
 from gconsole.analysis.hang.text import to_text
-from gconsole.batch import findings
+from gconsole.batch import verdict_findings
 from gconsole.records import Console, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
 from gconsole.store import Store
@@ -36,7 +36,7 @@ def test_without_a_capture_nobody_is_judged():
 
 def test_a_hang_is_a_finding_that_ends_with_one():
     store = stored(a_hung_scene())
-    store.apply(findings(store))
+    store.apply(verdict_findings(store))
     report = make_report(store)
     [finding] = report.findings
     assert (finding.id, finding.severity, finding.culprits) == ("rank_missing", "error", ("rank 1",))
@@ -47,15 +47,15 @@ def test_a_hang_is_a_finding_that_ends_with_one():
 
 def test_a_hang_found_again_is_the_same_finding():
     store = stored(a_hung_scene())
-    first = findings(store)
+    first = verdict_findings(store)
     store.apply(first)
     store.newest_rx += 10**9
-    assert [finding.first_seen for finding in findings(store)] == [first[0].first_seen]
+    assert [finding.first_seen for finding in verdict_findings(store)] == [first[0].first_seen]
 
 
 def test_what_is_undecided_is_a_warning_named_after_its_state():
     store = stored(a_hung_scene(), min_frozen_s=60.0)
-    [finding] = findings(store)
+    [finding] = verdict_findings(store)
     assert (finding.id, finding.severity, finding.culprits) == ("undecided", "warning", ())
 
 

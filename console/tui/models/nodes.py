@@ -103,11 +103,13 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
 
 
 def period_ns(node: NodeNow) -> int:
-    """The sample period in force on that node, ns."""
+    """The period in which that node speaks, ns; GPUs may be sampled more often, and are told no oftener."""
+    period = _DEFAULT_PERIOD_MS
     if node.cost is not None:
-        return node.cost.sample_interval_ms * 1_000_000
-    period = node.node.sample_interval_ms if node.node is not None else _DEFAULT_PERIOD_MS
-    return period * 1_000_000
+        period = node.cost.sample_interval_ms
+    elif node.node is not None:
+        period = node.node.sample_interval_ms
+    return max(period, _DEFAULT_PERIOD_MS) * 1_000_000
 
 
 @lru_cache(64)

@@ -25,7 +25,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
     A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
     """
     if not fleet.nodes:
-        return (plain("no nodes", "muted"),)
+        return (plain("no nodes; ^p add nodes", "muted"),)
     lines = [_counts_line(fleet, width)]
     troubles: dict[tuple[Status, str, str, str], list[NodeSummary]] = defaultdict(list)
     for node in fleet.nodes:
@@ -149,6 +149,8 @@ def finding_lines(
     """A line a finding, the worst first; without any, what that silence is worth."""
     if findings:
         return tuple(_finding_line(finding, width) for finding in findings)
+    if not fleet.nodes:
+        return (plain("no nodes, nothing to find", "muted"),)
     if not settled:
         return (plain("still looking …", "muted"),)
     unseen = fleet.expected - fleet.ok

@@ -151,8 +151,8 @@ def _job_head(job: JobSummary, shown: int | None) -> Head:
     launcher = [Span(f"  {job.launcher}", "muted")] if job.launcher else []
     passing = [Span(f"{shown} shown   ", "accent")] if shown is not None else []
     spans = (
-        Span(" ▾ ", "muted"), Span(job.title, "strong"), *launcher,
-        Span("  "), Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
-        Span(" ranks   ", "muted"), *passing, *state_spans(job.counts),
+        Span(" ▾ ", "muted"), Span(job.title, "strong"), Span("  "),
+        Span(figures.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
+        Span(" ranks   ", "muted"), *passing, *state_spans(job.counts), *launcher,
     )  # fmt: skip
     return Head("job", job.job, spans, job.job)

@@ -43,12 +43,15 @@ COLUMNS: tuple[Column[RankRow], ...] = (
 _NOTHING = (
     plain("No job found on these nodes."),
     plain(""),
-    plain("A rank is a process with RANK and WORLD_SIZE in its environment or on", "muted"),
-    plain("its command line, or its launcher's own names for them: torchrun, Slurm,", "muted"),
-    plain("Open MPI, MPICH, Flux, Horovod, JAX.", "muted"),
+    plain("A rank is a process with RANK and WORLD_SIZE in its", "muted"),
+    plain("environment or on its command line, or with what its", "muted"),
+    plain("launcher calls them: torchrun, Slurm, Open MPI, MPICH,", "muted"),
+    plain("Flux, Horovod, JAX.", "muted"),
     plain(""),
-    Line((Span("Runs as another user?  ", "muted"), Span('[agent] run_as = "sudo"'), Span(" in hosts.toml", "muted"))),
-    Line((Span("Not started yet?       ", "muted"), Span("it appears within seconds of its start"))),
+    plain("Runs as another user? In hosts.toml:", "muted"),
+    Line((Span("  [agent]"),)),
+    Line((Span('  run_as = "sudo"'),)),
+    Line((Span("Not started yet? ", "muted"), Span("It appears within seconds."))),
 )
 
 

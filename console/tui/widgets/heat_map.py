@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import groupby, pairwise
 
 from rich.style import Style
 from textual import events
@@ -164,6 +165,9 @@ class HeatMap(LineView):
         spans = [Span(label, "strong" if here else "muted"), Span(f"{mark} ", row.status)]
         if not row.cells:
             return [*spans, Span(fit(row.note, laid.room), row.status)]
+        if laid.cell == 1 and not here and row.status not in ("stale", "failed"):
+            spans.extend(_bars(self.scale, tuple(cell.level for cell in row.cells)))
+            return [*spans, Span(" " * (laid.room - len(row.cells)))] if laid.room > len(row.cells) else spans
         for number, cell in enumerate(row.cells):
             style = self._style(row, cell, here and number == self._gpu)
             spans.append(Span(self._drawn(cell), style))
@@ -272,6 +276,19 @@ class HeatMap(LineView):
         if at != self._hovered:
             self._hovered = at
             self.post_message(self.Moved(self))
+
+
+@lru_cache(16_384)
+def _bars(scale: Scale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
+    """The bars of one node: equal neighbours, of which a busy fleet has many, are one span."""
+    spans = []
+    for level, same in groupby(levels):
+        count = sum(1 for _ in same)
+        if level is None:
+            spans.append(Span("·" * count, "unknown"))
+        else:
+            spans.append(Span(BARS[level * len(BARS) // LEVELS] * count, f"ink {scale} {level}"))
+    return tuple(spans)
 
 
 def heat_colors(stops: str) -> list[str]:

@@ -30,7 +30,6 @@ class History(LineView):
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("up", "down", "page_up", "page_down"))
     DEFAULT_CSS = "History { height: 8; min-height: 5; }"
-    COMPONENT_CLASSES = LineView.COMPONENT_CLASSES
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

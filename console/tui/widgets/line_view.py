@@ -24,8 +24,6 @@ from .painting import Painting
 class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     """Lines with an optional cursor. `fixed` lines at the top do not scroll (a heading)."""
 
-    # Textual takes the style sheet and the component classes of the first base only.
-    COMPONENT_CLASSES = Painting.COMPONENT_CLASSES
     DEFAULT_CSS = """
     LineView { height: 1fr; width: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     """
@@ -119,18 +117,18 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         width, selection = self.size.width, self.text_selection
         if y < self.fixed:
-            return self.strip(self.heading(y), width, selection=selection, y=y)
+            return self.located(self.strip(self.heading(y), width, selection=selection, y=y), y)
         at = self.scroll_offset.y + y - self.fixed
         version = self._version(at)
         painted = self._painted.get(at)
         if painted is not None and painted[0] == version and painted[1].cell_length == width:
-            return painted[1]
+            return self.located(painted[1], at + self.fixed)
         spans = self.line(at) if at < self.line_count() else ()
         strip = self.strip(spans, width, self._ground(at), selection, at + self.fixed)
         if len(self._painted) > 4 * max(50, self.size.height):
             self._painted.clear()
         self._painted[at] = (version, strip)
-        return strip
+        return self.located(strip, at + self.fixed)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

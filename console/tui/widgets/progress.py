@@ -82,7 +82,7 @@ class Progress(Painting, can_focus=True):
     def render_line(self, y: int) -> Strip:
         if y:
             return Strip.blank(self.size.width, self.rich_style)
-        return self.strip(self.spans(), self.size.width, selection=self.text_selection)
+        return self.located(self.strip(self.spans(), self.size.width, selection=self.text_selection), y)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selection.extract("".join(span.text for span in self.spans())), "\n"

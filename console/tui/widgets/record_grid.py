@@ -19,7 +19,7 @@ from textual import events
 from textual.message import Message
 
 from ..keys import bindings, in_scope
-from ..models.spans import Span
+from ..models.spans import Span, cut
 from ..text import fit
 from .line_view import LineView
 
@@ -220,7 +220,7 @@ class RecordGrid(LineView, Generic[R]):
     def line(self, y: int) -> Sequence[Span]:
         row = self.rows[y]
         if row.banner is not None:
-            return row.banner
+            return cut(row.banner, self.scrollable_content_region.width - 1)
         note = row.note
         spans: list[Span] = []
         at = 0

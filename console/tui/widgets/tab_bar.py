@@ -71,7 +71,7 @@ class TabBar(Painting):
                 spans.append(Span("─" * (len(text) - len(label)), "rule"))
         if y:
             spans.append(Span("─" * self.size.width, "rule"))
-        return self.strip(spans, self.size.width, y=y)
+        return self.located(self.strip(spans, self.size.width, y=y), y)
 
     async def on_click(self, event: events.Click) -> None:
         at = 1

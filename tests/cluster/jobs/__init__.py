@@ -7,6 +7,26 @@
 `gloo_allreduce.py` needs torch (no_torch() says why not), `ring.py` and `held.py` need nothing.
 """
 
-from .launch import Job, Rank, find_torch_python, no_torch, start_ring, start_torchrun
+from .launch import (
+    Job,
+    Rank,
+    find_torch_python,
+    gloo_environment,
+    no_torch,
+    start_plain,
+    start_ring,
+    start_script,
+    start_torchrun,
+)
 
-__all__ = ["Job", "Rank", "find_torch_python", "no_torch", "start_ring", "start_torchrun"]
+__all__ = [
+    "Job",
+    "Rank",
+    "find_torch_python",
+    "gloo_environment",
+    "no_torch",
+    "start_plain",
+    "start_ring",
+    "start_script",
+    "start_torchrun",
+]

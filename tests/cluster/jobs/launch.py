@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,10 +108,8 @@ def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node
     nodes = list(nodes or rig.nodes)
     python = find_torch_python()
     master, port = nodes[0].address, _free_port(rig, nodes[0])
-    own_network = rig.mode == "namespaces"
     stop_file = nodes[0].folder / f"stop-{port}"
-    # gloo would resolve the machine's own name, which on many machines means 127.0.1.1 or nothing.
-    shared = {"GLOO_SOCKET_IFNAME": "eth0" if own_network else "lo", "OMP_NUM_THREADS": "1", **(env or {})}
+    shared = {**gloo_environment(rig), **(env or {})}
     processes = []
     for index, node in enumerate(nodes):
         argv = [str(python), "-m", "torch.distributed.run", f"--nnodes={len(nodes)}", f"--node-rank={index}",
@@ -125,6 +123,14 @@ def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: in
                env: dict[str, str] | None = None, user: str | int | None = None, script: str = "ring.py") -> Job:
     """The ring job (or another plain one) on these nodes (all, by default), one process a rank, started with a
     launcher's variables."""
+    return start_plain(rig, FOLDER / script, nodes, nproc_per_node, env, user)
+
+
+def start_plain(rig: Rig, script: Path, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
+                env: dict[str, str] | None = None, user: str | int | None = None, python: str = "python3",
+                absent: Collection[int] = ()) -> Job:
+    """Any script, one process a rank with a launcher's variables, and no launcher that would end the others when one
+    ends; those in `absent` are not started."""
     nodes = list(nodes or rig.nodes)
     world_size = len(nodes) * nproc_per_node
     port = _free_port(rig, nodes[0])
@@ -132,14 +138,34 @@ def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: in
     for index, node in enumerate(nodes):
         for local_rank in range(nproc_per_node):
             rank = index * nproc_per_node + local_rank
+            if rank in absent:
+                continue
             variables = {
                 "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local_rank),
                 "LOCAL_WORLD_SIZE": str(nproc_per_node), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port),
                 "RING_ADDR": node.address, **(env or {}),
             }
-            argv = ["python3", str(FOLDER / script)]
-            processes.append(_start(node, argv, variables, f"ring-{port}-{rank}", user))
-    return Job(world_size, processes)
+            processes.append(_start(node, [python, str(script)], variables, f"{script.stem}-{port}-{rank}", user))
+    return Job(world_size - len(absent), processes)
+
+
+def start_script(rig: Rig, script: Path, nodes: Sequence[Node], nproc_per_node: int, env: dict[str, str],
+                 python: str) -> Job:
+    """A script once a node, which starts the ranks itself: NODE_NUMBER and PER_NODE tell it which."""
+    world_size = len(nodes) * nproc_per_node
+    port = _free_port(rig, nodes[0])
+    shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port), **env}
+    return Job(world_size, [
+        _start(node, [python, str(script)], {**shared, "NODE_NUMBER": str(index), "PER_NODE": str(nproc_per_node)},
+               f"{script.stem}-{port}")
+        for index, node in enumerate(nodes)
+    ])
+
+
+def gloo_environment(rig: Rig) -> dict[str, str]:
+    """What every torch job on the rig needs."""
+    # gloo would resolve the machine's own name, which on many machines means 127.0.1.1 or nothing.
+    return {"GLOO_SOCKET_IFNAME": "eth0" if rig.mode == "namespaces" else "lo", "OMP_NUM_THREADS": "1"}
 
 
 def _start(node: Node, argv: list[str], env: dict[str, str], name: str,

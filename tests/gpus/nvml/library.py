@@ -1,5 +1,6 @@
 """The C library of the tests, compiled once a run, and the scenarios it answers from."""
 
+import atexit
 import ctypes
 import functools
 import re
@@ -22,11 +23,12 @@ FUNCTIONS = sorted(
 
 @functools.cache
 def folder() -> Path:
-    """A folder with the compiled library, for LD_LIBRARY_PATH; it stays until the run's temporary files go."""
+    """A folder with the compiled library, for LD_LIBRARY_PATH; it goes with this process."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here: the NVML binding is tested against a library that the tests compile")
     place = Path(tempfile.mkdtemp(prefix="gconsole-nvml-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     flags = ["-shared", "-fPIC", "-O1", f"-Wl,-soname,{NAME}"]
     argv = [compiler, *flags, "-o", str(place / NAME), str(SOURCE), "-lpthread"]
     subprocess.run(argv, check=True, capture_output=True, text=True)

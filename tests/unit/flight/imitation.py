@@ -61,11 +61,19 @@ def serve_ras(listener: socket.socket) -> None:
 
 def write_dumps() -> None:
     os.mkfifo(WHERE)
+    pipe = os.open(WHERE, os.O_RDONLY | os.O_NONBLOCK)  # as torch does: whoever writes meets a reader
     print("READY", flush=True)
-    with open(WHERE, "rb") as pipe:  # noqa: PTH123 - opening it is the point
-        pipe.read(1)
+    while not poked(pipe):
+        time.sleep(0.01)
     shutil.copyfile(FILE, MORE[0])
     time.sleep(600)
+
+
+def poked(pipe: int) -> bool:
+    try:
+        return bool(os.read(pipe, 1))
+    except BlockingIOError:  # somebody has opened it and not yet written
+        return False
 
 
 def listen(family: int, where: object) -> socket.socket:

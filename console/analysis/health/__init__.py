@@ -1,0 +1,33 @@
+"""What is wrong with GPUs, their links, network ports and versions, now: pure functions over the facts, one a finding.
+
+`find` asks them all. Every function refuses (it yields nothing) where it has too little to judge from; a figure that is
+unknown accuses nobody. A finding about simulated GPUs says SIM. The limits are `[health]` of hosts.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..facts import Facts
+from ..found import Found
+from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
+from .links import nvlink_down, nvlink_errors, pcie_degraded
+from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
+from .ports import nic_down, nic_errors
+from .versions import version_skew
+
+if TYPE_CHECKING:
+    from ...config.model import HealthConfig
+
+#: One function a finding, in the order in which a person wants to read them.
+CHECKS = (
+    gpu_lost, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down, gpu_throttle, pcie_degraded, nvlink_errors,
+    nic_errors, gpu_straggler, gpu_memory_imbalance, version_skew,
+)  # fmt: skip
+
+
+def find(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """Everything that is wrong by these facts and limits."""
+    for check in CHECKS:
+        yield from check(facts, limits)

@@ -1,0 +1,101 @@
+"""The links of a GPU: NVLink and PCIe."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..facts import Facts, GpuFacts
+from ..found import Found
+from ..ranges import ranges
+from .saying import about_gpu, at, counted, figure
+
+if TYPE_CHECKING:
+    from ...config.model import HealthConfig
+
+#: The agent reads the PCIe generation once a minute; an idle GPU lowers it. One that has worked for two looks and more
+#: runs at the generation it can get.
+_BUSY_FOR_PCIE_S: Final = 130.0
+
+
+def nvlink_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """Links that were up and are down, or that are up on most GPUs of the same model in the node.
+
+    A link that was never up, and that no majority of its like has, is none: bridges need not use all.
+    """
+    for node in facts.nodes.values():
+        alike: dict[str | None, list[GpuFacts]] = defaultdict(list)
+        for gpu in node.gpus.values():
+            if gpu.links and gpu.info is not None and gpu.info.lost is None:
+                alike[gpu.info.name].append(gpu)
+        for gpus in alike.values():
+            usual = _usual_links(gpus)
+            for gpu in gpus:
+                down = {number for number, link in gpu.links.items() if link.up is False}
+                fell = sorted(down & gpu.links_up)
+                up = len(gpu.links) - len(down)
+                if fell:
+                    yield _down(gpu, fell, f"NVLink {ranges(fell)} went down; {up} of {len(gpu.links)} are up")
+                elif usual is not None and up < usual:
+                    words = f"{up} of {len(gpu.links)} NVLinks are up, on GPUs of its kind here it is {usual}"
+                    yield _down(gpu, sorted(down), words)
+
+
+def _usual_links(gpus: Sequence[GpuFacts]) -> int | None:
+    """How many links are up on most of these GPUs; None without a majority."""
+    counts = Counter(sum(link.up is True for link in gpu.links.values()) for gpu in gpus)
+    (up, often), *_ = counts.most_common(1)
+    return up if 2 * often > len(gpus) and len(gpus) > 2 else None
+
+
+def _down(gpu: GpuFacts, links: Sequence[int], words: str) -> Found:
+    evidence = [at(gpu, f"gpu_link.up link {link}", False) for link in links]
+    return about_gpu(gpu, "nvlink_down", "error", f"{words}; look at dmesg and nvidia-smi nvlink -s", evidence)
+
+
+def nvlink_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """NVLink errors that grow: any recovery or replay, and CRC errors at a rate that costs bandwidth."""
+    for gpu in facts.gpus():
+        gained = {name: gpu.window.total(f"grown.nvlink_{name}_errors") for name in ("recovery", "replay", "crc")}
+        crc_most = limits.nvlink_crc_per_s * limits.window_s
+        told = [name for name in ("recovery", "replay") if gained[name]] + ["crc"] * (gained["crc"] > crc_most)
+        if told:
+            counts = ", ".join(f"{counted(gained[name], _ERRORS[name])}" for name in told)
+            where = sorted(number for number in gpu.links if any(
+                gpu.window.total(f"grown.{name}_errors.{number}") for name in told))  # fmt: skip
+            which = f" on NVLink {ranges(where)}" if where else " on its NVLinks"
+            text = f"{counts}{which} within {figure(limits.window_s)} s"
+            evidence = [at(gpu, f"gpu.grown.nvlink_{name}_errors", gained[name]) for name in told]
+            yield about_gpu(gpu, "nvlink_errors", "warning", text, evidence)
+
+
+_ERRORS = {"recovery": "lost and recovered link", "replay": "replay", "crc": "CRC error"}
+
+
+def pcie_degraded(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """Fewer PCIe lanes than GPU and slot can do, an older generation under load, or replays at a rate.
+
+    The generation of an idle GPU says nothing: it is lowered to save power.
+    """
+    for gpu in facts.gpus():
+        info = gpu.info
+        if info is None:
+            continue
+        parts, evidence = [], []
+        if info.pcie_width and info.pcie_width_max and info.pcie_width < info.pcie_width_max:
+            parts.append(f"PCIe x{info.pcie_width}, GPU and slot can do x{info.pcie_width_max}")
+            evidence.append(at(gpu, "gpu_info.pcie_width", info.pcie_width))
+        if info.pcie_gen and info.pcie_gen_max and info.pcie_gen < info.pcie_gen_max and _has_long_worked(gpu):
+            parts.append(f"PCIe generation {info.pcie_gen} under load, GPU and slot can do {info.pcie_gen_max}")
+            evidence.append(at(gpu, "gpu_info.pcie_gen", info.pcie_gen))
+        replays = gpu.window.total("grown.pcie_replays")
+        if replays > limits.pcie_replays_per_min * limits.window_s / 60:
+            parts.append(f"{counted(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
+            evidence.append(at(gpu, "gpu.grown.pcie_replays", replays))
+        if parts:
+            yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(parts), evidence)
+
+
+def _has_long_worked(gpu: GpuFacts) -> bool:
+    return gpu.busy_since_s is not None and (gpu.at_s or 0.0) - gpu.busy_since_s >= _BUSY_FOR_PCIE_S

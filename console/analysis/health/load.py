@@ -1,0 +1,163 @@
+"""GPUs under load: clocks that are held down, one that differs from its peers, memory that is spread unevenly."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..facts import HELD_BY, Facts, GpuFacts
+from ..found import Found
+from .saying import about_gpu, at, figure, gigabytes
+
+if TYPE_CHECKING:
+    from ...config.model import HealthConfig
+
+#: Without work in so much of the window, a GPU is not judged by its work.
+_LEAST_WORK: Final = 1 / 3
+#: Where more of the peers than this differ, there is no usual one to differ from (pipeline stages).
+_MOST_OUTLIERS: Final = 1 / 4
+#: So many times the usual spread (the median deviation of normally spread figures) is far from it.
+_SPREADS: Final = 4 * 1.4826
+_WORDS: Final = {
+    "sw_thermal_slowdown": "heat", "hw_thermal_slowdown": "heat", "hw_power_brake_slowdown": "the power brake",
+    "hw_slowdown": "the hardware (heat, power brake or a bad supply)",
+}  # fmt: skip
+
+
+def gpu_throttle(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """Clocks held down by heat or hardware for a share of the time in which the GPU worked.
+
+    A power limit is none of these, and an idle GPU is not looked at; it needs work in a third of the window.
+    """
+    for gpu in facts.gpus():
+        busy_s = gpu.window.total("busy")
+        if busy_s < _LEAST_WORK * limits.window_s:
+            continue
+        shares = {reason: 100 * gpu.window.total(f"held.{reason}") / busy_s for reason in HELD_BY}
+        reason = max(shares, key=lambda name: shares[name])
+        if shares[reason] >= limits.throttle_share_pct:
+            yield _throttled(gpu, shares, reason, limits)
+
+
+def _throttled(gpu: GpuFacts, shares: Mapping[str, float], reason: str, limits: HealthConfig) -> Found:
+    text = (f"its clocks were held down by {_WORDS[reason]} ({reason}) for {min(100.0, shares[reason]):.0f} % of its"
+            f" work in the last {figure(limits.window_s)} s")  # fmt: skip
+    evidence = [at(gpu, f"gpu.clocks_event_share_pct.{name}", round(min(100.0, share)))
+                for name, share in shares.items() if share >= limits.throttle_share_pct]  # fmt: skip
+    now, info = gpu.gpu, gpu.info
+    if now is not None and now.temp_c is not None:
+        text += f"; {figure(now.temp_c)} °C"
+        evidence.append(at(gpu, "gpu.temp_c", now.temp_c))
+    if now is not None and now.sm_clock_mhz is not None and info is not None and info.max_sm_clock_mhz is not None:
+        text += f"; SM clock {figure(now.sm_clock_mhz)} of {figure(info.max_sm_clock_mhz)} MHz"
+        evidence.append(at(gpu, "gpu.sm_clock_mhz", now.sm_clock_mhz))
+    return about_gpu(gpu, "gpu_throttle", "warning", text, evidence)
+
+
+def gpu_straggler(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """A GPU whose clock or power is far from those of its peers: GPUs of the same model that work for the same job.
+
+    Far is more than the limit and more than four times the usual spread. Too few peers, or too many that differ, and
+    nobody is blamed. Less clock is likely the slow one; power may also mean that the others wait for it.
+    """
+    for (job, _), gpus in _crews(facts, limits).items():
+        if len(gpus) < limits.peers:
+            continue
+        told: dict[str, list[_Far]] = defaultdict(list)
+        for name, over, unit, limit in (
+            ("clock", "clocked", "MHz", limits.straggler_clock_pct),
+            ("power", "powered", "W", limits.straggler_power_pct),
+        ):
+            known = {gpu.name: mean for gpu in gpus if (mean := gpu.window.mean(name, over)) is not None}
+            for gpu_name, (value, usual) in _far(known, limit, limits.peers, only_below=name == "clock").items():
+                words = f"{_WHAT[name]} {figure(value)} {unit}, its {len(known) - 1} peers {figure(usual)} {unit}"
+                told[gpu_name].append(_Far(name, value, words))
+        for gpu in gpus:
+            if gpu.name in told:
+                yield _straggler(gpu, job, told[gpu.name], limits)
+
+
+_WHAT: Final = {"clock": "SM clock", "power": "power"}
+_FIELD: Final = {"clock": "gpu.sm_clock_mhz", "power": "gpu.power_w"}
+
+
+class _Far(NamedTuple):
+    """In what a GPU is far from its peers."""
+
+    name: str
+    value: float
+    words: str
+
+
+def _straggler(gpu: GpuFacts, job: str, told: Sequence[_Far], limits: HealthConfig) -> Found:
+    text = f"far from its peers under the same load ({job}): {'; '.join(far.words for far in told)} (average of the"
+    evidence = [at(gpu, _FIELD[far.name], far.value) for far in told]
+    slow = any(far.name == "clock" for far in told)
+    return about_gpu(gpu, "gpu_straggler", "warning", f"{text} work in the last {figure(limits.window_s)} s)", evidence,
+                     confidence="likely" if slow else "possible")  # fmt: skip
+
+
+def _crews(facts: Facts, limits: HealthConfig) -> dict[tuple[str, str | None], list[GpuFacts]]:
+    """GPUs that have worked enough, by the one job that uses them and by model."""
+    crews: dict[tuple[str, str | None], list[GpuFacts]] = defaultdict(list)
+    for gpu in facts.gpus():
+        jobs = {job for job, _, _ in gpu.ranks}
+        if len(jobs) == 1 and gpu.info is not None and gpu.window.total("busy") >= _LEAST_WORK * limits.window_s:
+            crews[jobs.pop(), gpu.info.name].append(gpu)
+    return crews
+
+
+def _far(
+    values: Mapping[str, float], limit_pct: float, peers: int, *, only_below: bool
+) -> dict[str, tuple[float, float]]:
+    """{name: (value, usual one)} of those that are far from the usual one."""
+    if len(values) < peers:
+        return {}
+    usual = median(values.values())
+    spread = median(abs(value - usual) for value in values.values())
+    far = {
+        name: (value, usual)
+        for name, value in values.items()
+        if (value < usual or not only_below) and abs(value - usual) > max(limit_pct / 100 * usual, _SPREADS * spread)
+    }
+    return far if len(far) <= max(1, _MOST_OUTLIERS * len(values)) else {}
+
+
+def gpu_memory_imbalance(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """A rank whose GPU memory, at its peak, is far above that of the other ranks of its job.
+
+    Only GPUs with a single rank tell; in a job of too few such ranks, or where many differ (pipeline stages hold
+    different layers), nobody is blamed.
+    """
+    jobs: dict[tuple[str, int], dict[int, GpuFacts]] = defaultdict(dict)
+    for gpu in facts.gpus():
+        ranks = gpu.ranks
+        if len(ranks) == 1 and gpu.window.peak("memory") is not None and gpu.info and gpu.info.mem_total_bytes:
+            job, attempt, rank = next(iter(ranks))
+            jobs[job, attempt][rank] = gpu
+    for (job, _), gpus in jobs.items():
+        if len(gpus) >= limits.peers:
+            yield from _uneven(job, gpus, limits)
+
+
+def _uneven(job: str, gpus: Mapping[int, GpuFacts], limits: HealthConfig) -> Iterator[Found]:
+    peaks = {rank: gpu.window.peak("memory") or 0.0 for rank, gpu in gpus.items()}
+    usual = median(peaks.values())
+    totals = {rank: float(gpu.info.mem_total_bytes or 0) for rank, gpu in gpus.items() if gpu.info}
+    far = [rank for rank in peaks if peaks[rank] - usual > limits.memory_imbalance_pct / 100 * totals[rank]]
+    if len(far) > max(1, _MOST_OUTLIERS * len(gpus)):
+        return
+    means = {rank: gpu.window.mean("memory", "sized") for rank, gpu in gpus.items()}
+    known = [mean for mean in means.values() if mean is not None]
+    for rank in sorted(far):
+        gpu, mean = gpus[rank], means[rank]
+        text = (f"rank {rank} of {job} holds {gigabytes(peaks[rank])} at its peak, its {len(gpus) - 1} peers"
+                f" {gigabytes(usual)}")  # fmt: skip
+        if mean is not None:
+            text += f"; on average {gigabytes(mean)} against {gigabytes(median(known))}"
+        text += f"; the card has {gigabytes(totals[rank])}"
+        evidence = [at(gpu, "gpu.mem_used_bytes", int(peaks[rank]))]
+        yield about_gpu(gpu, "gpu_memory_imbalance", "warning", text, evidence, confidence="likely",
+                        rank=f"rank {rank}")  # fmt: skip

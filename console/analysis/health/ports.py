@@ -1,0 +1,68 @@
+"""Network ports: RDMA and Ethernet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from ..facts import Facts, NicFacts
+from ..found import Found
+from .saying import counted, figure
+
+if TYPE_CHECKING:
+    from ...config.model import HealthConfig
+    from ...records import Confidence
+
+#: Counters of the `nic` record that mean damage or loss on the way, with plain words. Marks and pauses of a network
+#: that is merely full (CNP, ECN, discards) are none.
+ERRORS: Final = {
+    "symbol_errors": "symbol error", "link_recoveries": "recovered link error", "rx_errors": "receive error",
+    "tx_errors": "send error", "out_of_sequence": "out-of-sequence packet",
+    "packet_seq_errors": "packet sequence error", "ack_timeouts": "acknowledgement timeout",
+}  # fmt: skip
+_DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
+
+
+def nic_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """A port that was up and is not, or is gone.
+
+    One that was never up while we watched is taken for unused, but for an RDMA port that counts a link it once lost and
+    looks for it (polling).
+    """
+    for port in _ports(facts):
+        nic = port.nic
+        if nic.state not in _DOWN:
+            continue
+        polled = nic.rdma and nic.physical_state == "polling" and bool(nic.link_downed)
+        if port.was_up or polled:
+            word = "is gone" if nic.state == "gone" else f"is {nic.state}"
+            physical = f" ({nic.physical_state})" if nic.physical_state else ""
+            before = "it was up" if port.was_up else f"it has lost its link {counted(nic.link_downed or 0, 'time')}"
+            text = f"{port.name}: the port {word}{physical}; {before}; look at its cable, its switch port and dmesg"
+            evidence = [f"nic.state {port.name} {nic.state}"]
+            evidence += [] if port.was_up else [f"nic.link_downed {port.name} {nic.link_downed}"]
+            confidence: Confidence = "certain" if port.was_up else "likely"
+            yield Found("nic_down", "error", confidence, (port.name,), text, tuple(evidence))
+
+
+def nic_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+    """Errors that a port counts at a rate, or a link that was lost and came back."""
+    most = limits.nic_errors_per_min * limits.window_s / 60
+    for port in _ports(facts):
+        if port.nic.state == "gone":
+            continue
+        gained = {name: port.window.total(f"grown.{name}") for name in ERRORS}
+        told = [counted(count, ERRORS[name]) for name, count in gained.items() if count > most]
+        evidence = [f"nic.grown.{name} {port.name} {figure(count)}" for name, count in gained.items() if count > most]
+        flaps = port.window.total("grown.link_downed")
+        if flaps and port.nic.state not in _DOWN:
+            told.append(f"its link was lost {counted(flaps, 'time')}")
+            evidence.append(f"nic.grown.link_downed {port.name} {figure(flaps)}")
+        if told:
+            text = f"{port.name}: {', '.join(told)} within {figure(limits.window_s)} s"
+            yield Found("nic_errors", "warning", "certain", (port.name,), text, tuple(evidence))
+
+
+def _ports(facts: Facts) -> Iterator[NicFacts]:
+    for node in facts.nodes.values():
+        yield from node.nics.values()

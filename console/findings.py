@@ -1,0 +1,176 @@
+"""Findings over time: what the analyses find now becomes `finding` records, first seen, still true, or cleared.
+
+One call, `look`, from the frame clock of the screen and from the loop of batch alike; at most once a second, and in a
+thread where the fleet is large. On a replay nobody calls it: there the findings are those that were recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .analysis import health
+from .analysis.facts import Facts
+from .analysis.found import Found
+from .hub import Hub, Published
+from .records import Finding, Log
+
+if TYPE_CHECKING:
+    from .config.model import HealthConfig
+
+Analysis = Callable[[Facts, "HealthConfig"], Iterable[Found]]
+
+#: Every analysis that is asked at each look, by name; one line each. One that has its own moment (a capture) is told
+#: with `Findings.put` instead.
+ANALYSES: Final[dict[str, Analysis]] = {
+    "health": health.find,
+}
+EVERY_S: Final = 1.0
+#: A look that took long is followed by a pause of so many times that: 4,096 GPUs take 90 ms.
+PAUSE: Final = 20
+#: A finding whose words changed is said again at most this often; a change of severity or confidence at once.
+AGAIN_S: Final = 60.0
+#: So many are kept open; the rest is counted, with a word.
+MOST_OPEN: Final = 8_192
+#: From this many records a look on, it is made in a thread.
+MANY: Final = 1_000
+
+_Key = tuple[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A finding that is true, as it was last said."""
+
+    said: Finding
+    said_at_s: float
+    source: str
+    absent_s: float | None = None  # since when it is no longer found, monotonic
+    absent_ns: int = 0  # the same on the console's clock
+
+
+class Findings:
+    """Listens on the hub, and says through it what is found. `clock` is monotonic, in seconds."""
+
+    def __init__(self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hub, self._limits, self._clock = hub, limits, clock
+        self._facts = Facts(limits.window_s, limits.busy_pct)
+        self._pending: list[Published] = []
+        self._open: dict[_Key, _Open] = {}
+        self._due_s = 0.0
+        self._looking = False
+        self._judging = threading.Lock()  # a look that was cancelled may still be at it
+        self._failed: set[str] = set()  # analyses whose failure was said
+        self._is_full = False
+        hub.subscribe(self._take)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last look is a second ago, and over."""
+        return not self._looking and self._clock() >= self._due_s
+
+    async def look(self) -> None:
+        """Ask every analysis about all that has come so far, and say what is new, different or over."""
+        if self._looking:
+            return
+        began_s = self._clock()
+        self._looking = True
+        records, self._pending = self._pending, []
+        try:
+            if len(records) < MANY:
+                results = self._judge(records)
+            else:
+                results = await asyncio.to_thread(self._judge, records)
+        finally:
+            self._looking = False
+            self._due_s = began_s + max(EVERY_S, PAUSE * (self._clock() - began_s))
+        for name, result in results.items():
+            if isinstance(result, str):
+                self._say_failure(name, result)
+            else:
+                self.put(name, result)
+
+    def put(self, source: str, found: Iterable[Found]) -> None:
+        """What is true now according to one source; what that source no longer says is cleared after a while."""
+        now_s, now_ns = self._clock(), time.time_ns()
+        current = {(one.id, one.culprits): one for one in found}
+        news = [self._seen(source, key, one, now_s, now_ns) for key, one in current.items()]
+        gone = [key for key, one in self._open.items() if one.source == source and key not in current]
+        news += [self._absent(key, now_s, now_ns) for key in gone]
+        records = [record for record in news if record is not None]
+        if records:
+            self._hub.say(*records)
+
+    # -- listening and asking ------------------------------------------------------------------------------------------
+
+    def _take(self, records: Sequence[Published]) -> None:
+        self._pending += records
+
+    def _judge(self, records: Sequence[Published]) -> dict[str, list[Found] | str]:
+        """Each analysis's findings, or the story of its failure: one that fails stops no other."""
+        results: dict[str, list[Found] | str] = {}
+        with self._judging:
+            self._facts.add(records)
+            for name, analysis in ANALYSES.items():
+                try:
+                    results[name] = list(analysis(self._facts, self._limits))
+                except Exception:  # noqa: BLE001 - as the docstring says; it is told as an error
+                    results[name] = traceback.format_exc(limit=-3)
+        return results
+
+    def _say_failure(self, name: str, story: str) -> None:
+        if name not in self._failed:
+            self._failed.add(name)
+            self._hub.say(Log(source="console", severity="error", text=f"the analysis {name} failed: {story[-1500:]}"))
+
+    # -- one finding ---------------------------------------------------------------------------------------------------
+
+    def _seen(self, source: str, key: _Key, found: Found, now_s: float, now_ns: int) -> Finding | Log | None:
+        known = self._open.get(key)
+        if known is None:
+            if len(self._open) >= MOST_OPEN:
+                return self._full()
+            record = _finding(found, now_ns)
+            self._open[key] = _Open(record, now_s, source)
+            return record
+        known.absent_s = None
+        said = known.said
+        graver = (said.severity, said.confidence) != (found.severity, found.confidence)
+        if not graver and (said.text == found.text or now_s - known.said_at_s < AGAIN_S):
+            return None
+        known.said, known.said_at_s = _finding(found, said.first_seen), now_s
+        return known.said
+
+    def _absent(self, key: _Key, now_s: float, now_ns: int) -> Finding | None:
+        """Clear a finding that has been absent for `clear_s`; one that comes and goes stays one finding."""
+        known = self._open[key]
+        if known.absent_s is None:
+            known.absent_s, known.absent_ns = now_s, now_ns
+        if now_s - known.absent_s < self._limits.clear_s:
+            return None
+        del self._open[key]
+        said = known.said
+        return Finding(
+            id=said.id, severity=said.severity, confidence=said.confidence, culprits=said.culprits,
+            victims=said.victims, text=said.text, evidence=said.evidence, first_seen=said.first_seen,
+            cleared_at=known.absent_ns,
+        )  # fmt: skip
+
+    def _full(self) -> Log | None:
+        if self._is_full:
+            return None
+        self._is_full = True
+        text = f"more than {MOST_OPEN} findings are open; those beyond are not kept"
+        return Log(source="console", severity="warning", text=text)
+
+
+def _finding(found: Found, first_seen: int) -> Finding:
+    return Finding(
+        id=found.id, severity=found.severity, confidence=found.confidence, culprits=found.culprits,
+        victims=found.victims, text=found.text, evidence=found.evidence, first_seen=first_seen,
+    )  # fmt: skip

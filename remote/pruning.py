@@ -1,0 +1,58 @@
+"""Leaves out of a module what nobody asks it for: pynvml has eight thousand lines, and the agent uses a tenth of them.
+
+What stays is, word for word, the module's own code: every statement but those functions, classes and constants that
+neither the wanted names nor anything that stays refers to.
+"""
+
+import ast
+
+#: pynvml makes an exception class of each of these, by going through its own names.
+_ALWAYS = ("NVML_ERROR_", "NVML_SUCCESS")
+
+
+def prune(source, wanted):
+    """The syntax tree of a module with only what `wanted` names need. Raises SyntaxError."""
+    tree = ast.parse(source)
+    needs = [_needs(statement) for statement in tree.body]
+    by_name = {}
+    for place, statement in enumerate(tree.body):
+        for name in _droppable(statement):
+            by_name.setdefault(name, []).append(place)
+    kept = {place for place, statement in enumerate(tree.body) if not _droppable(statement)}
+    kept.update(place for name in by_name if name.startswith(_ALWAYS) for place in by_name[name])
+    kept.update(place for name in wanted for place in by_name.get(name, ()))
+    waiting = list(kept)
+    while waiting:
+        for name in needs[waiting.pop()]:
+            for place in by_name.get(name, ()):
+                if place not in kept:
+                    kept.add(place)
+                    waiting.append(place)
+    tree.body = [statement for place, statement in enumerate(tree.body) if place in kept]
+    return tree
+
+
+def _droppable(statement):
+    """The names that a statement makes and does nothing else; () for one that has to stay."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return (statement.name,)
+    if isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in ast.walk(statement)):
+        names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        if len(names) == len(statement.targets):
+            return tuple(names)
+    return ()
+
+
+def _needs(statement):
+    """Every word in a statement that may be a name of the module: also in strings, which may be looked up."""
+    found = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        else:
+            text = getattr(node, "value", None) if type(node).__name__ == "Constant" else getattr(node, "s", None)
+            if isinstance(text, str):
+                found.add(text)
+    return found

@@ -1,0 +1,56 @@
+"""What people do today to see the stacks of all ranks: `py-spy dump` through ssh, node by node, or through clush."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig import Rig
+
+_STAMP = re.compile(r"(?:^|: )STAMP (\d+)$", re.MULTILINE)
+DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """One round over all ranks: how long it took, and how far apart the first and the last dump began."""
+
+    wall_s: float
+    spread_s: float
+    dumps: int
+
+
+def command(script: str) -> str:
+    """What runs on each node: one dump after the other, each with the instant at which it begins."""
+    py_spy = Path(sys.executable).with_name("py-spy")
+    # torchrun starts its ranks with -u; so that its own process, and this shell, are not among them
+    return f"for p in $(pgrep -f -- ' -u [^ ]*{script}'); do echo STAMP $(date +%s%N); {py_spy} dump --pid $p; done"
+
+
+def one_by_one(rig: Rig, nodes: Sequence[str], script: str) -> ByHand:
+    """A loop over the nodes with ssh."""
+    began = time.perf_counter()
+    said = [rig.ssh(rig.node(name), command(script), deadline_s=DEADLINE_S).stdout for name in nodes]
+    return _round(began, "\n".join(said))
+
+
+def with_clush(ssh_config: Path, nodes: Sequence[str], script: str) -> ByHand:
+    """All nodes at once with clush."""
+    clush = str(Path(sys.executable).with_name("clush"))
+    argv = [clush, "-w", ",".join(nodes), "-f", str(len(nodes)), "-o", f"-F {ssh_config}", command(script)]
+    began = time.perf_counter()
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    return _round(began, done.stdout)
+
+
+def _round(began: float, said: str) -> ByHand:
+    wall_s = time.perf_counter() - began
+    stamps = [int(stamp) for stamp in _STAMP.findall(said)]
+    if not stamps or said.count("MainThread") < len(stamps):
+        raise RuntimeError(f"{len(stamps)} dumps, but these are not their stacks: {said[-500:]}")
+    return ByHand(wall_s, (max(stamps) - min(stamps)) / 1e9, len(stamps))

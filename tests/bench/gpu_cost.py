@@ -1,0 +1,216 @@
+"""(f) What watching eight GPUs costs a node, beside nvitop's monitor, both on the same NVML library of the tests.
+
+nvitop is a peer for this bench alone: `BENCH_NVITOP` names the program (pip install nvitop==1.7.0 in an
+environment of its own); without it the peer's columns stay empty.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from rig import Node, Rig
+
+from .process import in_new_process
+from .result import Outcome, Row, middle
+from .spent import CpuShare, memory_bytes
+
+GPUS = 8
+WARM_UP_S, MEASURED_S, RUNS = 10.0, 45.0, 3
+TICKS = 400
+TICK_GOAL_MS, CPU_GOAL_PCT, RSS_GOAL_MB = 2.0, 0.5, 25.0
+DEADLINE_S = 60.0
+_TESTS = Path(__file__).parents[1] / "gpus"
+
+
+def measure(quick: bool) -> Outcome:
+    warm_up_s, measured_s, runs = (4.0, 5.0, 1) if quick else (WARM_UP_S, MEASURED_S, RUNS)
+    nvitop = os.environ.get("BENCH_NVITOP", "")
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch, Rig(nodes=1, name="bench") as rig:
+        job = _Job(rig.nodes[0])
+        environment = in_new_process(_play, scratch, job.outside)
+        in_new_process(_play, str(rig.nodes[0].folder), job.inside)
+        hosts = _arm(rig, Path(scratch))
+        ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
+        _agent(rig, hosts, 4.0, 0.5)  # compiles the code, and leaves it in the node's cache
+        for _ in range(runs):
+            ours.append(_agent(rig, hosts, warm_up_s, measured_s))
+            if nvitop:
+                theirs.append(_nvitop(nvitop, environment, warm_up_s, measured_s))
+    rows = [Row("CPU of a tick of 8 GPUs", middle(ticks, "ms"), "≤ 2 ms", statistics.median(ticks) <= TICK_GOAL_MS)]
+    cpu, rss = ([cost[place] for cost in ours] for place in (0, 1))
+    peer_cpu, peer_rss = ([cost[place] for cost in theirs] for place in (0, 1))
+    rows += [
+        _row("agent's CPU at 1 Hz, 8 GPUs by NVML", cpu, "% of a core", "≤ 0.5 %", CPU_GOAL_PCT, peer_cpu),
+        _row("agent's RSS, 8 GPUs by NVML", rss, "MB", "≤ 25 MB", RSS_GOAL_MB, peer_rss),
+    ]
+    return Outcome(rows, [
+        "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a rank on each GPU);"
+        " a real driver's own time comes on top, for whoever asks",
+        f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
+        f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
+        f" {measured_s:g} s after {warm_up_s:g} s, code cached; CPU of all threads as the scheduler counts it, RSS is"
+        " VmRSS",
+        "peer: nvitop 1.7.0 `--monitor full --interval 1` in a pseudo-terminal of 140×50, in turns with the agent, on"
+        " the same library and figures; GPUs and their processes only"
+        if nvitop else "peer: not at hand (BENCH_NVITOP)",
+    ])  # fmt: skip
+
+
+class _Job:
+    """Ranks that sleep, one a GPU; their pids as the node counts them, and as this machine does."""
+
+    def __init__(self, node: Node) -> None:
+        self.inside, self.outside = [], []
+        for rank in range(GPUS):
+            env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(GPUS), "MASTER_ADDR": "127.0.0.1"}
+            process = node.run(["python3", "-c", "import time; time.sleep(36000)"], env=env, stdin=subprocess.DEVNULL)
+            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            self.outside.append(process.pid)
+            self.inside.append(int(next(line for line in status if line.startswith("NSpid:")).split()[-1]))
+
+
+def _arm(rig: Rig, scratch: Path) -> Path:
+    """Give the node's agent its library; the hosts file."""
+    node = rig.nodes[0]
+    python = node.folder / "gpu-python"
+    python.write_text(f'#!/bin/sh\nexport NVML_SCENARIO={node.inside}/scenario LD_LIBRARY_PATH={node.inside}/lib\n'
+                      'exec python3 "$@"\n')  # fmt: skip
+    python.chmod(0o755)
+    return rig.write_hosts_toml(scratch / "hosts.toml", agent={"python": f"{node.inside}/gpu-python"})
+
+
+def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, theirs: list[float]) -> Row:
+    mine = statistics.median(ours)
+    peer = f"nvitop {middle(theirs, unit)}" if theirs else ""
+    ratio = mine / statistics.median(theirs) if theirs else None
+    return Row(what, middle(ours, unit), goal, mine <= limit, peer, ratio)
+
+
+def _play(folder: str, pids: list[int]) -> dict[str, str]:
+    """Put the library and a scenario with these processes into a folder; the environment that shows them."""
+    sys.path.insert(0, str(_TESTS))
+    from nvml import library, scenarios
+
+    shutil.copytree(library.folder(), Path(folder) / "lib")
+    busy = {f"gpu{index}.compute.0": f"{pid} {scenarios.GIB}" for index, pid in enumerate(pids)}
+    scenario = library.Scenario(Path(folder) / "scenario", scenarios.hgx_h100() | busy)
+    return {"NVML_SCENARIO": str(scenario.path), "LD_LIBRARY_PATH": str(Path(folder) / "lib")}
+
+
+def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
+    """CPU of one tick of the GPU sampler, milliseconds."""
+    import ctypes
+
+    os.environ.update(environment)
+    ctypes.CDLL(str(Path(environment["LD_LIBRARY_PATH"]) / "libnvidia-ml.so.1"))
+    import pynvml
+
+    from gconsole_remote.samplers.base import Context
+    from gconsole_remote.samplers.gpu import GpuSampler
+
+    sampler = GpuSampler(Context(), pynvml)
+    sampler.start()
+    now = 0.0
+    for _ in range(20):
+        now += 1.0
+        list(sampler.tick(now))
+    began = time.thread_time()
+    for _ in range(ticks):
+        now += 1.0
+        list(sampler.tick(now))
+    spent_s = time.thread_time() - began
+    sampler.stop()
+    return 1000 * spent_s / ticks
+
+
+def _agent(rig: Rig, hosts: Path, warm_up_s: float, measured_s: float) -> tuple[float, float]:
+    """(CPU in % of a core, RSS in MB) of an agent on the node."""
+    records = hosts.with_name("records.ndjson")
+    records.unlink(missing_ok=True)
+    argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", "1h", "--quiet"]
+    process = subprocess.Popen([*argv, "--records", str(records)], stdin=subprocess.DEVNULL)
+    try:
+        pid = rig.nodes[0].outer_pid(_agents_pid(records))
+        time.sleep(warm_up_s)
+        with CpuShare(pid) as share:
+            time.sleep(measured_s)
+        return share.pct, memory_bytes(pid)[0] / 1e6
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def _agents_pid(records: Path) -> int:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        lines = records.read_bytes().split(b"\n")[:-1] if records.exists() else []
+        said = [msgspec.json.decode(line) for line in lines]
+        if any(record["kind"] == "gpu" for record in said):
+            return int(next(record["pid"] for record in said if record["kind"] == "node"))
+        time.sleep(0.2)
+    raise RuntimeError(f"no GPU was sampled within {DEADLINE_S:g} s")
+
+
+def _nvitop(program: str, environment: Mapping[str, str], warm_up_s: float, measured_s: float) -> tuple[float, float]:
+    """The same of nvitop's monitor."""
+    with _terminal() as side:
+        environ = {**os.environ, **environment, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "50"}
+        process = subprocess.Popen(
+            [program, "--monitor", "full", "--interval", "1"], stdin=side, stdout=side, stderr=subprocess.DEVNULL,
+            env=environ,
+        )  # fmt: skip
+        try:
+            time.sleep(warm_up_s)
+            if process.poll() is not None:
+                raise RuntimeError(f"nvitop ended with {process.returncode}")
+            before, began = _cpu_s(process.pid), time.perf_counter()
+            time.sleep(measured_s)
+            pct = 100 * (_cpu_s(process.pid) - before) / (time.perf_counter() - began)
+            return pct, memory_bytes(process.pid)[0] / 1e6
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far, threads that have ended with it (nvitop starts some all the time)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _terminal() -> Iterator[int]:
+    """One end of a pseudo-terminal of 140×50, whose other end is read and thrown away."""
+    import fcntl
+    import struct
+    import termios
+
+    ours, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 140, 0, 0))
+
+    def drain() -> None:
+        try:
+            while os.read(ours, 65536):
+                pass
+        except OSError:
+            return  # the program has ended, and its end of the terminal with it
+
+    threading.Thread(target=drain, daemon=True).start()
+    try:
+        yield side
+    finally:
+        os.close(side)
+        os.close(ours)

@@ -1,0 +1,89 @@
+"""(h) What it costs to fold one capture of 4,096 ranks, each 40 calls deep, which stand at six places."""
+
+from __future__ import annotations
+
+import time
+
+from gconsole.analysis.stacks import fold, jobs_of
+from gconsole.captures import Captures
+from gconsole.records import Frame, Stack
+
+from .process import in_new_process
+from .result import Outcome, Row, middle
+from .spent import memory_bytes
+
+RANKS, DEPTH, PLACES, PER_NODE, RUNS = 4096, 40, 6, 8, 5
+SECONDS_GOAL, RSS_GOAL_MB = 1.0, 200.0
+_TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
+#: Where the groups stand, innermost call: the collective, and what keeps the others from it.
+_LEAVES = (
+    ("all_reduce", f"{_TORCH}/distributed/distributed_c10d.py"), ("recv", f"{_TORCH}/distributed/distributed_c10d.py"),
+    ("_try_get_data", f"{_TORCH}/utils/data/dataloader.py"), ("save", f"{_TORCH}/serialization.py"),
+    ("load_batch", "/home/user/train/data.py"), ("evaluate", "/home/user/train/evaluate.py"),
+)  # fmt: skip
+
+
+def measure(quick: bool) -> Outcome:
+    ranks, runs = (256, 2) if quick else (RANKS, RUNS)
+    found = [in_new_process(folded, ranks) for _ in range(runs)]
+    seconds, highest = [one[0] for one in found], [one[1] / 1e6 for one in found]
+    groups = {one[2] for one in found}
+    what = f"{ranks} ranks × {DEPTH} calls × {PLACES} places"
+    return Outcome(
+        [
+            Row(f"fold of {what}", middle(seconds, "s"), "< 1 s", max(seconds) < SECONDS_GOAL),
+            Row("the process at its highest", middle(highest, "MB RSS", 0), "< 200 MB", max(highest) < RSS_GOAL_MB),
+        ],
+        [
+            f"synthetic `stack` records, {PER_NODE} ranks a node, frames travel once a node as the agent sends them;"
+            " they pass the store's captures, and are folded by a new reader that knows no frame yet",
+            f"{sorted(groups)} groups were found; RSS is of a whole process of its own with the records, their frames"
+            " and the result, the worst run decides; 1 MB = 1,000,000 bytes",
+        ],
+    )
+
+
+def folded(ranks: int) -> tuple[float, int, int]:
+    """(seconds for the fold, RSS at its highest, groups), of a process that does nothing else."""
+    captures = Captures()
+    for record in records(ranks):
+        captures.add(record, 1)
+    [capture] = captures.values()
+    began = time.perf_counter()
+    [found] = [fold(capture.stacks, job) for job in jobs_of(capture.stacks)]
+    took_s = time.perf_counter() - began
+    assert found.ranks == tuple(range(ranks))
+    return took_s, memory_bytes()[1], len(found.groups)
+
+
+def records(ranks: int) -> list[Stack]:
+    """One sample of all ranks; of a node the first that stands at a place has the frames."""
+    made = []
+    for rank in range(ranks):
+        node, place = rank // PER_NODE, _place(rank, ranks)
+        first = all(_place(other, ranks) != place for other in range(node * PER_NODE, rank))
+        made.append(
+            Stack(
+                node=f"node{node:04}", agent=f"agent{node}", capture="c", sample=0, job="j", rank=rank,
+                pid=1000 + rank % PER_NODE, start_ticks=1, status="ok", thread_id=1, thread_name="MainThread",
+                proc_state="S", syscall="futex", path=place, frames=frames(place) if first else None,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _place(rank: int, ranks: int) -> int:
+    """Nine of ten stand at the first place; the others are spread over all of them."""
+    return (rank // 10) % PLACES if rank % 10 == 0 else 0
+
+
+def frames(place: int) -> tuple[Frame, ...]:
+    """A stack of 40 calls, outermost first; those of two places part half way."""
+    shared = [
+        Frame(f"layer_{depth}", f"/home/user/train/model_{depth % 5}.py", 10 + depth) for depth in range(DEPTH // 2)
+    ]
+    own = [
+        Frame(f"Block{place}.call_{depth}", f"/home/user/train/block_{place}.py", 100 + depth)
+        for depth in range(DEPTH // 2, DEPTH - 1)
+    ]
+    return (*shared, *own, Frame(*_LEAVES[place], 3000 + place))

@@ -1,0 +1,146 @@
+"""(g) From the key to the verdict: 16 ranks on 4 nodes, beside `py-spy dump` in a loop with ssh, and with clush."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs import start_torchrun
+from live import Watched, watched
+from rig import Rig
+from rig.detect import tool
+
+from gconsole.analysis.hang import Judged
+from gconsole.analysis.stacks import fold, jobs_of
+from gconsole.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
+from gconsole.hub import CaptureOrder, new_capture
+from gconsole.records import Stack
+from gconsole.verdicts import judged
+
+from . import by_hand
+from .by_hand import ByHand
+from .result import Outcome, Row, middle
+
+NODES, PER_NODE, RUNS = 4, 4, 5
+#: Before it the job has been watched for longer than min_frozen_s.
+WATCHED_S = 8.0
+BEHIND_CLUSH_S, SPREAD_MS, SPREAD_RATIO = 0.9, 20.0, 10.0
+SCRIPT = Path(__file__).parents[1] / "hangs/jobs/sleeps_in_step.py"
+CULPRIT = 1
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One press of the key: seconds to the verdict, and to its end; how far apart /proc and the stacks were read."""
+
+    verdict_s: float  # all ranks are read three times and judged
+    surer_s: float  # with what is read after that to make the same verdict surer: variables, native calls
+    proc_spread_ms: float
+    stack_spread_ms: float
+
+
+def measure(quick: bool) -> Outcome:
+    tool("ssh")
+    nodes, per_node, runs = (2, 2, 2) if quick else (NODES, PER_NODE, RUNS)
+    with (
+        Rig(nodes=nodes, name="bench") as rig,
+        tempfile.TemporaryDirectory() as scratch,
+        start_torchrun(rig, nproc_per_node=per_node, script=SCRIPT) as job,
+    ):
+        job.wait_ready()
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
+        ssh_config = Path(scratch, "ssh_config")
+        ssh_config.write_text(rig.ssh_config_text())
+        ours, loops, clushes = asyncio.run(_rounds(rig, target, ssh_config, runs))
+    ranks = nodes * per_node
+    assert all(one.dumps == ranks for one in (*loops, *clushes)), "they dump the ranks, and nothing else"
+    return _outcome(ranks, nodes, ours, loops, clushes)
+
+
+async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list[Ours], list[ByHand], list[ByHand]]:
+    """In turns: the key, the loop, clush; the agents watch all the while, as they do in the field."""
+    names = [node.name for node in rig.nodes]
+    ours, loops, clushes = [], [], []
+    async with watched(target) as watch:
+        await watch.sampled()
+        await watch.fleet.capture(CaptureOrder(new_capture()))  # py-spy has arrived
+        for _ in range(runs):
+            await asyncio.sleep(WATCHED_S)  # also after the peers, whose py-spy stops the ranks: that is movement
+            ours.append(await _press(watch))
+            loops.append(await asyncio.to_thread(by_hand.one_by_one, rig, names, SCRIPT.name))
+            clushes.append(await asyncio.to_thread(by_hand.with_clush, config, names, SCRIPT.name))
+    return ours, loops, clushes
+
+
+async def _press(watch: Watched) -> Ours:
+    began = time.perf_counter()
+    orders: list[str] = []
+    named_s: list[float] = []
+
+    def asks(order: CaptureOrder) -> None:
+        """Before each order after the first there is a verdict already."""
+        if orders and not named_s and _is_right(judged(watch.store)):
+            named_s.append(time.perf_counter() - began)
+        orders.append(order.id)
+
+    found = await diagnose(watch.store, watch.fleet, Diagnosis(), asks)
+    ended_s = time.perf_counter() - began
+    if not _is_right(found):
+        raise RuntimeError(f"the verdict is not that rank {CULPRIT} holds the job: {found}")
+    capture = watch.store.captures.get(orders[0])
+    assert capture is not None
+    return Ours(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
+
+
+def _is_right(found: Sequence[Judged]) -> bool:
+    [verdict] = [one.verdict for one in found]
+    return verdict.state == "hung" and [one.rank for one in verdict.culprits] == [CULPRIT]
+
+
+def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
+    """How far apart the instants were at which /proc was read, and at which py-spy began, in the worst sample."""
+    found = fold(stacks, jobs_of(stacks)[0])
+    apart = []
+    for sample in range(FIRST_SAMPLES):
+        begins = [one.began for one in stacks if one.sample == sample and one.began is not None and not one.native]
+        apart.append((max(begins) - min(begins)) / 1e6)
+    return (found.spread_ns or 0) / 1e6, max(apart)
+
+
+def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clushes: list[ByHand]) -> Outcome:
+    verdict, clush = [one.verdict_s for one in ours], [one.wall_s for one in clushes]
+    spread, loop_spread = [one.proc_spread_ms for one in ours], [one.spread_s * 1e3 for one in loops]
+    loop = [one.wall_s for one in loops]
+    mid, peer = statistics.median(verdict), statistics.median(clush)
+    ratio = statistics.median(spread) / statistics.median(loop_spread)
+    return Outcome(
+        [
+            Row(f"key to verdict, {ranks} ranks on {nodes} nodes, {FIRST_SAMPLES} samples", middle(verdict, "s"),
+                f"≤ clush's one sample + {BEHIND_CLUSH_S} s", mid <= peer + BEHIND_CLUSH_S,
+                f"clush {middle(clush, 's')}", mid / peer),
+            Row("the same, beside a loop with ssh", middle(verdict, "s"), peer=f"loop {middle(loop, 's')}",
+                ratio=mid / statistics.median(loop)),
+            Row("key to the verdict with variables and native calls", middle([one.surer_s for one in ours], "s")),
+            Row("spread of the instants at which /proc was read", middle(spread, "ms", 1), f"≤ {SPREAD_MS:g} ms",
+                statistics.median(spread) <= SPREAD_MS),
+            Row("the same, beside the loop's dumps", middle(spread, "ms", 1), "≤ 1/10 of the loop's",
+                ratio <= 1 / SPREAD_RATIO, f"loop {middle(loop_spread, 'ms', 0)}", ratio),
+            Row("spread of the instants at which stacks were begun",
+                middle([one.stack_spread_ms for one in ours], "ms", 0),
+                peer=f"clush {middle([one.spread_s * 1e3 for one in clushes], 'ms', 0)}"),
+        ],
+        [
+            f"a real torchrun job of {ranks} gloo ranks, one of which sleeps, watched for more than {WATCHED_S:g} s;"
+            f" the key is the order of a diagnosis ({FIRST_SAMPLES} samples each {FIRST_EVERY_S:g} s) on connections"
+            f" that stand, the end a verdict that names rank {CULPRIT}",
+            "peers: `py-spy dump --pid` of each rank, rank after rank on a node; through ssh node after node, and"
+            " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged; they"
+            f" stop each rank, so that after them the job is watched for {WATCHED_S:g} s again",
+            "all nodes share the cores of this machine, which the ranks leave idle",
+        ],
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""The console on 512 nodes that speak once a second: what it takes of a core, how soon a key is seen, what it keeps.
+
+Records come as bytes and are decoded, as from a fleet; every figure of every node is new each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gconsole.hub import Hub
+from gconsole.records import (
+    AgentCost,
+    Gpu,
+    GpuInfo,
+    Host,
+    Node,
+    NodeState,
+    Rank,
+    RankStat,
+    Record,
+    decode,
+)  # fmt: skip
+from gconsole.store import Store
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.widgets.record_grid import RecordGrid
+
+# So that `from invented import Cluster` works, as in the tests of the screen.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
+
+from invented import Cluster
+
+from .painted import STYLES, Painted
+from .process import in_new_process
+from .result import Outcome, Row
+from .spent import memory_bytes
+
+NODES, GPUS, RANKS = 512, 8, 8
+SIZE = (200, 60)
+SECOND = 1_000_000_000
+#: Different seconds that are told in turn.
+VARIANTS = 4
+WARM_UP_S, MEASURED_S, KEYS = 5.0, 20.0, 120
+HISTORY_BYTES = 1 << 30
+HOUR_S, COARSE_S, FINE_S = 3_600, 10, 60
+GOAL_PCT, P95_MS, P99_MS = 35.0, 60.0, 100.0
+VIEWS = {"overview": "1", "ranks": "2", "nodes": "n"}
+
+
+class Console(Painted, ConsoleApp):
+    """The console itself, its paints made into text."""
+
+    CSS_PATH = STYLES
+
+
+def measure(quick: bool) -> Outcome:
+    nodes, measured_s, keys, hour_s = (64, 4.0, 20, 300) if quick else (NODES, MEASURED_S, KEYS, HOUR_S)
+    shares, delays, cpu_ms = in_new_process(_live, nodes, measured_s, keys)
+    rss, highest = in_new_process(_hour, nodes, hour_s)
+    p95, p99 = _rank(delays, 0.95), _rank(delays, 0.99)
+    fleet = f"{nodes} nodes × {GPUS} GPUs × {RANKS} ranks at 1 Hz"
+    return Outcome(
+        [
+            *(
+                Row(f"{fleet}, {view}", f"{pct:.1f} % of a core", f"≤ {GOAL_PCT:g} %", pct <= GOAL_PCT)
+                for view, pct in shares.items()
+            ),
+            Row("key to paint, p95", f"{p95:.0f} ms ({statistics.median(delays):.0f} median)", f"≤ {P95_MS:g} ms",
+                p95 <= P95_MS),
+            Row("key to paint, p99", f"{p99:.0f} ms", f"≤ {P99_MS:g} ms", p99 <= P99_MS),
+            Row("CPU of a key and its paint", f"{statistics.median(cpu_ms):.1f} ms (p95 {_rank(cpu_ms, 0.95):.1f})"),
+            Row(f"the console after {hour_s / 3600:g} h of {nodes} nodes", f"{rss / 1e6:.0f} MB RSS"
+                f" ({highest / 1e6:.0f} at its highest)"),
+        ],
+        [
+            f"headless at {SIZE[0]}x{SIZE[1]}, each paint made into text; 18 records a second and node, decoded and"
+            f" put into a Store with history_bytes = 1 GiB; nodes spread over the second; CPU of the process"
+            f" in {measured_s:g} s of each view, by the seconds that the nodes came to tell in it (fewer on a busy"
+            " machine)",
+            f"keys: {len(delays)} cursor keys in the ranks at random instants, from the key to the painted text that"
+            " has the cursor in its new place; the wait for the screen's 60 Hz timer counts",
+            f"memory: an hour told in ticks of {COARSE_S} s and, in its last {FINE_S} s, of one, drawn after each;"
+            " history is bounded by history_bytes",
+        ],
+    )  # fmt: skip
+
+
+def _rank(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+# -- the fleet -------------------------------------------------------------------------------------------------------
+
+
+def _once(node: int, name: str) -> list[Record]:
+    """Who it is, its GPUs and its ranks of one job over all nodes."""
+    ranks = [
+        Rank(
+            node=name, job="llama-70b", rank=node * RANKS + at, local_rank=at, world_size=NODES * RANKS,
+            local_world_size=RANKS, pid=4000 + at, start_ticks=at, uid=1000, gpu=str(at), launcher="torchrun",
+            source="environ",
+        )
+        for at in range(RANKS)
+    ]  # fmt: skip
+    infos = [
+        GpuInfo(node=name, index=at, uuid=f"{name}-{at}", name="H100", mem_total_bytes=80 << 30, power_limit_w=700.0,
+                pci_bus_id=f"00000000:{at:02X}:00.0")
+        for at in range(GPUS)
+    ]  # fmt: skip
+    known = Node(
+        node=name, hostname=name, boot_id="b", kernel="5.15", arch="x86_64", python="3.10", os="Ubuntu", cpus=192,
+        mem_total_bytes=2 << 40, uid=1000, user="ops", pid=1, sample_interval_ms=1000,
+    )  # fmt: skip
+    return [NodeState(node=name, state="ok", attempt=1), known, *infos, *ranks]
+
+
+def _second(node: int, name: str, chance: random.Random, step: int) -> bytes:
+    """One tick of a node, as its agent writes it."""
+    figure = chance.uniform
+    records: list[Record] = [
+        Host(node=name, cpu_pct=figure(0, 100), load_1m=figure(0, 200), mem_used_bytes=int(figure(0, 2 << 40))),
+        AgentCost(node=name, cpu_pct=figure(0, 1), rss_bytes=19 << 20, tx_bytes_s=2e3, sample_interval_ms=1000),
+        *(
+            Gpu(node=name, index=at, uuid=f"{name}-{at}", util_pct=figure(0, 100), power_w=figure(90, 700),
+                mem_used_bytes=int(figure(0, 80 << 30)), temp_c=figure(30, 90), sm_clock_mhz=1980.0)
+            for at in range(GPUS)
+        ),
+        *(
+            RankStat(node=name, job="llama-70b", rank=node * RANKS + at, state="moving", step=step, pid=4000 + at,
+                     start_ticks=at, proc_state="R", cpu_pct=figure(90, 101), rss_bytes=int(figure(3, 4) * (1 << 30)),
+                     threads=41, ctx_switches_s=figure(0, 2e3), wchan="0")
+            for at in range(RANKS)
+        ),
+    ]  # fmt: skip
+    return b"\n".join(msgspec.json.encode(record) for record in records)
+
+
+class Fleet:
+    """So many nodes that speak into a store."""
+
+    def __init__(self, nodes: int) -> None:
+        self.names = [f"node{at:03}" for at in range(nodes)]
+        self.store, self.hub, self.seq = Store(HISTORY_BYTES), Hub(), 0
+        self.told = 0  # seconds, those of all nodes together
+        self.hub.subscribe(self.store.apply)
+        chance = random.Random(1)
+        self._said = [
+            [_second(at, name, chance, step) for at, name in enumerate(self.names)] for step in range(VARIANTS)
+        ]
+        for at, name in enumerate(self.names):
+            self._publish(_once(at, name), name, time.time_ns())
+
+    def speak(self, at: int, second: int, now: int) -> None:
+        """Node number `at` says what happened in that second."""
+        self.told += 1
+        said = self._said[second % VARIANTS][at]
+        self._publish([decode(line) for line in said.split(b"\n")], self.names[at], now)
+
+    def _publish(self, records: list[Record], name: str, now: int) -> None:
+        for record in records:
+            self.seq += 1
+            record.agent, record.seq = f"agent-{name}", self.seq
+            record.t = record.mono = record.rx = now
+        self.hub.publish(records)
+
+    def app(self, **changes: object) -> Console:
+        control = Cluster(*self.names[:1])
+        return Console(self.store, control, cluster="bench", expected_nodes=self.names, **changes)  # type: ignore[arg-type]
+
+
+async def _feed(fleet: Fleet) -> None:
+    """Each node once a second, all spread evenly over it."""
+    began, second = time.monotonic(), 0
+    while True:
+        for at in range(len(fleet.names)):
+            wait_s = began + second + at / len(fleet.names) - time.monotonic()
+            if wait_s > 0.005:
+                await asyncio.sleep(wait_s)
+            fleet.speak(at, second, time.time_ns())
+        second += 1
+        await asyncio.sleep(0)
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+def _live(nodes: int, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
+    return asyncio.run(_watch(Fleet(nodes), measured_s, keys))
+
+
+async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
+    app, shares = fleet.app(), {}
+    async with app.run_test(size=SIZE):
+        feeding = asyncio.create_task(_feed(fleet))
+        for view, key in VIEWS.items():
+            app.simulate_key(key)
+            await asyncio.sleep(WARM_UP_S)
+            told, used = fleet.told, time.process_time()
+            await asyncio.sleep(measured_s)
+            shares[view] = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.told - told)
+        app.simulate_key("2")
+        await asyncio.sleep(2)
+        delays, cpu_ms = [], []
+        chance = random.Random(2)
+        for number in range(keys):
+            await asyncio.sleep(chance.uniform(0.05, 0.15))
+            delay, cpu = await _press(app, "j" if number % 40 < 20 else "k")
+            delays.append(delay)
+            cpu_ms.append(cpu)
+        feeding.cancel()
+    return shares, delays, cpu_ms
+
+
+async def _press(app: Console, key: str) -> tuple[float, float]:
+    """(ms from the key to the painted cursor, ms of CPU meanwhile)."""
+    grid = app.view.home()
+    assert isinstance(grid, RecordGrid)
+    before, began, used = grid._cursor, time.perf_counter(), time.process_time()
+    app.simulate_key(key)
+    while grid._cursor == before:  # noqa: ASYNC110 - the app under measurement has no event for it
+        await asyncio.sleep(0)
+    moved = time.perf_counter()
+    while app.painted_at < moved:  # noqa: ASYNC110
+        await asyncio.sleep(0.0005)
+    return 1000 * (app.painted_at - began), 1000 * (time.process_time() - used)
+
+
+def _hour(nodes: int, hour_s: int) -> tuple[int, int]:
+    return asyncio.run(_remember(nodes, hour_s))
+
+
+async def _remember(nodes: int, hour_s: int) -> tuple[int, int]:
+    """(RSS, its highest) of a console that has seen so many seconds."""
+    fleet = Fleet(nodes)
+    now = start = time.time_ns()
+    app = fleet.app(now=lambda: now)
+    async with app.run_test(size=SIZE):
+        for second in [*range(0, hour_s - FINE_S, COARSE_S), *range(hour_s - FINE_S, hour_s)]:
+            now = start + second * SECOND
+            for at in range(nodes):
+                fleet.speak(at, second, now)
+            app.draw()
+            await asyncio.sleep(0.001)
+        return memory_bytes()

@@ -1,0 +1,104 @@
+"""A fleet in which every node has another fault: the report and the screen say each of them in the right words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import faulty
+import pytest
+from program import GCONSOLE, gconsole
+from rig import Rig
+from test_screen import Tmux
+
+DEADLINE_S = 90.0
+EVERYTHING = [*faulty.EXPECTED.values(), *faulty.MORE]
+
+
+@pytest.fixture(scope="module")
+def fleet(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faulty.FaultyFleet]:
+    with Rig(nodes=faulty.names()) as rig:
+        yield faulty.FaultyFleet(rig, tmp_path_factory.mktemp("faulty"))
+
+
+@pytest.fixture(scope="module")
+def night(fleet: faulty.FaultyFleet, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict, str, Path]:
+    """One watch of the fleet in which everything breaks: exit code, report, summary and the file of its records."""
+    folder = tmp_path_factory.mktemp("night")
+    report, recorded = folder / "report.json", folder / "records.ndjson"
+    argv = [str(GCONSOLE), "batch", str(fleet.hosts()), "--for", "32s", "-o", str(report), "--records", str(recorded)]
+    with fleet.playing(), subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:  # fmt: skip
+        began = time.monotonic()
+        while faulty.sampled(recorded) < faulty.FAULTS.keys():
+            assert time.monotonic() - began < DEADLINE_S, "not all nodes were sampled"
+            time.sleep(0.2)
+        fleet.break_down()
+        out, err = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode in (0, 1, 3), err
+    fleet.mend()
+    return process.returncode, json.loads(report.read_text()), out, recorded
+
+
+@pytest.mark.parametrize(("id", "severity", "words"), EVERYTHING, ids=[f"{id}" for id, _, _ in EVERYTHING])
+def test_the_report_says_every_fault_in_the_right_words(night: tuple, id: str, severity: str, words: tuple) -> None:
+    _, report, summary, _ = night
+    lines = [line for line in report["findings"] if line["id"] == id]
+
+    said = [line for line in lines if all(word in line["text"] for word in words)]
+    assert len(said) == 1, [line["text"] for line in lines]
+    assert said[0]["severity"] == severity
+    assert said[0]["first_seen"]
+    assert said[0]["cleared_at"] is None
+    assert all("." in line.split()[0] for line in said[0]["evidence"]), said[0]["evidence"]
+    assert f"{id}  {said[0]['text']}" in summary
+
+
+def test_nobody_else_is_accused_and_errors_make_the_exit_code_1(night: tuple) -> None:
+    status, report, _, _ = night
+
+    assert {line["id"] for line in report["findings"]} == {id for id, _, _ in EVERYTHING}
+    assert len(report["findings"]) == len(EVERYTHING), [line["text"] for line in report["findings"]]
+    assert status == 1
+
+
+def test_a_driver_that_cannot_be_used_is_a_named_lack_of_its_node(night: tuple) -> None:
+    recorded = faulty.records(night[3])
+    missing = {one["node"]: [lack["name"] for lack in one["missing"]] for one in recorded if one["kind"] == "node"}
+
+    for node, (_, name) in faulty.BROKEN.items():
+        assert name in missing[node]
+
+
+def test_a_replay_has_the_findings_that_were_recorded_once(night: tuple, tmp_path: Path) -> None:
+    _, report, _, recorded = night
+    again = tmp_path / "again.json"
+    run = gconsole("batch", "--from", recorded, "-o", again, "--quiet")
+
+    assert json.loads(again.read_text())["findings"] == report["findings"]
+    assert run.status == 1
+    assert gconsole("batch", "--from", recorded, "--quiet", "--fail-on", "gpu_straggler").status == 1
+    assert gconsole("batch", "--from", recorded, "--quiet", "--fail-on", "nic_errors,p2p_cycle").status == 1
+    assert gconsole("batch", "--from", recorded, "--quiet", "--fail-on", "p2p_cycle").status in (0, 3)
+
+
+def test_the_screen_lists_every_fault(fleet: faulty.FaultyFleet) -> None:
+    if subprocess.run(["which", "tmux"], capture_output=True, check=False).returncode:
+        pytest.skip("tmux is not installed")
+    terminal = Tmux(f"{GCONSOLE} {fleet.hosts('screen.toml')}", columns=400, rows=110)
+    try:
+        with fleet.playing():
+            terminal.until("13/13 nodes", "FINDINGS", "gpu_xid", "nvlink_down")
+            fleet.break_down()
+            for _, _, words in EVERYTHING:
+                terminal.until(*words[:2])
+            terminal.until("13 findings")
+        terminal.press("q")
+        terminal.until_gone()
+    finally:
+        terminal.close()
+        fleet.mend()

@@ -1,0 +1,71 @@
+"""`gconsole batch --metrics`: samples as a stream of lines, beside a report in a file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from program import GCONSOLE, batch, gconsole
+from rig import Rig
+
+DEADLINE_S = 90.0
+
+
+@pytest.fixture
+def hosts(rig: Rig, tmp_path: Path) -> Path:
+    return rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
+
+
+def test_samples_go_to_stdout_a_line_each_and_everything_else_elsewhere(hosts: Path) -> None:
+    run = batch(hosts, "--for", "5s", "--metrics", "gpu,host")
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+
+    assert run.status == 0, run.stderr
+    assert {line["kind"] for line in lines} == {"gpu", "host"}
+    assert {line["node"] for line in lines} == {f"node{number}" for number in range(1, 5)}
+    assert all(line["simulated"] for line in lines if line["kind"] == "gpu")
+    assert "4/4 nodes ok" in run.stderr
+    assert len(run.report["gpus"]) == 8
+
+
+def test_below_a_second_a_digest_comes_with_them(hosts: Path) -> None:
+    run = batch(hosts, "--for", "5s", "--metrics", "gpu", "--set", "agent.sample_interval_ms=100", "--quiet")
+    kinds = [json.loads(line)["kind"] for line in run.stdout.splitlines()]
+
+    assert kinds.count("gpu_digest") >= 8
+    assert kinds.count("gpu") < 2 * kinds.count("gpu_digest") + 8
+
+
+def test_a_reader_that_has_seen_enough_ends_the_watch_and_the_report_is_written(hosts: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = f"{GCONSOLE} batch {hosts} --for 1h --metrics gpu -o {report} | head -n 3; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3), done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(report.read_text())["cluster"] == "rig"
+
+
+def test_a_recorded_file_gives_the_same_samples(hosts: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.ndjson"
+    live = gconsole("batch", hosts, "--for", "3s", "--metrics", "gpu,rank", "--quiet", "--records", records)
+    again = gconsole("batch", "--from", records, "--metrics", "gpu,rank", "--quiet")
+
+    assert again.stdout == live.stdout
+    assert live.stdout.count("\n") > 8
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--metrics", "gpus"), "--metrics: gpus: no such samples; there are gpu, nic, host, rank"),
+    (("--metrics", "gpu", "-o", "-"), "write the report to a file"),
+    (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: gpu_xyz: no severity and no id of a finding"),
+    (("--fail-on", ","), "nothing is named"),
+])  # fmt: skip
+def test_words_that_make_no_sense_are_a_usage_error_with_what_there_is(hosts: Path, words: tuple, said: str) -> None:
+    run = gconsole("batch", hosts, *words)
+
+    assert run.status == 2
+    assert said in " ".join(run.stderr.split())
+    assert "gpu_xid" in run.stderr or "--fail-on" not in words

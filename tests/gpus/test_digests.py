@@ -1,0 +1,69 @@
+"""Sampling faster than once a second: one digest a second, and nothing else comes more often."""
+
+import pytest
+from nvml import scenarios
+
+
+def a_second(watching, changes=None):
+    """Ten ticks of 100 ms; before tick N the scenario is what `changes` says for N. What was said, by kind."""
+    said = {"gpu": [], "gpu_digest": [], "gpu_info": [], "gpu_link": []}
+    for number in range(10):
+        if number in (changes or {}):
+            watching.scenario.change(changes[number])
+        once = watching.tick(0.1)
+        for kind, records in said.items():
+            records.extend(getattr(once, kind))
+    return said
+
+
+def test_a_spike_between_two_seconds_is_in_the_digest_and_the_wire_carries_one_a_second(watch):
+    watching = watch(scenarios.hgx_h100() | {"gpu.power": 300_000, "gpu.util": "10 5"}, interval_s=0.1)
+    a_second(watching)
+
+    a_second(watching, {3: {"gpu5.power": 690_000, "gpu5.util": "100 5", "gpu5.reasons": 4},
+                        4: {"gpu5.power": 300_000, "gpu5.util": "10 5", "gpu5.reasons": 0}})  # fmt: skip
+    said = a_second(watching)
+
+    assert (len(said["gpu"]), len(said["gpu_digest"])) == (8, 8)
+    spiked, quiet = said["gpu_digest"][5], said["gpu_digest"][4]
+    assert (spiked.index, spiked.samples) == (5, 10)
+    assert (spiked.power_w.min, spiked.power_w.mean, spiked.power_w.max, spiked.power_w.last) == (300, 339, 690, 300)
+    assert (spiked.util_pct.max, spiked.clocks_event_reasons) == (100, ("sw_power_cap",))
+    assert (quiet.power_w.max, quiet.clocks_event_reasons) == (300, ())
+
+
+def test_at_one_look_a_second_there_is_no_digest(watch):
+    watching = watch(scenarios.hgx_h100())
+
+    assert [watching.tick().gpu_digest for _ in range(3)] == [[], [], []]
+
+
+def test_what_a_gpu_does_not_support_is_unknown_in_its_digest_too(watch):
+    watching = watch(scenarios.nothing_supported() | {"gpu0.power": 250_000}, interval_s=0.1)
+    a_second(watching)
+
+    first, second = a_second(watching)["gpu_digest"]
+
+    assert (first.power_w.last, first.util_pct, second.power_w, second.samples) == (250, None, None, 10)
+
+
+def test_a_gpu_that_is_lost_between_two_seconds_is_told_at_the_next_one_and_stops_no_other(watch):
+    watching = watch(scenarios.hgx_h100(), interval_s=0.1)
+    a_second(watching)
+
+    a_second(watching, {2: {"gpu3.lost": 15}})
+    said = a_second(watching)
+
+    assert [info.index for info in said["gpu_info"] if info.lost] == [3]
+    assert [digest.index for digest in said["gpu_digest"]] == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage",
+                                      "nvmlDeviceGetClockInfo"])  # fmt: skip
+def test_whichever_quick_call_fails_the_others_are_in_the_digest(watch, function):
+    watching = watch(scenarios.hgx_h100() | {f"fail.{function}": 999}, interval_s=0.1)
+    a_second(watching)
+
+    digest = a_second(watching)["gpu_digest"][0]
+
+    assert (digest.temp_c.last, digest.mem_used_bytes.last) == (61, 40 << 30)

@@ -1,0 +1,120 @@
+"""From the driver's answers to a finding in words: each fault played by the library, and each call failing once."""
+
+import msgspec
+import pytest
+from nvml import scenarios
+from nvml.library import FUNCTIONS
+
+from gconsole.analysis.facts import Facts
+from gconsole.analysis.health import find
+from gconsole.config.model import HealthConfig
+from gconsole.records import KINDS, Node
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.gpu import GpuSampler
+from gconsole_remote.simulate import SimulatedNvml
+
+LIMITS = HealthConfig(window_s=10)
+GIB = scenarios.GIB
+
+
+def watched(watching, seconds, play=None):
+    """What is found after so many seconds of a watch; `play(second)` are the changes of the scenario at that second."""
+    facts = Facts(LIMITS.window_s, LIMITS.busy_pct)
+    facts.add([Node(node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11",
+                    uid=0, pid=1, sample_interval_ms=1000)])  # fmt: skip
+    for second in range(seconds):
+        if play is not None:
+            watching.scenario.change(play(second))
+        said = watching.tick()
+        for records in vars(said).values():
+            for record in records:
+                record.node, record.agent = "n1", "a"
+                record.mono = record.rx = int(watching.now * 1e9)
+        facts.add([one for records in (said.gpu_info, *vars(said).values()) for one in records])
+    return {one.id: one for one in find(facts, LIMITS)}
+
+
+def test_a_healthy_machine_gives_no_finding(watch):
+    assert watched(watch(scenarios.hgx_h100()), 25) == {}
+
+
+#: fault: (lines from the beginning, what is played at a second, words of the one finding).
+PLAYED = {
+    "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 memory errors could not be corrected"),
+    "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: a faulty row"),
+    "gpu_throttle": (
+        {}, lambda s: {"gpu4.field.271": 500_000_000 * s, "gpu4.temp": 88},
+        "n1:gpu4: its clocks were held down by the power brake (hw_power_brake_slowdown) for 50 %",
+    ),
+    "gpu_lost": ({}, lambda s: {"gpu3.lost": 15} if s > 2 else {}, "n1:gpu3: the driver cannot reach it any more"),
+    "gpu_xid": (
+        {}, lambda s: {"gpu6.field.230": "u32:1"} if s > 2 else {}, "n1:gpu6: the driver wants this to recover it",
+    ),
+    "pcie_degraded": ({"gpu0.pcie_width": 4}, None, "n1:gpu0: PCIe x4, GPU and slot can do x16"),
+    "nvlink_down": (
+        {}, lambda s: {"gpu5.field.165@11": f"u32:{int(s < 12)}"}, "n1:gpu5: NVLink 11 went down; 17 of 18",
+    ),
+    "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "lost and recovered links"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("id", PLAYED)
+def test_each_fault_is_found_in_the_right_words_and_nothing_else(watch, id):
+    lines, play, words = PLAYED[id]
+    found = watched(watch(scenarios.hgx_h100() | lines), 25, play)
+
+    assert set(found) == {id}
+    assert words in found[id].text
+
+
+def test_uncorrected_errors_are_found_where_only_the_old_call_tells_them(watch):
+    lines = scenarios.hgx_h100() | {"gpu.field.4": "code:3", "gpu.ecc.1.0": 0, "gpu2.ecc.1.0": 2}
+
+    assert "2 memory errors" in watched(watch(lines), 3)["gpu_ecc"].text
+
+
+def test_a_gpu_that_cannot_even_be_opened_is_lost(watch):
+    found = watched(watch(scenarios.hgx_h100() | {"gpu3.fail.nvmlDeviceGetUUID": 15}), 3)
+
+    assert set(found) == {"gpu_lost"}
+    assert found["gpu_lost"].culprits == ("n1:gpu3",)
+
+
+def test_a_machine_that_supports_nothing_is_accused_of_nothing(watch):
+    assert watched(watch(scenarios.nothing_supported()), 25) == {}
+
+
+def test_parts_of_a_gpu_are_accused_of_nothing(watch):
+    assert watched(watch(scenarios.mig()), 25) == {}
+
+
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "nvmlDeviceGetUUID"])
+def test_whichever_call_fails_nobody_is_accused_for_it(watch, function):
+    """A figure that is missing is no fault; only a GPU that the driver cannot open is one."""
+    try:
+        watching = watch(scenarios.hgx_h100() | {f"gpu2.fail.{function}": 999})
+    except Exception as error:
+        pytest.fail(f"one GPU's failing call kept the sampler from starting: {error}")
+
+    assert set(watched(watching, 3)) <= ({"gpu_lost"} if function.startswith("nvmlDeviceGetHandle") else set())
+
+
+def test_an_invented_fleet_is_healthy_for_an_hour():
+    now = [0.0]
+    samplers = {name: GpuSampler(Context(), SimulatedNvml(8, name, clock=lambda: now[0])) for name in ("n1", "n2")}
+    facts = Facts(LIMITS.window_s, LIMITS.busy_pct)
+    for sampler in samplers.values():
+        sampler.start()
+    found = set()
+    for second in range(0, 3600, 3):
+        now[0] = float(second)
+        for name, sampler in samplers.items():
+            said = [msgspec.convert({"kind": kind, **fields}, KINDS[kind]) for kind, fields in sampler.tick(now[0])]
+            for record in said:
+                record.node, record.mono = name, int(now[0] * 1e9)
+            facts.add(said)
+        found |= {one.text for one in find(facts, LIMITS)}
+    for sampler in samplers.values():
+        sampler.stop()
+
+    assert found == set()

@@ -1,0 +1,13 @@
+"""Rank 0 asks a person, at a terminal that nobody looks at."""
+
+import os
+import pty
+
+from common import join, step
+
+rank, _ = join()
+if rank == 0:
+    ours, theirs = pty.openpty()
+    os.dup2(theirs, 0)
+    input("overwrite the checkpoint? [y/N]\n")
+step()

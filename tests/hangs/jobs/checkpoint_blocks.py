@@ -1,0 +1,10 @@
+"""Rank 0 writes a checkpoint to a file system that does not answer; the others wait in the barrier."""
+
+import torch
+import torch.distributed as dist
+from common import dead_pipe, join
+
+rank, _ = join()
+if rank == 0:
+    torch.save({"step": 17, "weights": torch.ones(1000)}, dead_pipe())
+dist.barrier()

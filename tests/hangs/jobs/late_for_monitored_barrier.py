@@ -1,0 +1,12 @@
+"""Rank 2 does not come to a monitored barrier."""
+
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+from common import join
+
+rank, _ = join()
+if rank == 2:
+    time.sleep(36000)
+dist.monitored_barrier(timeout=timedelta(hours=1))

@@ -1,0 +1,17 @@
+"""Rank 2 loops in Python for ever."""
+
+from common import join, step
+
+
+def balance(experts):
+    moved = 0
+    while sum(experts) > 0:
+        experts.append(experts.pop(0))
+        moved += 1
+    return moved
+
+
+rank, _ = join()
+if rank == 2:
+    balance([1, 2, 3])
+step()

@@ -1,0 +1,6 @@
+"""A healthy job."""
+
+from common import join, steps
+
+join()
+steps()

@@ -1,0 +1,14 @@
+"""Those that send in a reduce to rank 0 go on to the barrier; rank 2 never came, and rank 0 waits for it."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from common import join
+
+rank, _ = join()
+if rank == 2:
+    time.sleep(36000)
+loss = torch.ones(16)
+dist.reduce(loss, dst=0)
+dist.barrier()

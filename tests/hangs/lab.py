@@ -1,0 +1,53 @@
+"""Runs a labelled job on the nodes of a rig until its trouble has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from jobs import Job, find_torch_python, gloo_environment, start_plain, start_script, start_torchrun
+from rig import Rig
+
+from .labels import Labelled
+
+SCRIPTS = Path(__file__).parent / "jobs"
+#: Four to eight interpreters import torch at once, on two cores that others use too.
+READY_S = 120.0
+
+
+@contextlib.contextmanager
+def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
+    """The job, and the healthy one beside it where there is one, all ranks READY; killed at the end."""
+    nodes = rig.nodes[: labelled.nodes]
+    script, variables = SCRIPTS / f"{labelled.name}.py", {**gloo_environment(rig), **(env or {})}
+    python = str(find_torch_python())
+    with contextlib.ExitStack() as stack:
+        if labelled.launcher == "torchrun":
+            job = start_torchrun(rig, nodes, labelled.per_node, script, variables)
+        elif labelled.launcher == "plain":
+            job = start_plain(rig, script, nodes, labelled.per_node, variables, python=python, absent=labelled.absent)
+        else:
+            job = start_script(rig, script, nodes, labelled.per_node, variables, python)
+        jobs = [stack.enter_context(job)]
+        if labelled.beside:
+            other = start_torchrun(rig, nodes, labelled.per_node, SCRIPTS / f"{labelled.beside}.py", variables)
+            jobs.append(stack.enter_context(other))
+        for one in jobs:
+            wait_ready(one)
+        yield jobs
+
+
+def wait_ready(job: Job) -> None:
+    """Wait until every rank has said READY, one that has died since included."""
+    deadline = time.monotonic() + READY_S
+    while len(job.ranks) < job.world_size:
+        if all(process.popen.poll() is not None for process in job.processes) or time.monotonic() > deadline:
+            raise RuntimeError(f"{len(job.ranks)} of {job.world_size} ranks were ready:\n{job.output()}")
+        time.sleep(0.05)
+
+
+def arguments(labelled: Labelled) -> list[str]:
+    """How `gconsole batch` is asked for its verdict on such a job."""
+    return [*(("--for", labelled.watched) if labelled.watched else ()), "--diagnose"]

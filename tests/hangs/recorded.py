@@ -1,0 +1,39 @@
+"""What the product makes of a recording, without a network, a node or torch."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gconsole import recordfile
+from gconsole.hub import Hub
+from gconsole.report import make_report
+from gconsole.store import Store
+
+from .labels import Labelled
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+def unpacked(labelled: Labelled, folder: Path) -> Path:
+    """The recording of a job, as `gconsole batch --from` reads it."""
+    path = folder / f"{labelled.id}.ndjson"
+    path.write_bytes(lzma.decompress((RECORDINGS / f"{labelled.id}.ndjson.xz").read_bytes()))
+    return path
+
+
+def stored(path: Path) -> Store:
+    """The store at the end of a file of records."""
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    recordfile.play(path, hub)
+    return store
+
+
+def verdicts(path: Path) -> list[dict[str, Any]]:
+    """The verdicts of the report, by the names of the jobs."""
+    found = msgspec.to_builtins(make_report(stored(path)).verdicts)
+    return sorted(found, key=lambda verdict: str(verdict["job"]))

@@ -1,0 +1,80 @@
+"""What people do without a verdict, on the same jobs: the minority vote, and torch's analyser of flight recorders."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import pickle
+import subprocess
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gconsole.records import Stack
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+def minority(stacks: Iterable[Stack]) -> frozenset[int]:
+    """Whom the minority vote names: those whose stack, as text, is not that of the largest group.
+
+    This is how dominant-stack grouping works (the largest group is healthy, the rest are outliers), and how the report
+    of NCCL's RAS is read. Where two groups are the largest, or there is only one, it names nobody.
+    """
+    last: dict[int, tuple[int, tuple[tuple[str, str, int], ...]]] = {}
+    for stack in stacks:
+        if stack.role != "rank" or stack.rank is None or stack.thread_name not in ("MainThread", None):
+            continue
+        if stack.rank not in last or stack.sample >= last[stack.rank][0]:
+            text = tuple((frame.function, frame.file, frame.line) for frame in stack.frames or ())
+            last[stack.rank] = (stack.sample, text)
+    groups: dict[tuple[tuple[str, str, int], ...], set[int]] = defaultdict(set)
+    for rank, (_, text) in last.items():
+        groups[text].add(rank)
+    sizes = Counter({text: len(ranks) for text, ranks in groups.items()}).most_common(2)
+    if len(sizes) < 2 or sizes[0][1] == sizes[1][1]:
+        return frozenset()
+    return frozenset(rank for text, ranks in groups.items() if text != sizes[0][0] for rank in ranks)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whom torch's analyser names, and how it crashed where it did."""
+
+    ranks: frozenset[int]
+    crash: str | None
+
+
+def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[str, Answer]:
+    """What `torchfrtrace` says of the recorded flight recorders of these jobs (id → world size).
+
+    torch 2.13 names gloo's groups in one way in the entries and in another in the table of groups, which makes its
+    analyser crash; `mended` gives it a table that fits, so that its method is seen and not its bug.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for job, world_size in worlds.items():
+            dumps = json.loads(lzma.decompress((RECORDINGS / f"{job}.flight.json.xz").read_bytes()))
+            if mended:
+                _mend(dumps, world_size)
+            Path(folder, job).mkdir()
+            for rank, dump in dumps.items():
+                Path(folder, job, f"rank_{rank}").write_bytes(pickle.dumps(dump))
+        script = Path(__file__).with_name("torchfrtrace_all.py")
+        done = subprocess.run([python, script, folder], capture_output=True, text=True, timeout=120, check=True)
+    return {job: Answer(frozenset(one["ranks"]), one["crash"]) for job, one in json.loads(done.stdout).items()}
+
+
+def _mend(dumps: dict[str, Any], world_size: int) -> None:
+    members: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for rank, dump in dumps.items():
+        for entry in dump["entries"]:
+            members[entry["process_group"][0], entry["process_group"][1]].add(int(rank))
+    table = {
+        name: {"name": name, "desc": text, "ranks": str(list(range(world_size)) if name == "0" else sorted(ranks))}
+        for (name, text), ranks in members.items()
+    }
+    for dump in dumps.values():
+        dump["pg_config"] = table

@@ -1,0 +1,98 @@
+"""Compares what was said of a job with what is true of it, and adds the outcomes up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .labels import Truth
+
+#: `right` with all that the label asks; `inexact` the right ranks under another class, kind or state, or only some of
+#: them; `refused` nobody named where somebody should have been; `wrong` an innocent rank named, or an alarm for a job
+#: that moves.
+Outcome = Literal["right", "inexact", "refused", "wrong"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a method says of one job."""
+
+    state: str
+    kind: str = "none"
+    culprits: frozenset[int] = frozenset()
+    classes: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        whom = f" {sorted(self.culprits)} {'/'.join(sorted(self.classes))}" if self.culprits else ""
+        return f"{self.state} {self.kind}{whom}"
+
+
+NOTHING = Said("no answer")
+
+
+def said_by(verdict: dict[str, Any]) -> Said:
+    """A verdict of the report."""
+    return Said(
+        verdict["state"], verdict["kind"], frozenset(culprit["rank"] for culprit in verdict["culprits"]),
+        frozenset(culprit["class"] for culprit in verdict["culprits"]),
+    )  # fmt: skip
+
+
+def outcome(truth: Truth, said: Said) -> Outcome:
+    """How good an answer is."""
+    if said.culprits - truth.culprits - truth.may_name or (said.state == "hung" and "moving" in truth.states):
+        return "wrong"
+    if not truth.decidable:
+        return "right"
+    exact = said.culprits == truth.culprits or (not truth.culprits and bool(said.culprits))
+    fits = said.state in truth.states and said.kind in truth.kinds
+    if exact and fits and said.classes <= (truth.classes or said.classes):
+        return "right"
+    return "inexact" if said.culprits else "refused"
+
+
+def whom_outcome(truth: Truth, culprits: frozenset[int] | None) -> Outcome:
+    """How good the answer of a method is that names ranks and nothing else; None where it could not be asked."""
+    culprits = culprits or frozenset()
+    if culprits - truth.culprits - truth.may_name:
+        return "wrong"
+    if not truth.decidable or culprits == truth.culprits:
+        return "right"
+    return "inexact" if culprits else "refused"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The outcomes of one method. A job that nobody can decide counts in `wrong` only."""
+
+    method: str
+    right: int
+    inexact: int
+    refused: int
+    wrong: int
+
+    @property
+    def decidable(self) -> int:
+        return self.right + self.inexact + self.refused + self.wrong
+
+    @property
+    def share(self) -> float:
+        return self.right / self.decidable if self.decidable else 0.0
+
+
+def score(method: str, outcomes: Sequence[tuple[Truth, Outcome]]) -> Score:
+    """Add up what a method said of many jobs."""
+    counts = Counter(one for truth, one in outcomes if truth.decidable or one == "wrong")
+    return Score(method, counts["right"], counts["inexact"], counts["refused"], counts["wrong"])
+
+
+def table(scores: Sequence[Score]) -> list[str]:
+    """The scores, a line a method."""
+    lines = [f"{'':22s} {'right':>6s} {'inexact':>8s} {'refused':>8s} {'wrong':>6s} {'share right':>12s}"]
+    lines += [
+        f"{one.method:22s} {one.right:6d} {one.inexact:8d} {one.refused:8d} {one.wrong:6d} {one.share:11.0%}"
+        for one in scores
+    ]
+    return lines

@@ -1,0 +1,54 @@
+"""Labelled jobs, run now: one command on real sshd nodes says of an unprepared job who holds it."""
+
+from pathlib import Path
+
+import pytest
+from program import batch
+from rig import Rig
+
+from .lab import arguments, running
+from .labels import JOBS, Labelled
+from .score import NOTHING, outcome, said_by
+
+LIVE = [one for one in JOBS if one.live]
+OTHERS = [one for one in JOBS if not one.live]
+
+
+def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
+    """The outcomes, one a job; what was said beside each that is not right."""
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
+    with running(rig, labelled):
+        run = batch(hosts, *arguments(labelled), deadline_s=120.0)
+    found = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
+    said = [said_by(verdict) for verdict in found] or [NOTHING]
+    outcomes = [(outcome(truth, one), one) for truth, one in zip(labelled.truths, said, strict=False)]
+    return [one if one == "right" else f"{one}: {words}\n{run.stdout}\n{run.stderr}" for one, words in outcomes]
+
+
+@pytest.mark.parametrize("labelled", LIVE, ids=[one.id for one in LIVE])
+def test_one_command_says_who_holds_a_job_that_nobody_prepared(
+    rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path
+) -> None:
+    for one in judged_now(rig, labelled, tmp_path):
+        assert one == "right", one
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("labelled", OTHERS, ids=[one.id for one in OTHERS])
+def test_no_job_gets_an_innocent_rank_named(
+    rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path, live_outcomes: list[tuple[Labelled, str]]
+) -> None:
+    for one in judged_now(rig, labelled, tmp_path):
+        live_outcomes.append((labelled, one))
+        assert not one.startswith("wrong"), one
+
+
+@pytest.mark.full
+def test_nine_of_ten_decidable_jobs_are_right_when_they_are_run_now(
+    needs_torch: None, live_outcomes: list[tuple[Labelled, str]]
+) -> None:
+    decidable = [(labelled, one) for labelled, one in live_outcomes if labelled.truth.decidable]
+    right = [one for _, one in decidable if one == "right"]
+    bad = "\n".join(f"{labelled.id}: {one}" for labelled, one in decidable if one != "right")
+    assert decidable, "the jobs ran in this session"
+    assert len(right) >= 0.9 * len(decidable), bad

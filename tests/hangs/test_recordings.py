@@ -1,0 +1,130 @@
+"""The verdict on every recorded job against its label: no innocent is named, nine of ten decidable ones are right."""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .labels import JOBS, Labelled, Truth
+from .recorded import RECORDINGS, stored, unpacked, verdicts
+from .rivals import minority, torchfrtrace
+from .score import NOTHING, Outcome, Said, outcome, said_by, score, table, whom_outcome
+
+ROOT = Path(__file__).parents[2]
+GOAL = 0.9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job of one recording: what is true, what was said, and whom the minority vote names."""
+
+    labelled: Labelled
+    truth: Truth
+    said: Said
+    minority: frozenset[int]
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+    folder = tmp_path_factory.mktemp("recordings")
+    return [case for labelled in JOBS for case in of_recording(labelled, folder)]
+
+
+def of_recording(labelled: Labelled, folder: Path) -> list[Case]:
+    path = unpacked(labelled, folder)
+    found = verdicts(path)
+    stacks = [stack for capture in stored(path).captures.values() for stack in capture.stacks]
+    names = sorted({stack.job for stack in stacks})
+    return [
+        Case(
+            labelled, truth,
+            said_by(found[number]) if number < len(found) else NOTHING,
+            minority(stack for stack in stacks if number < len(names) and stack.job == names[number]),
+        )
+        for number, truth in enumerate(labelled.truths)
+    ]  # fmt: skip
+
+
+def judged(cases: list[Case]) -> list[tuple[Truth, Outcome]]:
+    return [(case.truth, outcome(case.truth, case.said)) for case in cases]
+
+
+@pytest.mark.parametrize("labelled", JOBS, ids=[one.id for one in JOBS])
+def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled) -> None:
+    for case in cases:
+        if case.labelled is labelled:
+            assert outcome(case.truth, case.said) != "wrong", f"{case.said}, but true is {case.truth}"
+
+
+def test_nine_of_ten_decidable_jobs_are_judged_rightly_in_culprit_and_class(cases: list[Case], say_at_the_end) -> None:
+    ours = score("gconsole", judged(cases))
+    rivals = [score("minority vote", [(case.truth, whom_outcome(case.truth, case.minority)) for case in cases])]
+    say_at_the_end(table([ours, *rivals, *flight_scores()]))
+    bad = [
+        f"  {one:8s} {case.labelled.id:28s} said: {case.said};  true: {words(case.truth)}"
+        for case, (truth, one) in zip(cases, judged(cases), strict=True)
+        if one != "right"
+    ]
+    say_at_the_end([f"{len(cases)} jobs; of these not right:", *bad])
+    assert ours.wrong == 0
+    assert ours.share >= GOAL, "\n".join(bad)
+
+
+def words(truth: Truth) -> str:
+    said = Said("|".join(sorted(truth.states)), "|".join(sorted(truth.kinds)), truth.culprits, truth.classes)
+    return f"{said}{'' if truth.decidable else ' (not decidable)'}"
+
+
+def flight_scores():
+    """torch's analyser on the flight recorders of the same jobs, where they have one; nothing without torch."""
+    from jobs import find_torch_python, no_torch
+
+    jobs = [one for one in JOBS if (RECORDINGS / f"{one.id}.flight.json.xz").exists()]
+    if no_torch() or not jobs:
+        return []
+    found = []
+    for method, mended in (("torchfrtrace", False), ("torchfrtrace, mended", True)):
+        answers = torchfrtrace(find_torch_python(), {one.id: one.nodes * one.per_node for one in jobs}, mended)
+        outcomes = [(one.truth, whom_outcome(one.truth, answers[one.id].ranks)) for one in jobs]
+        found.append(score(f"{method} ({len(jobs)})", outcomes))
+    return found
+
+
+def test_the_same_records_give_the_same_verdict_whenever_they_are_read(tmp_path: Path) -> None:
+    for labelled in JOBS[::8]:
+        path = unpacked(labelled, tmp_path)
+        assert verdicts(path) == verdicts(path)
+
+
+def test_the_product_knows_nothing_of_the_labelled_jobs() -> None:
+    source = "\n".join(
+        path.read_text() for folder in ("console", "remote") for path in sorted((ROOT / folder).rglob("*.py"))
+    )
+    assert "tests.hangs" not in source and "tests/hangs" not in source
+    assert "/home/user/train" not in source
+    for script in sorted((Path(__file__).parent / "jobs").glob("*.py")):
+        assert not re.search(rf"\b{script.stem}\.py\b", source), f"{script.name} is known"
+        for name in own_names(script):
+            assert not re.search(rf"\b{name}\b", source), f"{name} of {script.name} is known"
+
+
+#: Functions of the jobs that everybody's training loop has, or that a base class of torch calls so.
+COMMON = {
+    "join", "start", "step", "steps", "ready", "route", "forward", "train", "train_step", "training_step", "report",
+    "evaluate", "score", "work", "ask", "clip", "log", "layer", "decode", "attach", "refresh", "produce", "balance",
+    "write_data", "save_checkpoint", "load_dataset", "load_batch", "load_shard", "recompute", "main",
+}  # fmt: skip
+
+
+def own_names(script: Path) -> set[str]:
+    tree = ast.parse(script.read_text())
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {name for name in functions - COMMON if not name.startswith("__")}
+
+
+def test_every_labelled_job_is_recorded_and_the_recordings_are_small() -> None:
+    files = sorted(RECORDINGS.iterdir())
+    assert {path.name for path in files if ".ndjson" in path.name} == {f"{one.id}.ndjson.xz" for one in JOBS}
+    assert sum(path.stat().st_size for path in files) < 2_000_000

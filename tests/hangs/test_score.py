@@ -1,0 +1,67 @@
+"""The scale itself: what counts as right, and that nothing makes a wrong name right."""
+
+import pytest
+
+from .labels import JOBS, Truth
+from .rivals import minority
+from .score import NOTHING, Said, outcome, said_by, score, whom_outcome
+
+BEHIND = Truth(frozenset({"hung"}), frozenset({"rank_missing"}), frozenset({1, 3}), frozenset({"file_io"}))
+MOVING = Truth(frozenset({"moving"}), frozenset({"none"}))
+CYCLE = Truth(frozenset({"hung"}), frozenset({"p2p_cycle"}), classes=frozenset({"p2p"}), may_name=frozenset({0, 1}))
+OPEN = Truth(frozenset({"undecided"}), frozenset({"none"}), may_name=frozenset({3}), decidable=False)
+
+
+def said(*culprits: int, state: str = "hung", kind: str = "rank_missing", cls: str = "file_io") -> Said:
+    return Said(state, kind, frozenset(culprits), frozenset({cls} if culprits else ()))
+
+
+@pytest.mark.parametrize(("truth", "answer", "is_"), [
+    (BEHIND, said(1, 3), "right"),
+    (BEHIND, said(1, 3, cls="sleep"), "inexact"),
+    (BEHIND, said(1, 3, state="slow"), "inexact"),
+    (BEHIND, said(1), "inexact"),
+    (BEHIND, said(1, 2, 3), "wrong"),
+    (BEHIND, said(state="undecided", kind="none"), "refused"),
+    (BEHIND, NOTHING, "refused"),
+    (MOVING, said(state="moving", kind="none"), "right"),
+    (MOVING, said(state="undecided", kind="none"), "refused"),
+    (MOVING, said(state="hung", kind="external"), "wrong"),
+    (MOVING, said(2, state="slow", kind="straggler"), "wrong"),
+    (CYCLE, said(kind="p2p_cycle"), "right"),
+    (CYCLE, said(0, 1, kind="p2p_cycle", cls="p2p"), "right"),
+    (CYCLE, said(0, 2, kind="p2p_cycle", cls="p2p"), "wrong"),
+    (OPEN, said(state="undecided", kind="none"), "right"),
+    (OPEN, said(3, kind="collective_mismatch"), "right"),
+    (OPEN, said(0, kind="collective_mismatch"), "wrong"),
+])  # fmt: skip
+def test_an_answer_is_right_only_with_all_of_the_label_and_wrong_with_one_innocent(
+    truth: Truth, answer: Said, is_: str
+) -> None:
+    assert outcome(truth, answer) == is_
+
+
+def test_a_refusal_on_a_decidable_job_lowers_the_share_and_an_undecidable_one_counts_only_when_wrong() -> None:
+    found = score("m", [(BEHIND, "right"), (BEHIND, "refused"), (OPEN, "right"), (OPEN, "wrong")])
+    assert (found.right, found.refused, found.wrong, found.decidable, found.share) == (1, 1, 1, 3, 1 / 3)
+
+
+def test_methods_that_name_ranks_only_are_scored_by_the_names() -> None:
+    assert whom_outcome(BEHIND, frozenset({1, 3})) == "right"
+    assert whom_outcome(BEHIND, None) == "refused"
+    assert whom_outcome(BEHIND, frozenset({0})) == "wrong"
+
+
+def test_a_verdict_of_the_report_is_read_by_its_names() -> None:
+    verdict = {"state": "hung", "kind": "rank_stopped", "culprits": [{"rank": 2, "class": "stopped"}]}
+    assert said_by(verdict) == Said("hung", "rank_stopped", frozenset({2}), frozenset({"stopped"}))
+
+
+def test_the_minority_vote_of_nothing_names_nobody() -> None:
+    assert minority([]) == frozenset()
+
+
+def test_labels_have_names_of_their_own_and_most_of_them_can_be_decided() -> None:
+    assert len({one.id for one in JOBS}) == len(JOBS) >= 30
+    assert sum(one.truth.decidable for one in JOBS) >= 30
+    assert len([one for one in JOBS if one.live]) == 6

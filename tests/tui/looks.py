@@ -1,0 +1,102 @@
+"""What a screen looks like, as text that can be reviewed: its characters, and the style of each cell in every theme.
+
+A picture of 200x60 as SVG is 150 kB in which a moved column is a thousand changed lines. Here a screen is the text that
+a person reads, then its cells as runs of letters, one letter for each look, then what each letter is in each theme. A
+moved column is a line of text that moved; a new colour is one line of the legend. Themes change no character, but for
+one: the terminal's own 16 colours cannot be mixed, so there a dialog hides what it stands on; that is written apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.color import Color
+from rich.style import Style
+from textual.app import App
+
+_FLAGS = ("bold", "dim", "italic", "underline", "reverse", "strike")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One screen at one size in one theme. `cells` has the style of each cell, a line a row."""
+
+    lines: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+
+
+def picture(app: App[object]) -> Picture:
+    """The screen as it is painted now."""
+    lines, cells = [], []
+    for strip in app.screen._compositor.render_strips():
+        lines.append("".join(segment.text for segment in strip))
+        cells.append(tuple(style for segment in strip for style in [_named(segment.style)] * segment.cell_length))
+    return Picture(tuple(lines), tuple(cells))
+
+
+def assert_rectangular(app: App[object]) -> None:
+    """Every line has exactly the cells of the screen, and no control character reaches the terminal."""
+    strips = app.screen._compositor.render_strips()
+    assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
+    for strip in strips:
+        for segment in strip:
+            obeyed = [letter for letter in segment.text if ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0]
+            assert not obeyed, f"a terminal obeys {obeyed} of {segment.text!r}"
+
+
+def written(pictures: Mapping[str, Picture]) -> str:
+    """One size as text, in every theme given; those in which a person reads the same are written together."""
+    alike: dict[tuple[str, ...], dict[str, Picture]] = {}
+    for theme, shown in pictures.items():
+        alike.setdefault(shown.lines, {})[theme] = shown
+    return "\n".join(f"== {' '.join(same)}\n{_together(same)}" for same in alike.values())
+
+
+def _together(pictures: Mapping[str, Picture]) -> str:
+    """Screens with the same text."""
+    themes, lines = list(pictures), next(iter(pictures.values())).lines
+    cells = [list(zip(*rows, strict=True)) for rows in zip(*(shown.cells for shown in pictures.values()), strict=True)]
+    letters: dict[tuple[str, ...], str] = {}
+    names = _letters()
+    runs = []
+    for row in cells:
+        for look in row:
+            if look not in letters:
+                letters[look] = next(names)
+        runs.append("".join(f"{letters[look]}{sum(1 for _ in run)}" for look, run in groupby(row)))
+    legend = [
+        f"{letter:2} " + "   ".join(f"{theme}: {style}" for theme, style in zip(themes, look, strict=True))
+        for look, letter in letters.items()
+    ]
+    return "\n".join([*(line.rstrip() for line in lines), "~" * len(lines[0]), *_folded(runs), "~", *legend]) + "\n"
+
+
+def _named(style: Style | None) -> str:
+    """`#d5dde8 on #0f141b bold`, as the terminal is told."""
+    if style is None:
+        return "none"
+    parts = [_colour(style.color)] + ([f"on {_colour(style.bgcolor)}"] if style.bgcolor else [])
+    return " ".join([*parts, *(flag for flag in _FLAGS if getattr(style, flag))])
+
+
+def _colour(color: Color | None) -> str:
+    if color is None or color.is_default:
+        return "default"
+    return color.triplet.hex if color.triplet is not None else color.name
+
+
+def _letters() -> Iterator[str]:
+    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    yield from alphabet
+    yield from (first + second for first in alphabet for second in alphabet)
+
+
+def _folded(runs: Sequence[str]) -> list[str]:
+    """Equal rows one below the other are written once, with their number."""
+    folded = []
+    for run, same in groupby(runs):
+        count = sum(1 for _ in same)
+        folded.append(run if count == 1 else f"{run} x{count}")
+    return folded

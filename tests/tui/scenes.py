@@ -1,0 +1,248 @@
+"""Everything the console can show, once: each view and each dialog with something to show, and how to get there.
+
+What holds for every screen (that it looks as it did, that hostile text breaks no line, that every size is filled) is
+checked for each of these; a new view or dialog is a new row here, and `test_looks.py` fails until it is.
+
+    python tests/tui/scenes.py FOLDER [SCENE …]     draws them as SVG, to be looked at
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from invented import Cluster, busy_night, demo
+from textual.command import CommandList, CommandPalette
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
+from waiting import settle, until
+
+from gconsole.records import Finding
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.columns import ColumnsDialog
+from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.marks import MarkDialog
+from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
+from gconsole.tui.views.base import NodeWanted
+from gconsole.tui.views.table import VIEWS
+
+#: Opens it on an app that shows the Overview of a settled cluster.
+Open = Callable[["Stage"], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A running console and the cluster behind it."""
+
+    pilot: Pilot[None]
+    cluster: Cluster
+
+    @property
+    def app(self) -> ConsoleApp:
+        assert isinstance(self.pilot.app, ConsoleApp)
+        return self.pilot.app
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def shows_dialog(self, dialog: type[Screen[object]]) -> None:
+        await until(self.pilot, lambda: isinstance(self.app.screen, dialog), dialog.__name__)
+
+    async def still(self) -> None:
+        """Nothing blinks, nothing is due."""
+        for line in self.app.screen.query(Input):
+            line.cursor_blink = False
+        await settle(self.pilot)
+        if len(self.app.screen_stack) > 1:  # what lies under a dialog is painted with the dialog only
+            self.app.screen.refresh()
+            await self.pilot.pause()
+
+    async def home(self) -> None:
+        """Escape leads back to the Overview from wherever this is."""
+        for _ in range(12):
+            at_home = len(self.app.screen_stack) == 1 and self.app.view.id == VIEWS[0].name
+            if at_home:
+                break
+            await self.press("escape")
+            await settle(self.pilot)
+        assert self.app.view.id == VIEWS[0].name, "Escape did not lead home"
+        self.app.screen.set_focus(self.app.view.home())
+        await settle(self.pilot)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One screen. `dialog` is what is open over the view."""
+
+    name: str
+    open: Open
+    dialog: type[Screen[object]] | None = None
+    cluster: Callable[[], Cluster] = busy_night
+
+
+def keys(*pressed: str) -> Open:
+    async def opened(stage: Stage) -> None:
+        await stage.press(*pressed)
+        stage.app.clear_notifications()  # they would go by themselves, at any time
+        await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
+
+    return opened
+
+
+async def _node_page(stage: Stage) -> None:
+    stage.app.post_message(NodeWanted(stage.cluster.star))
+    await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.star)
+
+
+async def _page_of_failed(stage: Stage) -> None:
+    await stage.press("shift+tab", "shift+tab", "enter")
+    await until(stage.pilot, lambda: stage.app.view.id == "nodes")
+
+
+async def _process(stage: Stage) -> None:
+    """The last line but two of the page of a node: below them stand its events."""
+    await _node_page(stage)
+    await stage.press("G", "k", "k", "enter")
+    await stage.shows_dialog(StoryDialog)
+
+
+def palette(text: str) -> Open:
+    async def opened(stage: Stage) -> None:
+        await stage.press("ctrl+p")
+        await stage.shows_dialog(CommandPalette)
+        await stage.press(*text)
+        offers = stage.app.screen.query_one(CommandList)
+        palette = stage.app.screen
+        assert isinstance(palette, CommandPalette)
+        await until(stage.pilot, lambda: offers.option_count and palette._busy_timer is None, "offers")
+
+    return opened
+
+
+#: Logins that wait for a person; kept, because the event loop forgets tasks that nobody holds.
+_ASKED: set[asyncio.Future[str | None]] = set()
+
+
+async def _secret(stage: Stage) -> None:
+    for name in (stage.cluster.star, "bastion"):
+        _ASKED.add(asyncio.ensure_future(stage.app.ask(f"ops@{name}", f"Password for {name}:")))
+    await stage.shows_dialog(SecretPrompt)
+    await stage.press(*"horse")
+
+
+async def _toast(stage: Stage) -> None:
+    for severity in ("information", "warning", "error"):
+        stage.app.notify(f"{severity}: {stage.cluster.star}", severity=severity, timeout=600, markup=False)  # type: ignore[arg-type]
+    await until(stage.pilot, lambda: len(stage.app.screen.query("Toast")) == 3, "toasts")
+
+
+async def _captured(stage: Stage) -> None:
+    await stage.press("3", "s")
+    await until(stage.pilot, lambda: ("capture", "1") in stage.cluster.asked, "a capture")
+    await settle(stage.pilot)
+
+
+async def _examined(stage: Stage) -> None:
+    stage.app.action_examine_all()
+    await stage.shows_dialog(LinesDialog)
+
+
+def _nothing() -> Cluster:
+    return Cluster(cluster="hosts")
+
+
+def _connecting() -> Cluster:
+    return Cluster(*(f"node{i:03}" for i in range(1, 17)))
+
+
+def _no_job() -> Cluster:
+    cluster = Cluster("node1", "node2")
+    cluster.up()
+    return cluster
+
+
+def _clear() -> Cluster:
+    """The demo with a finding that has no culprit: nobody is blamed."""
+    cluster = demo()
+    cluster.say(Finding(id="undecided", severity="info", confidence="none", text="no stacks", first_seen=cluster.at))
+    return cluster
+
+
+_UNBUILT = ("skew", "topology", "clocks", "query", "jobs")
+
+SCENES = (
+    Scene("overview", keys()),
+    Scene("overview of the demo", keys(), cluster=demo),
+    Scene("overview, power", keys("m", "m", "j", "l"), cluster=_clear),
+    Scene("no node at all", keys(), cluster=_nothing),
+    Scene("connecting", keys(), cluster=_connecting),
+    Scene("frozen", keys("space")),
+    Scene("ranks", keys("2")),
+    Scene("ranks of the demo", keys("2", "o"), cluster=demo),
+    Scene("no job", keys("2"), cluster=_no_job),
+    Scene("ranks by state", keys("2", "b", "b", "g")),
+    Scene("a filter that is typed", keys("2", "slash", *"state:")),
+    Scene("a filter with a mistake", keys("2", "slash", *"rank:0 stat:x")),
+    Scene("a filter that is kept", keys("2", "slash", *"-state:moving", "enter")),
+    Scene("a filter that nothing passes", keys("2", "slash", *"nonsense", "enter")),
+    Scene("nodes", keys("n")),
+    Scene("page of a node", _node_page),
+    Scene("page of a failed node", _page_of_failed),
+    Scene("events", keys("8")),
+    Scene("hang", keys("3")),
+    Scene("hang, captured", _captured, cluster=demo),
+    Scene("gpus", keys("6")),
+    Scene("page of a GPU", keys("6", "enter")),
+    Scene("columns", keys("2", "C", "j"), ColumnsDialog),
+    Scene("events, looking back", keys("8", "g")),
+    *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
+    Scene("keys", keys("question_mark"), KeysDialog),
+    Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
+    Scene("story of a GPU", keys("enter"), StoryDialog),
+    Scene("story of a job", keys("shift+tab", "enter"), StoryDialog),
+    Scene("story of a finding", keys("tab", "enter"), StoryDialog),
+    Scene("story of a rank", keys("2", "g", "j", "enter"), StoryDialog),
+    Scene("story of a process", _process, StoryDialog),
+    Scene("story of an event", keys("8", "k", "k", "enter"), StoryDialog),
+    Scene("mark", keys("8", "M"), MarkDialog),
+    Scene("remove", lambda stage: stage.app.run_action("app.remove"), Confirm),
+    Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
+    Scene("a login that asks", _secret, SecretPrompt),
+    Scene("health check", _examined, LinesDialog),
+    Scene("palette", palette(""), CommandPalette),
+    Scene("palette, searching", palette("node"), CommandPalette),
+    Scene("toasts", _toast),
+)  # fmt: skip
+
+
+async def draw(scene: Scene, folder: Path) -> None:
+    """Save it as SVG at every size and in every theme that the tests look at."""
+    from test_looks import LOOKS
+
+    cluster = scene.cluster()
+    async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        await scene.open(stage)
+        for theme, (width, height) in LOOKS:
+            stage.app.use_theme(theme)
+            await pilot.resize_terminal(width, height)
+            await stage.still()
+            name = f"{scene.name} {width}x{height} {theme}.svg".replace(" ", "_")
+            (folder / name).write_text(stage.app.export_screenshot(title=scene.name))
+
+
+if __name__ == "__main__":
+    import quiet
+    from pytest import MonkeyPatch
+
+    with MonkeyPatch.context() as patched:
+        quiet.use(patched)
+        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+        for scene in SCENES:
+            if scene.name in sys.argv[2:] or not sys.argv[2:]:
+                asyncio.run(draw(scene, Path(sys.argv[1])))

@@ -1,0 +1,152 @@
+"""Every key of every action is pressed where it works, and something must be seen of it.
+
+The table of actions is walked, not a list of this file: an action that is added to it is pressed here from then on, in
+the view of its scope, and where that does not show anything `PREPARED` says what must be pressed before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from invented import busy_night
+from looks import picture
+from scenes import Stage
+from textual.app import App
+from textual.pilot import Pilot
+from waiting import settle, until
+
+from gconsole.tui.gallery import Gallery
+from gconsole.tui.keys import ACTIONS, Action, in_scope
+from gconsole.tui.views.table import VIEWS
+from gconsole.tui.widgets.progress import Progress
+
+SIZE = (80, 24)
+#: Where a scope is, from the Overview; the scope of a view is behind the view's own key. "!" runs an action.
+PLACES = {
+    "lines": ["2", "g", "pagedown", "pagedown"],
+    "list": ["2"],
+    "columns": ["2", "C", "j"],
+    "gpus": ["6", "enter"],
+    "filter": ["2", "slash", *"stat"],
+    "dialog": ["question_mark", "j", "j"],
+    "prompt": ["M"],
+    "confirm": ["!app.remove"],
+    "app": [],
+    **{row.name: [row.key] for row in VIEWS},
+}
+#: Actions that show nothing there before this.
+PREPARED = {
+    "lines.left": ["escape", "l", "l"],
+    "lines.right": ["escape"],
+    "filter.keep": ["escape", "slash", *"rank:1"],
+    "filter.forward": ["left"],
+    "filter.recall": ["escape", "slash", *"rank:1", "enter", "escape", "slash"],
+    "app.back": ["2"],
+    "app.view_overview": ["2"],
+}
+#: Apps of their own, or the end of the app.
+APART = {"gallery", "progress", "hang"}
+LEAVING = {"app.quit"}
+
+
+def keys_of(action: Action) -> list[str]:
+    return [key for key in action.keys.split(",") if key]
+
+
+def actions_of(scope: str) -> Iterator[Action]:
+    for action in [*ACTIONS, *(row.action for row in VIEWS)]:
+        if action.scope == scope and action.keys and action.id not in LEAVING:
+            yield action
+
+
+SCOPES = sorted({action.scope for action in ACTIONS} - APART)
+
+
+def seen(app: App[object]) -> object:
+    """Everything of an app that a person notices: the screen, what the clipboard holds, that it is there at all."""
+    return (picture(app), app.clipboard) if app.is_running else None
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_each_key_does_something_that_is_seen(scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert scope in PLACES, f"say in PLACES how to come to {scope!r}"
+    monkeypatch.chdir(tmp_path)  # screenshots
+    monkeypatch.setattr(os, "getsid", lambda _: os.getpid())  # no shell could bring this test back
+    cluster = busy_night()
+    unseen = []
+    async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        for action in actions_of(scope):
+            for key in keys_of(action):
+                await come_to(stage, [*PLACES[scope], *PREPARED.get(action.id, ())])
+                before = seen(stage.app)
+                await stage.press(key)
+                await stage.still()
+                if seen(stage.app) == before:
+                    unseen.append(f"{action.id}: {key}")
+                await leave(stage)
+    assert not unseen
+
+
+async def come_to(stage: Stage, steps: list[str]) -> None:
+    for step in steps:
+        if step.startswith("!"):
+            await stage.app.run_action(step[1:])
+        else:
+            await stage.press(step)
+    await stage.still()
+
+
+async def leave(stage: Stage) -> None:
+    """Back to the Overview as it was; the picture goes on and nothing is told."""
+    await stage.home()
+    if stage.app._frozen is not None:
+        stage.app.action_freeze()
+    stage.app._interrupted_at = 0.0
+    stage.app.clear_notifications()
+    await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
+    await stage.press("g")
+
+
+@pytest.mark.parametrize("key", [key for action in ACTIONS if action.id in LEAVING for key in keys_of(action)])
+async def test_the_keys_that_leave_leave(key: str):
+    app = busy_night().app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(key)
+        await until(pilot, lambda: not app.is_running)
+
+
+async def gallery_shows(pilot: Pilot[None], key: str) -> bool:
+    before = seen(pilot.app)
+    await pilot.press(key)
+    await pilot.pause()
+    return seen(pilot.app) != before
+
+
+@pytest.mark.parametrize("action", [*in_scope("gallery"), *in_scope("progress")], ids=lambda action: action.id)
+async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Action):
+    for key in keys_of(action):
+        app = Gallery()
+        async with app.run_test(size=(90, 50)) as pilot:
+            if action.scope == "progress":
+                app.query_one(Progress).focus()
+                await pilot.pause()
+            assert await gallery_shows(pilot, key), key
+
+
+def test_the_keys_of_the_hang_view_are_pressed_where_there_are_captures_to_walk_through():
+    """Its keys mean something only after captures, so `test_hang.py` presses them; this sees that none is left out."""
+    source = (Path(__file__).parent / "test_hang.py").read_text()
+    pressed = {key for call in re.findall(r"press\(([^)]*)\)", source) for key in re.findall(r'"([^"]+)"', call)}
+    left_out = [action.id for action in in_scope("hang") if action.keys and not pressed & set(keys_of(action))]
+    assert not left_out
+
+
+def test_no_action_is_without_a_place():
+    assert {action.scope for action in ACTIONS} <= set(PLACES) | APART

@@ -1,0 +1,38 @@
+"""Findings that are made while the screen is there: listed, on their node, in the events; gone when they are over."""
+
+from __future__ import annotations
+
+from invented import Cluster
+from waiting import screen, until
+
+from gconsole.config.model import HealthConfig
+from gconsole.findings import Findings
+from gconsole.hub import Hub
+from gconsole.records import GpuInfo, Node, NodeState
+from gconsole.store import Store
+from gconsole.tui.app import ConsoleApp
+
+
+def a_node(name):
+    return Node(node=name, agent="a", hostname=name, boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0,
+                pid=1, sample_interval_ms=1000)  # fmt: skip
+
+
+async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    findings = Findings(hub, HealthConfig(clear_s=0))
+    app = ConsoleApp(store, Cluster("n1"), cluster="pod", expected_nodes=["n1", "n2"], findings=findings)
+    hub.say(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        hub.publish([a_node("n1"), a_node("n2"), GpuInfo(node="n2", index=3, uuid="u", lost="GPU is lost")])
+        await until(pilot, lambda: "n2:gpu3: the driver cannot reach" in screen(app))
+
+        assert app.frame.worst_finding == "failed"
+        await until(pilot, lambda: "gpu_lost" in app.frame.fleet.by_name["n2"].reason)
+        assert "gpu_lost" not in app.frame.fleet.by_name["n1"].reason
+        assert [record.id for record in app.frame.events.records if hasattr(record, "cleared_at")] == ["gpu_lost"]
+
+        hub.publish([GpuInfo(node="n2", index=3, uuid="u")])
+        await until(pilot, lambda: not app.frame.findings)
+        assert [one.cleared_at is None for one in store.findings.values()] == [False]

@@ -1,0 +1,99 @@
+"""Whatever a node says its things are called, in every view and dialog: it is text, on its line, in its cells."""
+
+from __future__ import annotations
+
+import pytest
+from invented import Cluster
+from looks import assert_rectangular
+from scenes import SCENES, Stage
+from waiting import screen, settle, shows
+
+from gconsole.records import Gap, Log, Mark, Missing, Node
+from gconsole.tui.app import ConsoleApp
+
+MARKUP = "[bold red]x[/] [@click=app.quit]y[/]"
+ANSI = "\x1b[2J\x1b[31mred\x1b]0;title\x07 \x9b31m"
+WIDE = "漢字カタカナ한글" * 8
+COMBINING = "e" + "\u0301" * 200 + "\u0336" * 200
+BIDI = "\u202eabc\u2066שלום\u2069 مرحبا"
+LINES = "one\ntwo\r\nthree\x0b\x0cfour\u2028five\ttab"
+EMOJI = "👩‍👩‍👧‍👦🏴‍☠️\ufe0f"
+#: Each with the size of the screen it is looked at on.
+HOSTILE = {
+    "obeyed by a terminal": (f"{ANSI}\x00\x7f {LINES}", (60, 20)),
+    "obeyed by Textual": (MARKUP, (80, 24)),
+    "wider or narrower than it looks": (f"{WIDE}{COMBINING}{EMOJI}", (60, 20)),
+    "wide at every place": ("漢" * 200, (80, 24)),
+    "from right to left": (BIDI * 9, (120, 40)),
+    "four kilobytes": ("x" * 4096, (60, 20)),
+    "nothing": ("", (80, 24)),
+}
+
+
+def hostile(text: str) -> Cluster:
+    """A cluster on which every text that a node can choose is this one."""
+    name = text or "job"
+    cluster = Cluster("node1", "node2", "node3", cluster=name)
+    cluster.says = text
+    cluster.up("node1", missing=(Missing(text, text, text),))
+    cluster.say(
+        Node(
+            node="node1", hostname=text, boot_id=text, kernel=text, arch=text, python=text, os=text, cpus=1,
+            mem_total_bytes=1, uid=1, user=text, pid=1, sample_interval_ms=1, missing=(Missing(text, text, text),),
+            capabilities=(text, text),
+        )
+    )  # fmt: skip
+    cluster.gpus("node1")
+    cluster.fails("node2", "auth", text, text)
+    cluster.loses("node3", text, text)
+    cluster.job(name, 3, per_node=4, launcher=text, source=text, gpu=text)
+    cluster.job(f"other {name}", 3, per_node=4)
+    cluster.moves(name, 1, "node1", "uninterruptible", wchan=text)
+    cluster.rank(name, 3, "node1", 4, status="no_permission", reason=text, pid=99)
+    cluster.process("node1", 0, text)
+    cluster.finding("slow", "warning", text, [text, "node1"], victims=(text,), evidence=(text,))
+    cluster.say(
+        Log(node="node1", source=text, severity="error", text=text, try_=text),
+        Gap(node="node1", source=text, reason=text),
+        Mark(text=text),
+    )
+    return cluster
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
+    text, size = HOSTILE[kind]
+    cluster = hostile(text)
+    app = cluster.app()
+    async with app.run_test(size=size, notifications=True) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        for scene in SCENES:
+            await scene.open(stage)
+            await stage.still()
+            assert_rectangular(app)
+            await stage.home()
+        app.notify(f"{text}!", timeout=600, markup=False)
+        await pilot.pause()
+        assert_rectangular(app)
+
+
+async def test_markup_is_shown_not_obeyed():
+    app = hostile(MARKUP).app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert MARKUP in screen(app)
+        await pilot.press("shift+tab", "shift+tab", "enter")
+        await shows(pilot, "[@click=app.quit]y[/]")
+
+
+async def test_hostile_names_break_no_completion_and_no_recall():
+    cluster = hostile('[red]\x1b[31m "x" ' + "y" * 4096)
+    app: ConsoleApp = cluster.app()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot)
+        await pilot.press("2", "slash", *"job:")
+        for key in ("tab", "tab", "enter", "escape", "slash", "ctrl+r"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert_rectangular(app)

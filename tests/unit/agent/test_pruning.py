@@ -1,0 +1,90 @@
+"""pynvml on a node is cut down to what the agent asks of it: word for word, and with everything that needs."""
+
+import ast
+import base64
+import json
+import subprocess
+import zlib
+from pathlib import Path
+
+import pynvml
+import pytest
+from test_contract import VERSIONS, the_python
+
+from gconsole.fleet import bundle
+from gconsole_remote import pruning
+
+REMOTE = Path(pruning.__file__).parent
+TRY = """
+import ast, json, sys, types
+sys.path.insert(0, sys.argv[1])
+import pruning
+wanted = json.load(sys.stdin)
+code = compile(pruning.prune(open(sys.argv[2], "rb").read(), wanted), "pruned", "exec", optimize=2)
+module = sys.modules["pynvml"] = types.ModuleType("pynvml")
+exec(code, module.__dict__)
+try:
+    module.nvmlInit()
+except module.NVMLError as error:
+    known = set(wanted) & set(sys.argv[3].split())
+    print(type(error).__name__, len(module.__dict__), known <= set(module.__dict__))
+"""
+
+
+def wanted():
+    modules = json.loads(zlib.decompress(_payload()))
+    return modules["pynvml"][3]
+
+
+def _payload():
+    made = bundle.build()
+    header, _, payload = made.preamble.partition(b"\n")
+    return payload[int(header.split()[3]) :]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_pruned_module_runs_and_has_every_name_that_the_agent_uses(version):
+    known = " ".join(name for name in wanted() if hasattr(pynvml, name))
+    argv = [the_python(version), "-I", "-c", TRY, str(REMOTE), pynvml.__file__, known]
+    done = subprocess.run(argv, input=json.dumps(wanted()), capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+    error, names, is_complete = done.stdout.split()
+    assert (error, is_complete) == ("NVMLError_LibraryNotFound", "True")
+    assert int(names) < len(vars(pynvml)) / 3
+
+
+def test_what_stays_is_word_for_word_the_modules_own():
+    source = Path(pynvml.__file__).read_bytes()
+    whole = [ast.dump(statement) for statement in ast.parse(source).body]
+    kept = [ast.dump(statement) for statement in pruning.prune(source, wanted()).body]
+
+    places = iter(whole)
+    assert all(statement in places for statement in kept), "in order, none of them changed"
+
+
+def test_what_something_else_needs_stays_and_statements_that_act_stay():
+    source = b"""
+import os
+A, B = 1, 2
+C = 3
+D = os.getpid()
+class E(object): x = C
+def f(): return globals()["g"]
+def g(): return E
+def h(): pass
+"""
+    tree = pruning.prune(source, ["f"])
+
+    assert [type(statement).__name__ for statement in tree.body] == [
+        "Import", "Assign", "Assign", "Assign", "ClassDef", "FunctionDef", "FunctionDef"]  # fmt: skip
+    assert "h" not in ast.dump(tree)
+
+
+def test_another_set_of_names_is_another_module_in_the_cache():
+    modules = json.loads(zlib.decompress(_payload()))
+    digest, packed, _, names = modules["pynvml"]
+
+    assert zlib.decompress(base64.b64decode(packed)) == Path(pynvml.__file__).read_bytes()
+    assert bundle._module(Path(pynvml.__file__), False)[0] != digest
+    assert "nvmlDeviceGetFieldValues" in names

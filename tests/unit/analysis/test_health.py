@@ -1,0 +1,339 @@
+"""When a figure is a finding: each with the fault it is for, and with the cases in which nobody may be accused."""
+
+from __future__ import annotations
+
+import pytest
+
+from gconsole.analysis.facts import Facts
+from gconsole.analysis.found import IDS
+from gconsole.analysis.health import CHECKS, find
+from gconsole.config.model import HealthConfig
+from gconsole.records import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
+
+LIMITS = HealthConfig()
+GIB = 1 << 30
+SECOND = 10**9
+
+
+def a_node(name="n1", agent="a", boot_id="b", kernel="6.1"):
+    return Node(node=name, agent=agent, hostname=name, boot_id=boot_id, kernel=kernel, arch="x86_64", python="3.11",
+                uid=0, pid=1, sample_interval_ms=1000)  # fmt: skip
+
+
+def info(index=0, node="n1", **fields):
+    return GpuInfo(node=node, index=index, uuid=f"{node}-{index}", **{"name": "H100"} | fields)
+
+
+def gpu(index=0, node="n1", at=0, **fields):
+    now = int(at * SECOND)
+    return Gpu(node=node, index=index, uuid=f"{node}-{index}", mono=now, rx=now, **{"util_pct": 98.0} | fields)
+
+
+def seconds(count, indices=(0,), node="n1", **fields):
+    """So many looks, a second apart, at each of these GPUs."""
+    return [gpu(index, node, at, **fields) for at in range(count) for index in indices]
+
+
+def found(*records, limits=LIMITS):
+    facts = Facts(limits.window_s, limits.busy_pct)
+    flat = [one for record in records for one in (record if isinstance(record, list) else [record])]
+    facts.add([a_node(name) for name in sorted({record.node for record in flat if not isinstance(record, Node)})])
+    facts.add(flat)
+    return {(one.id, *one.culprits): one for one in find(facts, limits)}
+
+
+def the_one(*records, **options):
+    (one,) = found(*records, **options).values()
+    return one
+
+
+def test_every_check_has_a_listed_id_that_is_its_name():
+    assert {check.__name__ for check in CHECKS} <= IDS.keys()
+
+
+def test_a_healthy_fleet_has_no_finding():
+    nodes = [[a_node(name), *(info(i, name) for i in range(8)), *seconds(90, range(8), name, temp_c=61.0)]
+             for name in ("n1", "n2")]  # fmt: skip
+
+    assert found(*nodes) == {}
+
+
+class TestErrorsOfAGpu:
+    def test_a_lost_gpu_is_an_error_and_its_old_figures_accuse_it_of_nothing_else(self):
+        one = the_one(info(3), gpu(3, ecc_uncorrected_volatile=5), info(3, lost="GPU is lost"))
+
+        assert (one.id, one.severity, one.confidence, one.culprits) == ("gpu_lost", "error", "certain", ("n1:gpu3",))
+        assert "GPU is lost" in one.text
+        assert one.evidence == ("gpu_info.lost n1:gpu3 GPU is lost",)
+
+    def test_a_gpu_that_could_not_be_opened_is_lost_until_it_introduces_itself(self):
+        event = GpuEvent(node="n1", index=5, event="lost", severity="error", text="cannot open it")
+
+        assert ("gpu_lost", "n1:gpu5") in found(event)
+        assert found(event, info(5)) == {}
+
+    def test_a_mig_device_that_was_removed_is_not_lost(self):
+        assert found(info(0, parent="p", mig_index=1, lost="this MIG device was removed")) == {}
+
+    def test_an_xid_that_wants_a_reset_stays_an_error_until_the_node_has_been_started_again(self):
+        xid = GpuEvent(node="n1", index=2, uuid="n1-2", event="xid", severity="error", xid=79,
+                       text="XID 79: fallen off the bus", rx=SECOND, try_="drain it")  # fmt: skip
+        much_later = gpu(2, at=90_000)
+        one = the_one(info(2), xid, xid, much_later)
+
+        assert (one.id, one.severity) == ("gpu_xid", "error")
+        assert "XID 79: fallen off the bus, 2 times (drain it)" in one.text
+        assert one.evidence[0].startswith("gpu_event.xid n1:gpu2 79")
+        assert ("gpu_xid", "n1:gpu2") in found(info(2), xid, a_node(agent="another"))
+        assert found(info(2), xid, a_node(agent="another", boot_id="new"), info(2)) == {}
+
+    def test_an_xid_of_a_program_is_a_warning_for_a_while(self):
+        xid = GpuEvent(node="n1", uuid="n1-2", event="xid", severity="warning", text="XID 31: x", xid=31, rx=SECOND)
+
+        assert the_one(info(2), xid, gpu(2, at=3500)).severity == "warning"
+        assert found(info(2), xid, gpu(2, at=3700)) == {}
+
+    def test_an_xid_that_only_accompanies_others_is_none(self):
+        assert found(GpuEvent(node="n1", uuid="n1-0", event="xid", severity="info", text="XID 45", xid=45)) == {}
+
+    def test_two_xids_of_one_gpu_are_one_finding_as_bad_as_the_worse(self):
+        xids = [GpuEvent(node="n1", uuid="n1-0", event="xid", severity=severity, text=f"XID {number}", xid=number)
+                for number, severity in ((31, "warning"), (95, "error"))]  # fmt: skip
+        one = the_one(info(0), xids)
+
+        assert (one.severity, len(one.evidence)) == ("error", 2)
+
+    def test_an_xid_at_an_address_that_no_gpu_has_names_the_address(self):
+        one = the_one(GpuEvent(node="n1", pci_bus_id="0:77:0", event="xid", severity="error", text="XID 79", xid=79))
+
+        assert "n1:0:77:0" in one.text
+
+    def test_what_the_driver_wants_done_is_an_error_until_it_wants_it_no_more(self):
+        wanted = gpu(0, recovery_action="node_reboot")
+
+        assert "node_reboot" in the_one(info(0), wanted).text
+        assert found(info(0), wanted, gpu(0, at=1, recovery_action="none")) == {}
+
+    def test_memory_errors_that_were_not_corrected_are_an_error_and_those_of_a_past_life_are_none(self):
+        assert the_one(info(0), gpu(0, ecc_uncorrected_volatile=2)).severity == "error"
+        assert found(info(0), gpu(0, ecc_uncorrected_volatile=0, ecc_uncorrected_aggregate=9)) == {}
+
+    def test_corrected_memory_errors_are_a_warning_at_a_rate_only(self):
+        one = the_one(info(0), gpu(0, grown={"ecc_corrected_volatile": 11}))
+
+        assert (one.id, one.severity) == ("gpu_ecc", "warning")
+        assert found(info(0), gpu(0, grown={"ecc_corrected_volatile": 10})) == {}
+
+    def test_memory_that_waits_for_a_reset_is_a_warning_and_a_failed_remapping_an_error(self):
+        assert the_one(info(0), gpu(0, remap_pending=True)).id == "gpu_remap_pending"
+        assert the_one(info(0), gpu(0, retire_pending=True)).severity == "warning"
+        one = the_one(info(0), gpu(0, remap_failed=True))
+        assert (one.id, one.severity) == ("gpu_ecc", "error")
+
+
+class TestLinks:
+    def test_a_link_that_goes_down_is_an_error_that_names_it(self):
+        links = [GpuLink(node="n1", index=0, uuid="n1-0", link=n, up=True) for n in range(18)]
+        fell = [GpuLink(node="n1", index=0, uuid="n1-0", link=n, up=False) for n in (7, 8)]
+        one = the_one(info(0), links, fell)
+
+        assert (one.id, one.severity) == ("nvlink_down", "error")
+        assert "NVLink 7-8 went down; 16 of 18 are up" in one.text
+        assert one.evidence == ("gpu_link.up link 7 n1:gpu0 False", "gpu_link.up link 8 n1:gpu0 False")
+
+    def test_a_link_that_was_never_up_is_missed_only_by_comparison_with_the_others_of_its_kind(self):
+        def links(index, up):
+            return [GpuLink(node="n1", index=index, uuid=f"n1-{index}", link=n, up=n < up) for n in range(12)]
+
+        infos = [info(index) for index in range(4)]
+        assert found(infos, *(links(i, 4) for i in range(4))) == {}
+        one = the_one(infos, *(links(i, 12) for i in range(3)), links(3, 11))
+        assert (one.culprits, "11 of 12 NVLinks are up" in one.text) == (("n1:gpu3",), True)
+
+    def test_replays_are_a_warning_and_a_few_crc_errors_are_none(self):
+        few = gpu(0, grown={"nvlink_crc_errors": 5000})
+        assert found(info(0), few) == {}
+        link = GpuLink(node="n1", index=0, uuid="n1-0", link=3, grown={"replay_errors": 1})
+        one = the_one(info(0), link, gpu(0, grown={"nvlink_replay_errors": 1}))
+        assert (one.id, one.severity, "1 replay on NVLink 3" in one.text) == ("nvlink_errors", "warning", True)
+        assert "CRC" in the_one(info(0), gpu(0, grown={"nvlink_crc_errors": 6001})).text
+
+    def test_fewer_lanes_are_a_warning_and_an_idle_gpus_generation_is_none(self):
+        narrow = info(0, pcie_width=8, pcie_width_max=16)
+        assert "PCIe x8, GPU and slot can do x16" in the_one(narrow).text
+        slow = info(0, pcie_gen=1, pcie_gen_max=5)
+        assert found(slow, seconds(200, util_pct=0.0)) == {}
+        assert found(slow, seconds(100)) == {}, "the agent may not have looked since it works"
+        assert "generation 1 under load" in the_one(slow, seconds(200)).text
+
+    def test_replays_of_pcie_are_a_warning_at_a_rate(self):
+        assert "9 PCIe replays" in the_one(info(0), gpu(0, grown={"pcie_replays": 9})).text
+        assert found(info(0), gpu(0, grown={"pcie_replays": 8})) == {}
+
+
+class TestPorts:
+    def test_a_port_that_was_up_and_is_not_is_an_error(self):
+        one = the_one(
+            Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="active"),
+            Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="down", physical_state="polling"),
+        )
+        assert (one.id, one.severity, one.culprits) == ("nic_down", "error", ("n1:mlx5_0",))
+        assert "is down (polling); it was up" in one.text
+
+    def test_a_port_that_vanishes_is_down(self):
+        up = Nic(node="n1", device="eth0", port=0, state="up")
+        assert "is gone" in the_one(up, Nic(node="n1", device="eth0", port=0, state="gone")).text
+
+    def test_a_port_that_was_never_up_is_not_down(self):
+        assert found(Nic(node="n1", device="eth1", port=0, state="down", link_downed=1)) == {}
+        disabled = {"rdma": True, "state": "down", "physical_state": "disabled", "link_downed": 3}
+        assert found(Nic(node="n1", device="mlx5_1", port=1, **disabled)) == {}
+
+    def test_a_port_that_looks_for_the_link_it_lost_before_we_came_is_likely_down(self):
+        one = the_one(Nic(node="n1", device="mlx5_1", port=1, rdma=True, state="down", physical_state="polling",
+                          link_downed=2))  # fmt: skip
+        assert (one.confidence, one.id) == ("likely", "nic_down")
+
+    def test_errors_at_a_rate_are_a_warning_and_congestion_is_none(self):
+        def nic(**grown):
+            return Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="active", grown=grown)
+
+        one = the_one(nic(symbol_errors=11, cnp_handled=10_000))
+        assert (one.id, "11 symbol errors" in one.text, "cnp" in str(one)) == ("nic_errors", True, False)
+        assert found(nic(symbol_errors=10, ecn_marked=10**6, rx_discards=10**4)) == {}
+        assert "link was lost 1 time" in the_one(nic(link_downed=1)).text
+
+
+HOT = {"clocks_event_share_pct": {"hw_thermal_slowdown": 50.0}, "temp_c": 91.0, "sm_clock_mhz": 990.0}
+
+
+class TestThrottling:
+    def test_clocks_held_down_by_heat_at_work_are_a_warning_with_share_temperature_and_clock(self):
+        one = the_one(info(0, max_sm_clock_mhz=1980.0), seconds(61, **HOT))
+
+        assert (one.id, one.severity) == ("gpu_throttle", "warning")
+        assert "heat (hw_thermal_slowdown) for 50 % of its work" in one.text
+        assert "91 °C; SM clock 990 of 1,980 MHz" in one.text
+        assert one.evidence[0] == "gpu.clocks_event_share_pct.hw_thermal_slowdown n1:gpu0 50"
+
+    def test_a_reason_without_a_counter_is_taken_from_what_holds_at_each_look(self):
+        assert "hw_slowdown" in the_one(info(0), seconds(61, clocks_event_reasons=("hw_slowdown",))).text
+
+    @pytest.mark.parametrize("why", [
+        {"util_pct": 0.0},
+        {"clocks_event_reasons": ("gpu_idle",)},
+        {"clocks_event_share_pct": {"hw_thermal_slowdown": 9.0}},
+        {"clocks_event_share_pct": {"sw_power_cap": 100.0}, "clocks_event_reasons": ("sw_power_cap",)},
+        {"util_pct": None},
+    ])  # fmt: skip
+    def test_idle_gpus_short_moments_and_power_limits_are_none(self, why):
+        assert found(info(0), seconds(61, **HOT | why)) == {}
+
+    def test_a_few_seconds_of_work_are_too_little_to_judge(self):
+        assert found(info(0), seconds(15, **HOT)) == {}
+
+    def test_heat_of_long_ago_is_forgotten(self):
+        later = [gpu(0, at=at) for at in range(61, 140)]
+
+        assert found(info(0), seconds(61, **HOT), later) == {}
+
+
+def a_job(count, **fields):
+    """`count` ranks on as many GPUs, eight a node, each at work for a minute."""
+    records = []
+    for rank in range(count):
+        node, index = f"n{rank // 8 + 1}", rank % 8
+        own = {name: value(rank) if callable(value) else value for name, value in fields.items()}
+        records += [info(index, node, mem_total_bytes=80 * GIB), *seconds(61, (index,), node, **own)]
+        records.append(GpuProcess(node=node, index=index, uuid=f"{node}-{index}", pid=rank + 1, type="compute", job="j",
+                                  rank=rank))  # fmt: skip
+    return records
+
+
+class TestPeers:
+    def test_a_slow_clock_among_equals_is_likely_a_straggler(self):
+        one = the_one(a_job(16, sm_clock_mhz=lambda rank: 1200.0 if rank == 11 else 1900.0 + rank))
+
+        assert (one.id, one.confidence, one.culprits) == ("gpu_straggler", "likely", ("n2:gpu3",))
+        assert "SM clock 1,200 MHz, its 15 peers 1,906 MHz" in one.text
+
+    def test_power_far_from_the_peers_is_possibly_one_also_when_it_is_higher(self):
+        one = the_one(a_job(8, power_w=lambda rank: 690.0 if rank == 2 else 300.0))
+
+        assert (one.id, one.confidence) == ("gpu_straggler", "possible")
+        assert "power 690 W, its 7 peers 300 W" in one.text
+
+    def test_without_a_job_with_too_few_or_with_two_camps_nobody_is_blamed(self):
+        slow = {"sm_clock_mhz": lambda rank: 1200.0 if rank == 1 else 1900.0}
+        alone = [record for record in a_job(8, **slow) if not isinstance(record, GpuProcess)]
+        camps = a_job(8, sm_clock_mhz=lambda rank: 1200.0 if rank % 2 else 1900.0)
+
+        assert found(alone) == found(a_job(3, **slow)) == found(camps) == {}
+
+    def test_peers_of_another_model_are_not_compared(self):
+        records = a_job(8, sm_clock_mhz=lambda rank: 1200.0 if rank < 4 else 1900.0)
+        others = [info(index, name="A100", mem_total_bytes=80 * GIB) for index in range(4)]
+
+        assert found(records, others) == {}
+
+    def test_a_rank_that_holds_far_more_memory_is_named_with_peak_and_average(self):
+        one = the_one(a_job(8, mem_used_bytes=lambda rank: (70 if rank == 5 else 40) * GIB))
+
+        assert (one.id, one.culprits) == ("gpu_memory_imbalance", ("rank 5", "n1:gpu5"))
+        assert "rank 5 of j holds 70.0 GiB at its peak, its 7 peers 40.0 GiB" in one.text
+        assert "on average 70.0 GiB against 40.0 GiB; the card has 80.0 GiB" in one.text
+
+    def test_a_peak_between_two_seconds_counts(self):
+        records = a_job(8, mem_used_bytes=40 * GIB)
+        spike = GpuDigest(node="n1", index=5, uuid="n1-5", samples=10, mono=60 * SECOND,
+                          mem_used_bytes=Digest(40 * GIB, 41 * GIB, 75 * GIB, 40 * GIB))  # fmt: skip
+
+        assert "75.0 GiB at its peak" in the_one(records, spike).text
+
+    def test_pipeline_stages_and_shared_gpus_are_no_imbalance(self):
+        stages = a_job(8, mem_used_bytes=lambda rank: (70 if rank < 4 else 40) * GIB)
+        shared = a_job(8, mem_used_bytes=lambda rank: (70 if rank == 5 else 40) * GIB)
+        shared.append(GpuProcess(node="n1", index=5, uuid="n1-5", pid=99, type="mps", job="j", rank=99))
+
+        assert found(stages) == found(shared) == {}
+
+
+class TestVersions:
+    def test_a_node_with_another_driver_is_named_with_what_the_others_have(self):
+        drivers = [info(0, name, driver="570.1" if name != "n3" else "550.9") for name in ("n1", "n2", "n3", "n4")]
+        one = the_one(drivers)
+
+        assert (one.id, one.severity, one.culprits) == ("version_skew", "warning", ("n3",))
+        assert one.text == "n3: driver 550.9, 3 nodes have 570.1"
+        assert one.evidence == ("gpu_info.driver n3 550.9",)
+
+    def test_a_node_that_differs_in_two_is_one_finding(self):
+        nodes = [a_node(name, kernel="6.1" if name != "n3" else "5.15") for name in ("n1", "n2", "n3")]
+        infos = [info(0, node.node, cuda_driver="12.8" if node.node != "n3" else "12.4") for node in nodes]
+        one = the_one(nodes, infos)
+
+        assert "CUDA 12.4" in one.text
+        assert "kernel 5.15" in one.text
+
+    def test_without_a_majority_every_node_is_told(self):
+        assert {one.culprits for one in found(a_node("n1", kernel="1"), a_node("n2", kernel="2")).values()} == {
+            ("n1",), ("n2",)}  # fmt: skip
+
+    def test_nccl_is_compared_where_ranks_tell_it(self):
+        def rank(node, version):
+            return Rank(node=node, job="j", rank=0, pid=1, start_ticks=1, source="environ", nccl=version)
+
+        one = the_one(rank("n1", "2.21.5"), rank("n2", "2.21.5"), rank("n3", "2.18.3"), a_node("n4"))
+        assert (one.culprits, one.evidence) == (("n3",), ("rank.nccl n3 2.18.3",))
+
+    def test_a_node_that_is_gone_is_compared_no_more(self):
+        nodes = [a_node("n1"), a_node("n2"), a_node("n3", kernel="other")]
+
+        assert found(nodes, NodeState(node="n3", state="removed")) == {}
+
+
+def test_simulated_gpus_make_findings_that_say_so():
+    one = the_one(info(0, simulated=True), gpu(0, ecc_uncorrected_volatile=1, simulated=True))
+
+    assert one.text.startswith("SIM n1:gpu0: ")
+    assert one.evidence == ("SIM gpu.ecc_uncorrected_volatile n1:gpu0 1",)

@@ -1,0 +1,42 @@
+"""Sums and peaks over the last while: what brute force over all that was ever added gives, bucket by bucket."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gconsole.analysis.window import BUCKETS, Window
+
+STEP = 10.0
+ADDED = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 1000)), min_size=1, max_size=40)
+
+
+@given(ADDED)
+def test_a_window_is_the_sum_and_the_peak_of_its_buckets(added):
+    window = Window(STEP * BUCKETS)
+    for at, value in added:
+        window.add(at, {"x": float(value)}, {"y": float(value)})
+
+    newest = max(int(at / STEP) for at, _ in added)
+    at_most = max_so_far(added)
+    kept = [value for (at, value), seen in zip(added, at_most, strict=True)
+            if int(at / STEP) > newest - BUCKETS and int(at / STEP) > seen - BUCKETS]  # fmt: skip
+    assert window.total("x") == pytest.approx(sum(kept))
+    assert window.peak("y") == (max(kept) if kept else None)
+
+
+def max_so_far(added):
+    """The newest bucket when each was added: one that came too late even then was never counted."""
+    newest, found = -1, []
+    for at, _ in added:
+        newest = max(newest, int(at / STEP))
+        found.append(newest)
+    return found
+
+
+def test_a_mean_needs_a_weight():
+    window = Window(60)
+    window.add(1.0, {"power": 1400.0, "powered": 2.0})
+
+    assert window.mean("power", "powered") == 700.0
+    assert window.mean("power", "clocked") is None
+    assert window.peak("power") is None

@@ -1,0 +1,182 @@
+"""Findings over time: said once, said again when they change, cleared when they are over, kept in the report."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from gconsole import findings as module
+from gconsole.analysis.found import IDS, Found
+from gconsole.analysis.hang.verdict import Kind, State
+from gconsole.batch import MOST_FINDINGS, summary
+from gconsole.config.model import HealthConfig
+from gconsole.findings import AGAIN_S, MANY, Findings
+from gconsole.hub import Hub
+from gconsole.records import Finding, Gpu, GpuInfo, Log
+from gconsole.report import exit_code, make_report, unknown_words
+from gconsole.store import CLEARED_FINDINGS, Store
+
+
+class Said:
+    """A hub with its store and findings, whose clock the test turns; what was said is kept."""
+
+    def __init__(self, **limits):
+        self.now = 100.0
+        self.hub, self.store, self.records = Hub(), Store(), []
+        self.hub.subscribe(self.store.apply)
+        self.hub.subscribe(self.records.extend)
+        self.findings = Findings(self.hub, HealthConfig(**limits), clock=lambda: self.now)
+
+    def put(self, *found, after=1.0, source="health"):
+        """Let time pass, tell what is true now, give what was said about it."""
+        self.now += after
+        before = len(self.records)
+        self.findings.put(source, found)
+        return self.records[before:]
+
+
+def hot(share=50, severity="warning", gpu="n1:gpu0"):
+    return Found("gpu_throttle", severity, "certain", (gpu,), f"{gpu}: {share} %", ("gpu.temp_c 91",))
+
+
+def test_what_is_found_is_said_once_with_its_evidence():
+    said = Said()
+    (first,) = said.put(hot())
+
+    assert (first.id, first.culprits, first.evidence, first.cleared_at) == (
+        "gpu_throttle", ("n1:gpu0",), ("gpu.temp_c 91",), None)  # fmt: skip
+    assert first.first_seen > 0
+    assert said.put(hot()) == []
+
+
+def test_other_words_are_said_once_in_a_while_and_another_severity_at_once():
+    said = Said()
+    (first,) = said.put(hot(50))
+
+    assert said.put(hot(51)) == []
+    (worse,) = said.put(hot(51, "error"))
+    (again,) = said.put(hot(60, "error"), after=AGAIN_S)
+    assert (worse.severity, worse.first_seen, again.first_seen) == ("error", first.first_seen, first.first_seen)
+    assert "60 %" in again.text
+
+
+def test_what_is_over_is_cleared_after_a_while_and_what_flickers_stays_one_finding():
+    said = Said(clear_s=10)
+    (first,) = said.put(hot())
+
+    flicker = [said.put() for _ in range(5)] + [said.put(hot())] + [said.put() for _ in range(10)]
+    assert flicker == [[]] * 16
+    (cleared,) = said.put()
+    assert (cleared.first_seen, cleared.text) == (first.first_seen, first.text)
+    assert cleared.cleared_at >= first.first_seen
+    assert len(said.store.findings) == 1
+    (anew,) = said.put(hot())
+    assert (anew.cleared_at, anew.first_seen >= cleared.cleared_at) == (None, True)
+
+
+def test_one_source_does_not_clear_what_another_one_found():
+    said = Said(clear_s=0)
+    said.put(hot())
+
+    assert said.put(source="hang") == []
+    assert len(said.put()) == 1
+
+
+def test_cleared_findings_do_not_fill_the_memory():
+    said = Said(clear_s=0)
+    for number in range(CLEARED_FINDINGS + 50):
+        said.put(hot(gpu=f"n1:gpu{number}"))
+        said.put()
+
+    assert len(said.store.findings) == CLEARED_FINDINGS
+
+
+def test_beyond_the_most_that_are_kept_open_there_is_a_word(monkeypatch):
+    monkeypatch.setattr(module, "MOST_OPEN", 3)
+    said = Said()
+    records = said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(6)))
+
+    assert [type(record) for record in records] == [Finding, Finding, Finding, Log]
+
+
+async def test_a_look_turns_records_into_findings_at_most_once_a_second():
+    said = Said()
+    said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
+
+    assert said.findings.is_due
+    await said.findings.look()
+    assert not said.findings.is_due
+    assert [finding.id for finding in said.store.findings.values()] == ["gpu_lost"]
+    said.now += 1.0
+    assert said.findings.is_due
+
+
+async def test_a_large_fleet_is_looked_at_in_a_thread_and_gives_the_same():
+    said = Said()
+    said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1) for i in range(MANY)])
+
+    await said.findings.look()
+
+    assert len(said.store.findings) == MANY
+
+
+async def test_an_analysis_that_fails_is_told_once_and_stops_no_other(monkeypatch):
+    def broken(facts, limits):
+        raise ZeroDivisionError("no such figure")
+
+    monkeypatch.setitem(module.ANALYSES, "broken", broken)
+    said = Said()
+    said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
+    for _ in range(3):
+        await said.findings.look()
+
+    logs = [record for record in said.records if isinstance(record, Log)]
+    assert ["no such figure" in log.text for log in logs] == [True]
+    assert len(said.store.findings) == 1
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [
+    (("error",), 4), (("warning",), 4), (("gpu_throttle",), 4)])  # fmt: skip
+def test_findings_of_nodes_that_nobody_reached_do_not_hide_that(fail_on, code):
+    said = Said()
+    said.put(hot())
+
+    assert exit_code(make_report(said.store), fail_on) == code
+
+
+def test_fail_on_takes_severities_and_ids_and_knows_what_is_neither():
+    assert unknown_words(("error", "gpu_xid", "nvlink_down", "p2p_cycle")) == []
+    assert unknown_words(("errors", "gpu_xyz")) == ["errors", "gpu_xyz"]
+
+
+def test_the_report_has_open_errors_first_and_cleared_ones_last():
+    said = Said(clear_s=0)
+    said.put(hot(gpu="n1:gpu7"))
+    said.put(hot(gpu="n1:gpu1"), hot(gpu="n1:gpu2", severity="error"))
+
+    lines = make_report(said.store).findings
+    assert [(line.culprits[0], line.cleared_at is None) for line in lines] == [
+        ("n1:gpu2", True), ("n1:gpu1", True), ("n1:gpu7", False)]  # fmt: skip
+
+
+def test_the_summary_names_the_worst_and_counts_the_rest():
+    said = Said()
+    said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MOST_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
+    lines = summary(make_report(said.store)).splitlines()
+
+    assert lines[1] == "  ✖ gpu_throttle  n9:gpu1: 50 %"
+    assert lines[-1] == "  … and 10 more findings; the report has them all (-o FILE)"
+    assert len(lines) == MOST_FINDINGS + 2
+
+
+def test_a_finding_that_is_over_is_marked_as_such():
+    said = Said(clear_s=0)
+    said.put(hot())
+    said.put()
+
+    assert summary(make_report(said.store)).splitlines()[1] == "  ○ gpu_throttle  n1:gpu0: 50 % (cleared)"
+
+
+def test_every_verdict_that_makes_a_finding_has_a_listed_id():
+    assert {*get_args(Kind), *get_args(State)} - {"none", "moving", "no_ranks", "hung"} <= IDS.keys()

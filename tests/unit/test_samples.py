@@ -1,0 +1,92 @@
+"""Samples to a pipe: whole lines, in order, no more memory than agreed, and a reader that leaves is no failure."""
+
+import errno
+import json
+import os
+import threading
+
+import pytest
+
+from gconsole import samples
+from gconsole.records import Gpu, GpuInfo, Host, Log, Nic, RankStat
+from gconsole.samples import SampleStream
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = os.pipe()
+    yield reader, writer
+    for fd in (reader, writer):
+        try:
+            os.close(fd)
+        except OSError as error:
+            assert error.errno == errno.EBADF
+
+
+def gpu(number):
+    return Gpu(node="n1", index=number, uuid=str(number))
+
+
+def test_only_what_was_asked_for_comes_and_in_order(pipe):
+    stream = SampleStream(["gpu", "nic"], pipe[1])
+    stream([gpu(0), Host(node="n1"), GpuInfo(index=0, uuid="u"), Nic(device="eth0", port=0)])
+    stream([Log(source="agent", text="x"), gpu(1), RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle")])
+    stream.close()
+    os.close(pipe[1])
+
+    lines = [json.loads(line) for line in os.read(pipe[0], 65536).splitlines()]
+    assert [(line["kind"], line.get("index")) for line in lines] == [("gpu", 0), ("nic", None), ("gpu", 1)]
+
+
+def test_a_reader_that_leaves_closes_the_stream_and_is_no_failure(pipe):
+    stream = SampleStream(["gpu"], pipe[1])
+    os.close(pipe[0])
+    stream([gpu(0)])
+    stream.close()
+
+    assert (stream.is_closed, stream.failure, stream.dropped) == (True, None, 0)
+    stream([gpu(1)])
+
+
+def test_a_place_that_cannot_be_written_is_a_failure_with_its_reason():
+    stream = SampleStream(["gpu"], os.open("/dev/full", os.O_WRONLY))
+    stream([gpu(0)])
+    stream.close()
+
+    assert stream.is_closed
+    assert stream.failure is not None
+    assert stream.failure.errno == errno.ENOSPC
+
+
+def test_a_reader_that_is_too_slow_costs_counted_samples_and_no_memory(pipe, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(samples, "LAST_S", 0.05)
+    stream = SampleStream(["gpu"], pipe[1])
+    for number in range(5_000):
+        stream([gpu(number)])
+    stream.close()
+
+    assert stream.dropped > 1_000
+    assert sum(map(len, stream._chunks)) < 60_000
+    os.close(pipe[0])
+
+
+def test_a_replay_waits_for_its_reader_and_drops_nothing(pipe, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_BYTES", 10_000)
+    read = bytearray()
+
+    def drain():
+        while data := os.read(pipe[0], 4096):
+            read.extend(data)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    stream = SampleStream(["gpu"], pipe[1], patient=True)
+    for number in range(3_000):
+        stream([gpu(number)])
+    stream.close()
+    os.close(pipe[1])
+    thread.join()
+
+    assert [json.loads(line)["index"] for line in read.splitlines()] == list(range(3_000))
+    assert stream.dropped == 0
