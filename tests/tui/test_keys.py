@@ -50,7 +50,8 @@ class TestTheTable:
             targets = {
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
-                "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress, "gallery": Gallery,
+                "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
+                "gallery": Gallery,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
