@@ -140,6 +140,8 @@ def _doubles(keymap: Mapping[str, str], actions: Sequence[Action]) -> Iterator[t
         taken: dict[str, str] = {}
         for action in place:
             for key in keys_of(action, keymap):
+                if key in FIXED:  # what stands closer to the cursor takes it: Escape cancels before it climbs
+                    continue
                 other = taken.setdefault(key, action.id)
                 if other != action.id and (action.id in keymap or other in keymap):
                     yield key, other, action.id

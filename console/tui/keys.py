@@ -142,7 +142,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
 #: Keys that mean the same for everybody: no action gets one of them that has it not here.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
-_APART: Final = ("filter", "columns", "dialog", "prompt", "confirm", "progress", "gallery")
+_APART: Final = ("filter", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
+#: Scopes of views that are no lists: there the keys of lists mean nothing.
+NO_LISTS: Final = ("overview", "hang", "topology")
 #: What also works there, beside what works in every dialog.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
@@ -176,18 +178,19 @@ def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
 
 def is_typed_into(action: Action) -> bool:
     """Whether it works where text is typed: there a letter is a letter."""
-    return action.scope in ("filter", "prompt")
+    return action.scope in ("filter", "prompt", "export")
 
 
 def places(actions: Sequence[Action]) -> list[list[Action]]:
     """Which actions work at the same time: a key may mean only one of them."""
     everywhere = [action for action in actions if action.scope == "app"]
     over_all = [action for action in everywhere if action.priority]
-    of_lists = [action for action in actions if action.scope in ("list", "lines")]
     scopes = list(dict.fromkeys(action.scope for action in actions))
     own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
     views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
-    found = [[*own[scope], *of_lists, *everywhere] for scope in views] or [[*of_lists, *everywhere]]
+    lines, lists = own.get("lines", []), own.get("list", [])
+    found = [[*own[scope], *(() if scope in NO_LISTS else lists), *lines, *everywhere] for scope in views]
+    found.append([*lists, *lines, *everywhere])
     apart = []
     for scope in scopes:
         if scope in _APART and scope != "gallery":

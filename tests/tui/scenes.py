@@ -25,6 +25,7 @@ from gconsole.records import Finding
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
@@ -199,7 +200,9 @@ SCENES = (
     Scene("hang, captured", _captured, cluster=demo),
     Scene("gpus", keys("6")),
     Scene("page of a GPU", keys("6", "enter")),
+    Scene("topology", keys("5")),
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
+    Scene("export", keys("2", "e"), ExportDialog),
     Scene("events, looking back", keys("8", "g")),
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),

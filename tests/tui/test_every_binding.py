@@ -33,6 +33,7 @@ PLACES = {
     "filter": ["2", "slash", *"stat"],
     "dialog": ["question_mark", "j", "j"],
     "prompt": ["M"],
+    "export": ["2", "e", "down"],
     "confirm": ["!app.remove"],
     "app": [],
     **{row.name: [row.key] for row in VIEWS},

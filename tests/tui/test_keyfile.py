@@ -13,7 +13,9 @@ from gconsole.cli.config import config
 from gconsole.tui.guide import every_action
 from gconsole.tui.keyfile import OwnKeys, keys_text, read_keys
 from gconsole.tui.keynames import BadKey, key_name
-from gconsole.tui.keys import FIXED, keys_of, places
+from gconsole.tui.keys import FIXED, NO_LISTS, in_scope, keys_of, places
+from gconsole.tui.views.listing import Listing
+from gconsole.tui.views.table import VIEWS
 
 SIZE = (80, 24)
 
@@ -66,7 +68,7 @@ class TestTheFile:
         assert read(file, "app.mark = []\n") == OwnKeys({"app.mark": ""})
 
     def test_a_fixed_key_stays_with_its_action_beside_the_new_one(self, file: Path):
-        assert read(file, 'app.quit = "x"\nlist.sort = "s"\n') == OwnKeys({"app.quit": "x,q", "list.sort": "s,o"})
+        assert read(file, 'app.quit = "Z"\nlist.sort = "w"\n') == OwnKeys({"app.quit": "Z,q", "list.sort": "w,o"})
 
     def test_two_actions_may_swap_their_keys(self, file: Path):
         own = read(file, 'list.copy = "Y"\nlist.copy_json = "y"\n')
@@ -81,7 +83,7 @@ class TestTheFile:
          ('app.mark = 7', 'write a key, as in "x"'),
          ('app.mark = "hyperx+y"', "is no key"),
          ('filter.recall = "r"', "r is a letter that is typed there"),
-         ('app.mark = "y"', "y is the key of list.copy already"),
+         ('app.mark = "y"', "y is the key of hang.copy already"),
          ('app.mark = "3"', "3 is the key of app.view_hang already"),
          ('columns.first = "j"', "j is the key of lines.down already"),
          ('filter.recall = "ctrl+s"', "ctrl+s is the key of app.screenshot already")],
@@ -119,9 +121,15 @@ class TestTheFile:
 
 
 class TestTheTable:
+    async def test_it_knows_which_views_are_lists(self):
+        for row in VIEWS:
+            view = row.make(row)
+            if in_scope(view.scope):
+                assert isinstance(view, Listing) == (view.scope not in NO_LISTS), row.name
+
     def test_the_table_itself_has_no_key_twice_in_one_place(self):
         for place in places(every_action()):
-            keys = [key for action in place for key in keys_of(action, {})]
+            keys = [key for action in place for key in keys_of(action, {}) if key not in FIXED]
             assert len(keys) == len(set(keys)), [action.id for action in place]
 
     def test_config_keys_prints_a_file_that_says_nothing_until_it_is_changed(self, file: Path):

@@ -10,7 +10,7 @@ from waiting import accept, frames, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
-from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.dialogs import KeysDialog
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
@@ -49,10 +49,10 @@ class TestTheTable:
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             targets = {
-                "app": app, "overview": app.view, "lines": app.view.home(), "list": app._views["ranks"],
-                **{name: app._views[name] for name in ("hang", "gpus", "topology")},
-                "columns": ColumnsDialog, "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine,
-                "progress": Progress, "gallery": Gallery, "export": ExportDialog,
+                **{view.scope: view for view in app._views.values()}, "app": app,
+                "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
+                "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
+                "gallery": Gallery, "export": ExportDialog,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
@@ -73,8 +73,8 @@ class TestViews:
     async def test_a_view_that_is_not_built_says_what_will_be_there(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
-            await pilot.press("3")
-            await shows(pilot, "will show which rank holds the job")
+            await pilot.press("9")
+            await shows(pilot, "will show SQL over every record")
 
     async def test_a_click_on_a_tab_opens_its_view(self):
         async with demo().app().run_test(size=SIZE) as pilot:
@@ -105,7 +105,8 @@ class TestOverview:
     async def test_m_shows_the_next_figure(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
-            for title in ("memory %", "power W", "temperature °C", "utilisation %"):
+            titles = ("memory", "power", "temperature", "SM clock", "NVLink", "PCIe", "held down", "utilisation")
+            for title in titles:
                 await pilot.press("m")
                 await shows(pilot, f"GPU {title}")
 
@@ -115,15 +116,14 @@ class TestOverview:
             await pilot.press("j", "l", "l")
             await shows(pilot, "node2 gpu2 74 %")
 
-    async def test_enter_on_a_cell_tells_of_that_gpu(self):
+    async def test_enter_on_a_cell_opens_the_page_of_that_gpu(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("l", "enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
             await shows(pilot, "node1 gpu1")
             await shows(pilot, "GPU-node1-1")
             await pilot.press("escape")
-            await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
+            await until(pilot, lambda: title_of(pilot) == "overview")
 
     async def test_tab_reaches_the_failed_node_and_enter_tells_its_story(self):
         async with pod().app().run_test(size=SIZE) as pilot:
@@ -144,10 +144,10 @@ class TestOverview:
         cluster = demo()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await settle(pilot)
-            await pilot.press("enter")
-            await shows(pilot, "97 %")
-            cluster.gpus("node1", simulated=True, util=[41.0])
-            await shows(pilot, "41 %")
+            await pilot.press("2", "enter")
+            await shows(pilot, "97 % of a core")
+            cluster.moves("demo-ring", 0, "node1", cpu_pct=41.0)
+            await shows(pilot, "41 % of a core")
 
 
 class TestRanks:
@@ -340,7 +340,7 @@ class TestLeaving:
             await until(pilot, lambda: not app.is_running)
 
     async def test_ctrl_c_leaves_from_every_dialog(self):
-        for opening in ("question_mark", "ctrl+p", "enter"):
+        for opening in ("question_mark", "ctrl+p", "M"):
             app = demo().app()
             async with app.run_test(size=SIZE) as pilot:
                 await settle(pilot)

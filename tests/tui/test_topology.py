@@ -26,6 +26,7 @@ from gconsole.tui.text import width_of
 from gconsole.tui.topologyfold import TopologyFold
 from gconsole.tui.views.nodes import Nodes
 from gconsole.tui.views.topology import Topology
+from gconsole.tui.widgets.matrix_grid import MatrixGrid
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
@@ -310,3 +311,9 @@ def test_it_looks_as_it_did(snap_compare, size):
         await opened(pilot, "j", "j", "tab", "j", "j", "j", "j")
 
     assert snap_compare(odd_pod().app(), terminal_size=size, run_before=run)
+
+
+def test_a_matrix_without_columns_has_nothing_to_bring_into_sight():
+    matrix = MatrixGrid()
+    matrix._bring_into_sight()
+    assert matrix.selected is None

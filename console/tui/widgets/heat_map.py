@@ -165,7 +165,8 @@ class HeatMap(LineView):
         spans = [Span(label, "strong" if here else "muted"), Span(f"{mark} ", row.status)]
         if not row.cells:
             return [*spans, Span(fit(row.note, laid.room), row.status)]
-        if laid.cell == 1 and not here and row.status not in ("stale", "failed"):
+        is_plain = not here and row.status not in ("stale", "failed") and not any(cell.apart for cell in row.cells)
+        if laid.cell == 1 and is_plain:
             spans.extend(_bars(self.scale, tuple(cell.level for cell in row.cells)))
             return [*spans, Span(" " * (laid.room - len(row.cells)))] if laid.room > len(row.cells) else spans
         for number, cell in enumerate(row.cells):

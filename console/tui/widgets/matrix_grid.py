@@ -70,7 +70,7 @@ class MatrixGrid(LineView):
     def _bring_into_sight(self) -> None:
         before = self._first
         self._first = min(self._first, self._column)
-        while self._column not in self._columns():
+        while self.grid.heads and self._column not in self._columns():
             self._first += 1
         if self._first != before:
             self.forget()
