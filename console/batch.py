@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .analysis.topology_found import differences_found
 from .diagnose import Diagnosis, diagnose
 from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
@@ -18,6 +19,7 @@ from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
 from .store import Store
+from .topology.gather import gather
 from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
@@ -70,6 +72,7 @@ async def watch(
     finally:
         if findings is not None:
             await findings.look()
+            findings.put("topology", differences_found(gather(store).classes, findings.told_by("health")))
         say_unsettled(store, hub)
         progress.show()
         await control.stop()

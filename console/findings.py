@@ -106,6 +106,10 @@ class Findings:
         if records:
             self._hub.say(*records)
 
+    def told_by(self, source: str) -> list[Finding]:
+        """What that source says is true now."""
+        return [one.said for one in self._open.values() if one.source == source and one.absent_s is None]
+
     # -- listening and asking ------------------------------------------------------------------------------------------
 
     def _take(self, records: Sequence[Published]) -> None:

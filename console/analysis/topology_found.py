@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from ..nodesets import fold
+from ..records import Finding
 from .found import Found
 from .topology_classes import Aspect, Difference, NodeClass
 
@@ -22,7 +23,7 @@ _RECORD: dict[Aspect, str] = {
 }  # fmt: skip
 
 
-def differences_found(classes: Sequence[NodeClass], known: Collection[Found] = ()) -> tuple[Found, ...]:
+def differences_found(classes: Sequence[NodeClass], known: Collection[Found | Finding] = ()) -> tuple[Found, ...]:
     """Every difference as a finding, those of the same culprits as one.
 
     `known` are findings of other analyses: what one of them already blames the same nodes for is left out. A machine of
@@ -75,7 +76,7 @@ def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:
     return tuple(f"{node}:{names.get(label, label)}" for node in difference.nodes for label in difference.devices)
 
 
-def _is_told(difference: Difference, known: Collection[Found]) -> bool:
+def _is_told(difference: Difference, known: Collection[Found | Finding]) -> bool:
     id = _HEALTH.get(difference.aspect)
     blamed = {culprit.partition(":")[0] for found in known if found.id == id for culprit in found.culprits}
     return id is not None and set(difference.nodes) <= blamed

@@ -93,7 +93,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
-        self.stacks = Stacks(self, store, control)
+        self.stacks = Stacks(self, store, control, findings)
         self._on_start = on_start
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
         self._fold = JobFold(self._watch, store)

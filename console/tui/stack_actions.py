@@ -7,8 +7,10 @@ from typing import Any
 
 from textual.app import App
 
+from ..findings import Findings
 from ..hub import Control
 from ..store import Store
+from ..verdicts import found_of
 from .capturing import Capturing, UnderWay
 from .judging import JobSeen, Judging
 from .prompts import Prompt
@@ -19,10 +21,11 @@ MOST_SAMPLES = 100
 
 
 class Stacks:
-    """What the app knows and does of captures; it has one."""
+    """What the app knows and does of captures; it has one. Without `findings` (a replay) verdicts are only shown."""
 
-    def __init__(self, app: App[Any], store: Store, control: Control) -> None:
-        self._app = app
+    def __init__(self, app: App[Any], store: Store, control: Control, findings: Findings | None) -> None:
+        self._app, self._findings = app, findings
+        self._told: tuple[JobSeen, ...] = ()
         self._judging = Judging(store)
         self.capturing = Capturing(store, control, self._tell)
 
@@ -41,8 +44,11 @@ class Stacks:
         return self._judging.is_current
 
     def look(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
-        """Judge what has come."""
+        """Judge what has come; a verdict is a finding, too."""
         self._judging.look(in_background, capturing=self.capturing.under_way is not None)
+        if self._findings is not None and self.seen is not self._told:
+            self._told = self.seen
+            self._findings.put("verdict", filter(None, (found_of(one.judged.verdict) for one in self.seen)))
 
     def ask_samples(self) -> None:
         """Ask how often every stack is to be read, and do it."""

@@ -67,6 +67,11 @@ def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts)
     assert row.split()[:9] == ["GPU0", "X", *["NV18"] * 7]
 
 
+def test_what_differs_within_a_class_is_a_finding(seen):
+    told = {tuple(line["culprits"]): line["text"] for line in seen[0]["findings"] if line["id"] == "topology_differs"}
+    assert any("VBIOS" in text for culprits, text in told.items() if any("node6" in name for name in culprits)), told
+
+
 def test_a_node_is_drawn_from_records_with_what_any_two_of_its_gpus_can_do(seen):
     odd, slow = (gconsole("topo", "--from", seen[1], "--node", node) for node in ("node4", "node5"))
 

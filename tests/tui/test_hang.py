@@ -8,6 +8,9 @@ from invented import LOADER, SECOND, Cluster, pod
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
+from gconsole.config.model import HealthConfig
+from gconsole.findings import Findings
+from gconsole.hub import Hub
 from gconsole.records import Collective, PgStatus
 from gconsole.tui.prompts import LinesDialog
 from gconsole.tui.views.hang import Hang
@@ -276,6 +279,20 @@ async def test_the_verdict_is_copied_as_text():
         await shows(pilot, "rank_missing")
         await pilot.press("y")
         await until(pilot, lambda: "rank 5" in app.clipboard)
+
+
+async def test_a_verdict_is_a_finding():
+    cluster = hung()
+    hub = Hub()
+    hub.subscribe(cluster.store.apply)
+    app = cluster.app(findings=Findings(hub, HealthConfig()))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("d")
+        await shows(pilot, "rank_missing")
+        await shows(pilot, "1 finding")
+        await pilot.press("1")
+        await shows(pilot, "rank_missing")
 
 
 async def test_a_healthy_large_fleet_is_folded_too():
