@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from .keys import bindings, in_scope
+from .models.filtering import Field, Vocabulary
 from .models.heat import LEVELS, Cell, HeatRow
 from .models.lane import Lane
 from .models.plot import Plot
@@ -19,8 +20,10 @@ from .status import GLYPHS
 from .theme_shelf import ThemeShelf
 from .themed import ThemedApp
 from .widgets.bar import Bar
+from .widgets.filter_bar import FilterBar
 from .widgets.heat_map import HeatMap
 from .widgets.history import History
+from .widgets.key_hints import hints
 from .widgets.lanes import Lanes
 from .widgets.panel import Panel
 from .widgets.progress import Progress
@@ -90,6 +93,12 @@ def samples() -> list[Sample]:
     return [Sample(row, lane.label, Span(lane.figure, lane.status)) for row, lane in enumerate(lanes())]
 
 
+#: What a filter over the lanes may say.
+WORDS: Vocabulary[Lane] = Vocabulary(
+    (Field("late", "number", lambda lane: lane.value, "how late, in ms"),), lambda lane: (lane.label,)
+)
+
+
 class Gallery(ThemedApp, inherit_bindings=False):
     """All widgets on one screen; the themes are those of gconsole and the person's own."""
 
@@ -106,6 +115,8 @@ class Gallery(ThemedApp, inherit_bindings=False):
     def compose(self) -> ComposeResult:
         self._head = Bar(id="header")
         yield self._head
+        self._filter = FilterBar(WORDS, lambda field: (), id="gallery-filter")
+        yield self._filter
         yield Panel("HeatMap", HeatMap(), id="heat-panel")
         yield Panel("History", History(), id="history-panel")
         yield Sparkline()
@@ -118,6 +129,8 @@ class Gallery(ThemedApp, inherit_bindings=False):
             Column[Sample]("late", "late", 14, lambda row: row.figure, align="right"),
         ]
         yield Panel("RecordGrid", RecordGrid(columns), id="grid-panel")
+        self._foot = Bar(id="footer")
+        yield self._foot
 
     def on_mount(self) -> None:
         self.query_one(HeatMap).show(heat(), "load")
@@ -130,16 +143,15 @@ class Gallery(ThemedApp, inherit_bindings=False):
         self.query_one(RecordGrid).show(samples())
         self.theme_changed_signal.subscribe(self, lambda _: self._say())
         self._say()
+        self._filter.put("late:>10", ())
+        self._filter.count(2, 5, "ranks")
         self.query_one(HeatMap).focus()
         self.follow_themes()
 
     def _say(self) -> None:
         theme = self.theme.removeprefix("gconsole-")
-        self._head.show(
-            (Span(" gconsole gallery  ", "strong"), Span(theme, "accent")),
-            (Span("t", "key"), Span(" theme  ", "muted"), Span("Tab", "key"), Span(" focus  ", "muted"),
-             Span("q", "key"), Span(" quit ", "muted")),
-        )  # fmt: skip
+        self._head.show((Span(" gconsole gallery  ", "strong"), Span(theme, "accent")), (Span("Tab focus ", "muted"),))
+        self._foot.show(hints(self.screen.active_bindings, in_scope("gallery"), self.size.width))
 
     def use_theme(self, name: str) -> None:
         """Draw it; what the person uses in the console stays as it is."""
