@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ..hub import Hub
 from ..records import Log
@@ -34,7 +34,7 @@ class Staging:
 
     def send_now(self, link: Link, name: str) -> None:
         """Answer what a hello wanted: the binary, or why there is none."""
-        self._run(self._send(link, name), link)
+        self._run(partial(self._send, link, name), link)
 
     def stage_py_spy(self, link: Link) -> None:
         """Offer py-spy to an agent that has sampled once; nothing travels where the node's cache has it."""
@@ -42,7 +42,7 @@ class Staging:
             return
         self._done.add(link.agent_id)
         self.expected += 1
-        self._stages[link.agent_id] = self._run(self._stage(link), link)
+        self._stages[link.agent_id] = self._run(partial(self._stage, link), link)
 
     async def settle(self, link: Link, timeout_s: float) -> None:
         """Wait until a node has py-spy, is known not to get it, or the time is up."""
@@ -51,15 +51,15 @@ class Staging:
         if stage:
             await asyncio.wait({stage}, timeout=timeout_s)
 
-    def _run(self, work: Coroutine[Any, Any, None], link: Link) -> asyncio.Task[None]:
+    def _run(self, work: Callable[[], Awaitable[None]], link: Link) -> asyncio.Task[None]:
         task = asyncio.create_task(self._watched(work, link), name=f"stage {link.node.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _watched(self, work: Coroutine[Any, Any, None], link: Link) -> None:
+    async def _watched(self, work: Callable[[], Awaitable[None]], link: Link) -> None:
         try:
-            await work
+            await work()  # made only here: a task that is cancelled before it starts leaves no coroutine behind
         except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
             self._warn(link, f"a binary could not be brought to {link.node.name}: {type(error).__name__}: {error}")
 
