@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from .. import files
-from .exports import Form, Offer, file_name
+from .exports import Form, Offer, free_path
 from .keys import bindings, in_scope
 from .models.spans import Span
 from .prompts import Confirm, hints
@@ -81,13 +81,14 @@ class OfferList(LineView):
 
 
 class ExportDialog(ModalScreen[None]):
-    """Saves one of `offers`. `cluster` is for the name that is proposed; `folder` is where the last file went."""
+    """Saves one of `offers`. The name that is proposed says of which `cluster` and of when: `at` is console time in ns,
+    for what a replay shows is not of today. `folder` is where the last file went."""
 
     BINDINGS = bindings(in_scope("export"))
 
-    def __init__(self, offers: Sequence[Offer], cluster: str, folder: str = "") -> None:
+    def __init__(self, offers: Sequence[Offer], cluster: str, at: int, folder: str = "") -> None:
         super().__init__()
-        self._offers, self._cluster, self.folder = offers, cluster, folder
+        self._offers, self._cluster, self._at, self.folder = offers, cluster, at, folder
         self._offer, self._form = 0, 0
         self._list = OfferList(offers)
         self._line = Input(id="path")
@@ -126,7 +127,7 @@ class ExportDialog(ModalScreen[None]):
         self._tell_where()
 
     def _propose(self, folder: str) -> None:
-        self._proposed = str(Path(folder) / file_name(self._cluster, *self.chosen))
+        self._proposed = str(free_path(Path(folder), self._cluster, *self.chosen, self._at))
         self._line.value = self._proposed
         self._line.cursor_position = len(self._proposed)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -51,10 +54,13 @@ def offers(sheets: Iterable[Sheet], picture: Write, store: Store) -> list[Offer]
     ]
 
 
-def file_name(cluster: str, offer: Offer, form: Form) -> str:
-    """A name that tells what, of which cluster, and when; no other file has it already."""
+def free_path(folder: Path, cluster: str, offer: Offer, form: Form, at: int) -> Path:
+    """A name that tells what, of which cluster, and of when: `at` is console time in ns. No file has it already."""
     where = re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-.")[:40]
-    return "-".join(filter(None, ("gconsole", where, offer.name, time.strftime("%Y%m%d-%H%M%S")))) + form.suffix
+    when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at / 1e9))
+    stem = "-".join(filter(None, ("gconsole", where, offer.name, when)))
+    numbered = (folder / f"{stem}{f'-{number}' if number > 1 else ''}{form.suffix}" for number in itertools.count(1))
+    return next(path for path in numbered if not os.path.lexists(os.path.expanduser(path)))
 
 
 def _of_sheet(sheet: Sheet) -> Offer:

@@ -38,7 +38,9 @@ def _paint() -> None:
         return
     if app._resize_timer is not None:
         app._check_resize()
-    app.screen._on_timer_update()
+    for screen in (*app._background_screens, app.screen):  # what lies under a dialog is on a screen of its own
+        if screen._update_timer._active.is_set():
+            screen._on_timer_update()
 
 
 def use(monkeypatch: MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from invented import Cluster, busy_night, demo
-from looks import picture
+from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -25,6 +25,7 @@ from gconsole.records import Finding
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
@@ -32,9 +33,6 @@ from gconsole.tui.views.table import VIEWS
 
 #: Opens it on an app that shows the Overview of a settled cluster.
 Open = Callable[["Stage"], Awaitable[object]]
-
-#: So often a screen may change before it holds still.
-_ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,7 @@ class Stage:
         """Nothing blinks, nothing is due."""
         for line in self.app.screen.query(Input):
             line.cursor_blink = False
-        before = None
-        for _ in range(_ROUNDS):  # a list that got a scrollbar lays itself out anew, and then its lines
-            await settle(self.pilot)
-            for screen in self.app.screen_stack:  # what lies under a dialog is painted with the dialog only
-                screen.refresh(layout=True)
-                await self.pilot.pause()
-            now = picture(self.app)
-            if now == before:
-                return
-            before = now
-        raise AssertionError(f"the screen does not hold still:\n{chr(10).join(now.lines)}")
+        await settle(self.pilot)
 
     async def home(self) -> None:
         """Escape leads back to the Overview from wherever this is; the picture goes on."""
@@ -120,6 +108,23 @@ async def _process(stage: Stage) -> None:
     await _node_page(stage)
     await stage.press("G", "k", "k", "enter")
     await stage.shows_dialog(StoryDialog)
+
+
+def is_idle(palette: CommandPalette) -> bool:
+    return palette._busy_timer is None and not palette._show_busy
+
+
+def palette(text: str) -> Open:
+    async def opened(stage: Stage) -> None:
+        await stage.press("ctrl+p")
+        await stage.shows_dialog(CommandPalette)
+        await stage.press(*text)
+        found = stage.app.screen
+        assert isinstance(found, CommandPalette)
+        offers = found.query_one(CommandList)
+        await until(stage.pilot, lambda: offers.option_count and is_idle(found), "offers")
+
+    return opened
 
 
 #: Logins that wait for a person; kept, because the event loop forgets tasks that nobody holds.
@@ -198,6 +203,7 @@ SCENES = (
     Scene("page of a GPU", keys("6", "enter")),
     Scene("topology", keys("5")),
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
+    Scene("export", keys("2", "e"), ExportDialog),
     Scene("events, looking back", keys("8", "g")),
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),
@@ -212,6 +218,8 @@ SCENES = (
     Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),
     Scene("health check", _examined, LinesDialog),
+    Scene("palette", palette(""), CommandPalette),
+    Scene("palette, searching", palette("node"), CommandPalette),
     Scene("toasts", _toast),
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import demo, pod
+from invented import NOON, demo, pod
 from textual.pilot import Pilot
 from textual.widgets import Input
 from waiting import DEADLINE_S, screen, settle, shows, until
@@ -204,6 +204,26 @@ class TestThePath:
             await pilot.press("up")
             assert at(pilot.app).value.startswith("gconsole-demo-report-2")
 
+    async def test_the_proposed_name_has_the_instant_that_is_shown_and_not_that_of_saving_it(self):
+        cluster = demo()
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2", "space")
+            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
+            await pilot.press("escape")
+            cluster.later(60)
+            await opened(pilot)
+            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
+            await pilot.press("escape", "space")
+            await opened(pilot)
+            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120100.csv"
+
+    async def test_a_name_that_a_file_has_already_is_proposed_with_a_number(self, folder: Path):
+        (folder / "gconsole-demo-ranks-20231115-120000.csv").write_text("precious")
+        (folder / "gconsole-demo-ranks-20231115-120000-2.csv").symlink_to("nowhere")
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "2")
+            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000-3.csv"
+
     async def test_a_name_that_was_typed_stays_and_only_its_ending_follows(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
@@ -289,7 +309,7 @@ class TestThePath:
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await settle(pilot)
             offer = Offer("slow", "Slow: it takes its time", (Form("text", ".txt", lambda: slow),))
-            app.push_screen(ExportDialog([offer], "demo"))
+            app.push_screen(ExportDialog([offer], "demo", NOON))
             await shows(pilot, "Slow: it takes its time")
             await pilot.press("enter")
             await shows(pilot, "writing …")

@@ -1,0 +1,25 @@
+"""What the tests themselves rely on: when a key or a new size has been dealt with, all that is on the screen is painted."""
+
+from __future__ import annotations
+
+import pytest
+from invented import busy_night
+from waiting import settle
+
+from gconsole.tui.widgets.line_view import LineView
+
+
+@pytest.mark.parametrize("key", ["", "question_mark", "e", "ctrl+p"], ids=["view", "keys", "export", "palette"])
+async def test_after_a_new_size_the_view_is_laid_out_under_a_dialog_too(key: str):
+    async with busy_night().app().run_test(size=(60, 20), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press(*[key] * bool(key))
+        view = pilot.app.screen_stack[0]
+        for _ in range(5):
+            for size in ((80, 24), (120, 40), (60, 20)):
+                await pilot.resize_terminal(*size)
+                await settle(pilot)
+                assert not view._layout_required and not view._update_timer._active.is_set()
+                bars = [each.vertical_scrollbar for each in view.query(LineView) if each.region and each.show_vertical_scrollbar]
+                assert bars or size == (120, 40)
+                assert all(bar.region for bar in bars)
