@@ -59,6 +59,8 @@ MORE: list[tuple[str, str, tuple[str, ...]]] = [
     ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at its peak", "40.0 GiB")),
     ("gpu_straggler", "warning", ("ranks:gpu6", "SM clock 900 MHz, its 7 peers 1,755 MHz")),
 ]
+#: No fault, but one node alone has network ports: (id, severity, text).
+OF_SHAPE = ("topology_differs", "warning", "port: has 2 NICs, class A has 0")
 #: Short looks, so that a test need not last minutes.
 HEALTH = {"window_s": 6, "clear_s": 3}
 

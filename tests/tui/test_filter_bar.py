@@ -7,7 +7,7 @@ import json
 import pytest
 from invented import Cluster, demo, pod
 from textual.pilot import Pilot
-from waiting import screen, settle, shows, until
+from waiting import accept, screen, settle, shows, until
 
 from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
@@ -113,9 +113,7 @@ class TestTyping:
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("2", "ctrl+p", *"list only rows")
-            await shows(pilot, "List only rows that match")
-            await pilot.pause(0.3)
-            await pilot.press("enter")
+            await accept(pilot, "List only rows that match")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
             await shows(pilot, "Tab complete")
             await shows(pilot, "^r earlier")

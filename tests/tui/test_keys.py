@@ -21,6 +21,8 @@ from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.progress import Progress
 
 SIZE = (80, 24)
+#: Wide enough for every heading in full.
+WIDE = (200, 60)
 
 
 def title_of(pilot: Pilot[None]) -> str:
@@ -103,9 +105,12 @@ class TestViews:
 
 class TestOverview:
     async def test_m_shows_the_next_figure(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
+        async with demo().app().run_test(size=WIDE) as pilot:
             await settle(pilot)
-            titles = ("memory", "power", "temperature", "SM clock", "NVLink", "PCIe", "held down", "utilisation")
+            titles = (
+                "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink, in and out GB/s",
+                "PCIe, in and out GB/s", "held down by heat or hardware % of time", "utilisation %",
+            )  # fmt: skip
             for title in titles:
                 await pilot.press("m")
                 await shows(pilot, f"GPU {title}")

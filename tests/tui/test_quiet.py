@@ -20,6 +20,7 @@ async def test_after_a_new_size_the_view_is_laid_out_under_a_dialog_too(key: str
                 await pilot.resize_terminal(*size)
                 await settle(pilot)
                 assert not view._layout_required and not view._update_timer._active.is_set()
-                bars = [each.vertical_scrollbar for each in view.query(LineView) if each.region and each.show_vertical_scrollbar]
+                shown = [each for each in view.query(LineView) if each.region and each.show_vertical_scrollbar]
+                bars = [each.vertical_scrollbar for each in shown]
                 assert bars or size == (120, 40)
                 assert all(bar.region for bar in bars)

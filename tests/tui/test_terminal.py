@@ -140,7 +140,7 @@ def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(tmp_path: Path, 
         terminal.read_until(b"\x1b[?1049h")  # it draws now: more than a terminal holds, and nobody reads on
         for key in typed:
             terminal.type(bytes([key]))
-            time.sleep(0.01)
+            wait_until_read(terminal.worker)
         wait_for_a_full_terminal(terminal.master)
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.process.wait(2 * LEAVE_S) == 128 + signal.SIGTERM
@@ -149,13 +149,26 @@ def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(tmp_path: Path, 
         terminal.close()
 
 
+def wait_until_read(worker: int) -> None:
+    """Until the program has taken every key that was typed."""
+    end = time.monotonic() + DEADLINE_S
+    while unread(worker):
+        assert time.monotonic() < end, f"the program does not read: {unread(worker)} bytes wait"
+        time.sleep(0.01)
+
+
+def unread(end: int) -> int:
+    """Bytes that wait to be read from this end of the terminal."""
+    return int(struct.unpack("i", fcntl.ioctl(end, termios.FIONREAD, b"\0" * 4))[0])
+
+
 def wait_for_a_full_terminal(master: int) -> None:
     """Until what waits to be read has not grown for half a second: no more fits, and the program's write hangs."""
     end = time.monotonic() + DEADLINE_S
     waiting, since = -1, time.monotonic()
     while time.monotonic() - since < 0.5 or waiting < 1000:
         assert time.monotonic() < end, f"the terminal is not full: {waiting} bytes wait"
-        now = struct.unpack("i", fcntl.ioctl(master, termios.FIONREAD, b"\0" * 4))[0]
+        now = unread(master)
         if now != waiting:
             waiting, since = now, time.monotonic()
         time.sleep(0.05)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from invented import demo
-from waiting import settle, shows, until
+from waiting import accept, settle, shows, until
 
 from gconsole.tui import themed
 from gconsole.tui.theme_shelf import ThemeShelf
@@ -147,9 +147,7 @@ class TestOnTheScreen:
         async with demo().app(themes=shelf).run_test(size=(80, 24)) as pilot:
             await settle(pilot)
             await pilot.press("ctrl+p", *"theme terminal")
-            await shows(pilot, "Draw everything in the terminal theme")
-            await pilot.pause(0.3)
-            await pilot.press("enter")
+            await accept(pilot, "Draw everything in the terminal theme")
             await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
         app = demo().app(themes=ThemeShelf(memory=tmp_path / "theme"))
         assert app.theme == "gconsole-terminal"

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from invented import Cluster
 from textual.pilot import Pilot
-from waiting import accept, screen, settle, shows, until
+from waiting import accept, frames, screen, settle, shows, until
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
 from gconsole.records import Gpu, NodeState
+from gconsole.tui import topologyfold
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
 from gconsole.tui.keys import in_scope
@@ -267,12 +268,13 @@ class TestView:
             await shows(pilot, "class A  4 nodes")
             await shows(pilot, "GPU6–GPU7 PIX, class A NV18")
 
-    async def test_a_frozen_topology_stands_still(self):
+    async def test_a_frozen_topology_stands_still(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(topologyfold, "EVERY_S", 0.0)
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "space")
             tell(cluster, hgx_facts("node005", dead=[7]))
-            await pilot.pause(1.5)
+            await frames(pilot, 8)
             assert "class A  5 nodes" in screen(pilot.app)
             await pilot.press("space")
             await shows(pilot, "class A  4 nodes")
