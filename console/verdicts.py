@@ -11,9 +11,8 @@ from .analysis.found import Found
 from .analysis.hang import CollectiveEvidence, Evidence, Judged, Still, Verdict, judge
 from .analysis.jobs import Job, JobTable, job_table
 from .analysis.models import BadModel, Model, parse_model
-from .captures import CaptureNow
 from .records import Severity, Stack
-from .store import Store
+from .store import CaptureNow, Store
 
 
 def judged(store: Store) -> list[Judged]:

@@ -9,8 +9,7 @@ import msgspec
 from ..analysis.models import Model
 from ..analysis.stacks import Fold, Group, fold, jobs_of
 from ..analysis.stacktext import to_text
-from ..captures import CaptureNow
-from ..store import Store
+from ..store import CaptureNow, Store
 from ..verdicts import hang_models
 
 

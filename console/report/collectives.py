@@ -6,9 +6,8 @@ import msgspec
 
 from ..analysis.collectives import Communication, Fault, Group
 from ..analysis.ranges import ranges
-from ..captures import CaptureNow
 from ..plaintext import printable
-from ..store import Store
+from ..store import CaptureNow, Store
 from ..verdicts import newest_said
 
 

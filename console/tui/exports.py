@@ -13,9 +13,8 @@ import msgspec
 from .. import report
 from ..analysis.folded import folded
 from ..analysis.models import Model
-from ..captures import CaptureNow
 from ..report.captures import lines_of, text_of
-from ..store import Store
+from ..store import CaptureNow, Store
 from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from ..analysis.collectives import Communication
 from ..analysis.hang import Evidence, Judged, judge
 from ..analysis.stacks import Fold, Threads, fold
-from ..captures import CaptureNow
 from ..records import Stack
-from ..store import Store
+from ..store import CaptureNow, Store
 from ..verdicts import evidences, said_of
 
 
