@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -14,7 +13,7 @@ from .analysis.topology_found import differences_found
 from .diagnose import Diagnosis, diagnose
 from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
-from .nodesets import fold, fold_ranks
+from .nodesets import fold, fold_ranks, renamed
 from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
@@ -192,8 +191,8 @@ def _trouble_lines(report: Report) -> list[str]:
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for line in report.nodes:
         if line.state != "ok" and line.error:
-            named = re.compile(rf"(?<![\w.-]){re.escape(line.node)}(?![\w-])")  # not as part of a longer name
-            key = (line.error.name, named.sub("%n", line.error.text), named.sub("%n", line.error.try_))
+            text, try_ = (renamed(words, line.node, "%n") for words in (line.error.text, line.error.try_))
+            key = (line.error.name, text, try_)
             reasons.setdefault(key, []).append(line.node)
     lines = []
     for (name, text, try_), nodes in reasons.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 def fold(nodes: Sequence[str]) -> str:
@@ -31,6 +32,17 @@ def fold_ranks(ranks: Sequence[int | None]) -> str:
     if unknown:
         parts.append("–" if unknown == 1 else f"– (×{unknown})")
     return ",".join(parts)
+
+
+def renamed(text: str, node: str, other: str) -> str:
+    """The text with `other` in the place of that node's name, where it is a word by itself: not in a longer name, nor
+    in the name of a finding."""
+    return _by_itself(node).sub(lambda _: other, text) if node in text else text
+
+
+@lru_cache(16_384)
+def _by_itself(node: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

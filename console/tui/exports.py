@@ -60,7 +60,11 @@ def free_path(folder: Path, cluster: str, offer: Offer, form: Form, at: int) -> 
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at / 1e9))
     stem = "-".join(filter(None, ("gconsole", where, offer.name, when)))
     numbered = (folder / f"{stem}{f'-{number}' if number > 1 else ''}{form.suffix}" for number in itertools.count(1))
-    return next(path for path in numbered if not os.path.lexists(os.path.expanduser(path)))
+    return next(path for path in numbered if not _is_taken(path))
+
+
+def _is_taken(path: Path) -> bool:
+    return os.path.lexists(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises where there is no such user
 
 
 def _of_sheet(sheet: Sheet) -> Offer:

@@ -161,6 +161,14 @@ class TestNodes:
         assert "try is sshd running on NODE?" in said
         assert said.count("✖ node") == 1
 
+    def test_a_finding_keeps_its_name_on_a_node_that_is_called_alike(self):
+        cluster = Cluster("ecc", "xid")
+        cluster.up()
+        for name in cluster.names:
+            cluster.finding(f"gpu_{name}", "error", "bad", [name])
+        said = nodes_of(cluster)
+        assert "▲ ecc  finding: gpu_ecc" in said and "▲ xid  finding: gpu_xid" in said
+
     def test_a_node_that_falls_silent_is_stale_after_three_periods(self):
         cluster = Cluster("node1")
         cluster.up()

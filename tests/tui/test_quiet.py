@@ -1,4 +1,4 @@
-"""What the tests themselves rely on: when a key or a new size has been dealt with, all that is on the screen is painted."""
+"""What the tests themselves rely on: when a key or a new size has been dealt with, all of the screen is painted."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _coverage_doubts(scene: Scene, found: Blame) -> tuple[str, ...]:
     if found.kind not in ("rank_absent", "rank_dead"):
         unseen |= {one.rank for one in scene.not_found}
     if unseen:
-        doubts.append(f"{len(unseen)} ranks could not be seen or read")
+        doubts.append(f"{phrases.counted(len(unseen), 'rank')} could not be seen or read")
     if any(rank in {conflict.rank for conflict in scene.evidence.job.conflicts} for rank, _ in found.ranks):
         doubts.append("two processes claim that rank")
     if any(cls == "unknown" for _, cls in found.ranks):

@@ -37,6 +37,26 @@ def ranks(numbers: Iterable[int]) -> str:
     return f"rank {found[0]}" if len(found) == 1 else f"ranks {ranges(found)}"
 
 
+def agreeing(words: str, numbers: Sequence[int]) -> str:
+    """What one rank does, said of these: `waits for its device` → `wait for their device`."""
+    if len(set(numbers)) == 1:
+        return words
+    verb, _, rest = words.partition(" ")
+    verbs = {"is": "are", "has": "have"}
+    rest = rest.replace("its ", "their ").replace("or writes ", "or write ")
+    return f"{verbs.get(verb, verb.removesuffix('s'))}{' ' + rest if rest else ''}"
+
+
+def they(numbers: Sequence[int], words: str) -> str:
+    """`rank 3 waits for its device`, `ranks 3-4 wait for their device`"""
+    return f"{ranks(numbers)} {agreeing(words, numbers)}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 sample`, `3 samples`"""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def seconds(value: float) -> str:
     return f"{value:.1f} s"
 
@@ -81,8 +101,8 @@ def behind(scene: Scene, found: Sequence[Standing]) -> str:
     for one in found:
         if one.rank is not None:
             groups[doing(one)].append(one.rank)
-    said = "; ".join(f"{ranks(numbers)} {_plural(words, numbers)}" for words, numbers in list(groups.items())[:_NAMED])
-    more = f"; and {len(groups) - _NAMED} groups more" if len(groups) > _NAMED else ""
+    said = "; ".join(they(numbers, words) for words, numbers in list(groups.items())[:_NAMED])
+    more = f"; and {counted(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
     if not scene.waiting:
         return f"{said}{more}. {_capital(waited(scene))}." if scene.opaque else f"{said}{more}."
     verb = "has" if sum(map(len, groups.values())) == 1 else "have"
@@ -106,19 +126,20 @@ def dead(scene: Scene, first: Sequence[int]) -> str:
     reasons = {record.reason for rank in first if (record := scene.last_record(rank)) and record.reason}
     how = f" ({reasons.pop()})" if len(reasons) == 1 else ""
     also = f", then {ranks(others)}" if others else ""
-    return f"{ranks(first)} {_plural('has ended', first)}{how}{also}. {_capital(waited(scene))}."
+    return f"{they(first, 'has ended')}{how}{also}. {_capital(waited(scene))}."
 
 
 def ended(numbers: Sequence[int]) -> str:
     """`ranks 0-3 have ended`"""
-    return f"{ranks(numbers)} {_plural('has ended', numbers)}"
+    return they(numbers, "has ended")
 
 
 def vanished(scene: Scene, missing: Sequence[int], nodes: Sequence[str]) -> str:
     """Ranks that must have been there, and are not."""
     on = f" on {', '.join(nodes[:_NAMED])}" if nodes else ""
+    they_are = "it is" if len(set(missing)) == 1 else "they are"
     return (
-        f"{ranks(missing)} {_plural('is', missing)} gone: the others are past the setup, and it is not found{on}. "
+        f"{they(missing, 'is gone')}: the others are past the setup, and {they_are} not found{on}. "
         f"{_capital(waited(scene))}."
     )
 
@@ -159,9 +180,9 @@ def remedy(scene: Scene, numbers: Sequence[int]) -> str:
 def opaque(scene: Scene) -> str:
     where = "; ".join(sorted({place(one.site) for one in scene.opaque})[:_NAMED])
     numbers = [one.rank for one in scene.opaque if one.rank is not None]
-    rest = f"; {len(scene.waiting)} others wait in {operation(scene.waiting)}" if scene.waiting else ""
-    stand = "stands" if len(set(numbers)) == 1 else "stand"
-    return f"{ranks(numbers)} {stand} in {where}, in a call that is no Python and says nothing{rest}."
+    others = "1 other waits" if len(scene.waiting) == 1 else f"{len(scene.waiting)} others wait"
+    rest = f"; {others} in {operation(scene.waiting)}" if scene.waiting else ""
+    return f"{they(numbers, 'stands')} in {where}, in a call that is no Python and says nothing{rest}."
 
 
 def cycle(found: Sequence[Sequence[int]]) -> str:
@@ -211,17 +232,8 @@ def next_step(one: Standing | None, cls: FrameClass, where: str) -> str:
     }.get(cls, f"look at the line it stands in{where}")
 
 
-def _plural(words: str, numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return words
-    verb, _, rest = words.partition(" ")
-    verbs = {"is": "are", "has": "have", "computes": "compute", "sleeps": "sleep"}
-    rest = rest.replace("its ", "their ")
-    return f"{verbs.get(verb, verb.removesuffix('s'))}{' ' + rest if rest else ''}"
-
-
 def _plural_doing(cls: FrameClass, count: int) -> str:
-    return f"{count} ranks, each of which {_DOING[cls]}" if count > 1 else f"1 rank, which {_DOING[cls]}"
+    return f"{count} ranks, each of which {_DOING[cls]}" if count != 1 else f"1 rank, which {_DOING[cls]}"
 
 
 def _capital(text: str) -> str:

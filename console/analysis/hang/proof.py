@@ -61,7 +61,7 @@ def _stacks(scene: Scene) -> str:
     world = scene.evidence.job.world_size
     return (
         f"stacks {len(captured)}/{world if world is not None else '–'} ranks, {len(same)} unchanged over "
-        f"{scene.samples} samples in {phrases.seconds(scene.watched_s)}"
+        f"{phrases.counted(scene.samples, 'sample')} in {phrases.seconds(scene.watched_s)}"
     )
 
 

@@ -123,7 +123,7 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
     asleep = [one for one in stuck if not _may_poll(one)]
     if asleep and len(asleep) < len(stuck):
         pollers = _numbers([one for one in stuck if _may_poll(one)])
-        doubts.append(f"{phrases.ranks(pollers)} wakes up now and then in its own code, and may wait by that")
+        doubts.append(phrases.they(pollers, "wakes up now and then in its own code, and may wait by that"))
         found = asleep
     if not stuck:
         doubts += ["it goes on, so it may only take its time"] * 2

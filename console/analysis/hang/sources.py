@@ -35,7 +35,8 @@ def _weigh(found: Blame, scene: Scene, source: CollectiveEvidence) -> Blame:
 def _with_absence(found: Blame, scene: Scene, source: CollectiveEvidence, absence: Absence) -> Blame:
     named = {rank for rank, _ in found.ranks}
     number = "" if absence.seq is None else f" #{absence.seq}"
-    what = f"{absence.op}{number} of group {absence.group} ({len(absence.ranks) + len(absence.entered)} ranks)"
+    members = phrases.counted(len(absence.ranks) + len(absence.entered), "rank")
+    what = f"{absence.op}{number} of group {absence.group} ({members})"
     if named == set(absence.ranks):
         text = f"{phrases.ranks(absence.ranks)} never entered {what}. {found.text}"
         return replace(found, text=text, trust=found.trust + 1)
@@ -43,7 +44,8 @@ def _with_absence(found: Blame, scene: Scene, source: CollectiveEvidence, absenc
         return replace(found, doubts=(*found.doubts, _differs(source, absence.ranks)))
     waits = [rank for rank in absence.ranks if (one := scene.of(rank)) is not None and one.cls in WAITING]
     if waits:
-        doubt = f"{source.source} misses {phrases.ranks(absence.ranks)}, which waits as well"
+        also = phrases.agreeing("waits as well", absence.ranks)
+        doubt = f"{source.source} misses {phrases.ranks(absence.ranks)}, which {also}"
         return replace(found, doubts=(*found.doubts, doubt))
     classes = {one.rank: one.cls for one in scene.standings}
     return Blame(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...nodesets import fold_ranks
+from ...nodesets import fold_ranks, renamed
 from ...records import Finding
 from .. import figures
 from ..status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
@@ -41,7 +41,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
 
 def _general(text: str, node: NodeSummary) -> str:
     """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
-    return text.replace(node.name, "NODE")
+    return renamed(text, node.name, "NODE")
 
 
 def _counts_line(fleet: FleetSummary, width: int) -> Line:

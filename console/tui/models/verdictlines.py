@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ...analysis.hang import Culprit, Verdict
+from ...analysis.hang.phrases import counted
 from ...analysis.hang.verdict import State
 from ..judging import JobSeen
 from ..status import GLYPHS, Status
@@ -69,7 +70,8 @@ def _lines(verdict: Verdict, watched_s: float, width: int) -> Iterator[Line]:
         yield from _labelled("evidence" if number == 0 else "", text, width, About(verdict.job, part=number + 1))
     yield from _labelled("next", verdict.next_step, width, About(verdict.job, part=-1), "accent")
     covered = verdict.coverage
-    text = f"{covered.captured} of {_unknown(covered.ranks)} ranks, {covered.samples} samples, over {watched_s:.1f} s"
+    ranks = f"{covered.captured} of {_unknown(covered.ranks)} rank{'s' * (covered.ranks != 1)}"
+    text = f"{ranks}, {counted(covered.samples, 'sample')}, over {watched_s:.1f} s"
     yield from _labelled("coverage", text, width, About(verdict.job, part=-2), "muted")
 
 

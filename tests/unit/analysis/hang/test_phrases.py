@@ -1,0 +1,90 @@
+"""A verdict is a sentence: of one rank, and of several."""
+
+import pytest
+from analysis.hang.scenes import LOADER, REDUCE, SAVE, Scene, own
+
+from gconsole.analysis.hang.phrases import agreeing, counted, ranks, they
+from gconsole.analysis.hang.text import to_text
+
+
+@pytest.mark.parametrize(("words", "of_several"), [
+    ("is stopped", "are stopped"),
+    ("has ended", "have ended"),
+    ("computes", "compute"),
+    ("stands", "stand"),
+    ("waits for a lock of its own process", "wait for a lock of their own process"),
+    ("reads or writes a checkpoint", "read or write a checkpoint"),
+    ("tears its process group down", "tear their process group down"),
+    ("wakes up now and then in its own code", "wake up now and then in their own code"),
+])  # fmt: skip
+def test_words_follow_the_number_of_ranks(words: str, of_several: str):
+    assert agreeing(words, [3]) == agreeing(words, [3, 3]) == words
+    assert agreeing(words, [3, 4]) == of_several
+    assert they([3], words) == f"rank 3 {words}"
+    assert they([3, 4], words) == f"ranks 3-4 {of_several}"
+
+
+def test_one_thing_is_no_plural():
+    assert [counted(number, "sample") for number in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert (ranks([5, 5]), ranks([5, 6])) == ("rank 5", "ranks 5-6")
+
+
+def all_reducing(world: int, *but: int, looks: int = 12) -> Scene:
+    scene = Scene(world, looks=looks)
+    for rank in set(range(world)) - set(but):
+        scene.rank(rank, REDUCE)
+    return scene
+
+
+def summary(scene: Scene) -> str:
+    return scene.verdict().summary
+
+
+class TestThoseWhoAreBehind:
+    def test_one_has_not_entered(self):
+        said = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
+        assert said.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
+        assert "3 ranks have waited" in said
+
+    def test_two_have_not_entered(self):
+        said = summary(all_reducing(4, 1, 2).rank(1, SAVE, syscall="write").rank(2, SAVE, syscall="write"))
+        assert said.startswith("ranks 1-2 read or write a checkpoint in train.py:70 save and have not entered")
+
+    def test_one_that_waits_has_waited(self):
+        assert "1 rank has waited" in summary(all_reducing(2, 1).rank(1, LOADER, syscall="poll"))
+
+    def test_a_fifth_group_of_them_is_one_group(self):
+        scene = all_reducing(8, *range(5))
+        for rank in range(5):
+            scene.rank(rank, own("load", 10 + rank), syscall="fsync")
+        assert "; and 1 group more and have not entered" in summary(scene)
+
+
+class TestThoseWhoAreGone:
+    def test_one_is_not_found(self):
+        assert "rank 3 is gone: the others are past the setup, and it is not found" in summary(all_reducing(4, 3))
+
+    def test_two_are_not_found(self):
+        said = summary(all_reducing(6, 3, 4))
+        assert "ranks 3-4 are gone: the others are past the setup, and they are not found" in said
+
+
+class TestThoseWhoseStackDoesNotTell:
+    """They stand in a call of their own that sleeps in the kernel."""
+
+    def test_one_of_them_beside_one_who_waits(self):
+        said = summary(all_reducing(2, 1).rank(1, own()))
+        assert said.startswith("rank 1 stands in train.py:88 load") and "; 1 other waits in all_reduce" in said
+
+    def test_two_of_them_beside_two_who_wait(self):
+        said = summary(all_reducing(4, 1, 2).rank(1, own()).rank(2, own()))
+        assert said.startswith("ranks 1-2 stand in train.py:88 load") and "; 2 others wait in all_reduce" in said
+
+
+class TestTheProof:
+    def test_one_sample_is_one(self):
+        text = to_text(all_reducing(4, 1, looks=1).rank(1, own()).verdict())
+        assert " over 1 sample in " in text and "1 samples" not in text
+
+    def test_several_are_several(self):
+        assert " over 12 samples in " in to_text(all_reducing(4, 1).rank(1, own()).verdict())
