@@ -44,6 +44,7 @@ class Guide:
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
         actions = [*app.view.actions, *in_scope("lines"), *in_scope("app")]
+        actions.sort(key=lambda action: action.id not in app.view.first)
         screen = app.screen_stack[0]
         if isinstance(screen.focused, Input):  # there a letter is a letter
             actions = [*in_scope("filter"), *(action for action in actions if action.id == "app.palette")]

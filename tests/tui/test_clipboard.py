@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from invented import demo, pod
+from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input
-from waiting import settle, until
+from waiting import until
 
 from gconsole.tui.clipboard import MOST_BYTES, TOOLS, Tool, find_tool, plan, run_tool
 
@@ -97,9 +98,7 @@ class TestOnTheScreen:
     async def test_both_go_to_the_terminal_and_to_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "j", "y")
+        async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await until(pilot, lambda: taken(machine))
             assert taken(machine) == app.clipboard
             await told(pilot, "OSC 52, wl-copy; the limit is 74 kB")
@@ -107,8 +106,7 @@ class TestOnTheScreen:
     async def test_native_alone_sends_nothing_to_the_terminal_and_has_no_limit(self, machine: Path):
         install(machine, "wl-copy")
         app = pod().app(clipboard="native")
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, size=SIZE, toasts=True) as pilot:
             written: list[str] = []
             assert app._driver is not None
             app._driver.write = written.append  # type: ignore[method-assign]
@@ -119,32 +117,24 @@ class TestOnTheScreen:
 
     async def test_too_much_for_the_terminal_still_reaches_the_tool(self, machine: Path):
         install(machine, "wl-copy")
-        async with pod().app(clipboard="both").run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "Y")
+        async with running(pod().app(clipboard="both"), "2", "g", "Y", size=SIZE, toasts=True) as pilot:
             await told(pilot, "wl-copy; too large for OSC 52")
 
     async def test_a_tool_that_fails_is_told_beside_what_worked(self, machine: Path):
         install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
-        async with demo().app(clipboard="both").run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "j", "y")
+        async with running(demo().app(clipboard="both"), "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await told(pilot, "it went through OSC 52 only; wl-copy: no compositor")
 
     async def test_native_without_a_tool_says_what_to_do(self, machine: Path):
         app = demo().app(clipboard="native")
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "j", "y")
+        async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await told(pilot, 'clipboard = "osc52"')
             assert app.clipboard == ""
 
     async def test_a_selection_copied_with_ctrl_c_goes_the_same_way(self, machine: Path):
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "slash", *"rank:1")
+        async with running(app, "2", "slash", *"rank:1", size=SIZE) as pilot:
             line = app.focused
             assert isinstance(line, Input)
             line.select_all()

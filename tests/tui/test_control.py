@@ -7,16 +7,15 @@ import os
 from pathlib import Path
 
 from invented import demo, pod
+from running import running
 from textual.widgets import Input
-from waiting import screen, settle, shows, until
+from waiting import screen, shows, until
 
 from gconsole.config import load
 from gconsole.config.follow import HostsFile
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import KeysDialog
 from gconsole.tui.prompts import SecretPrompt
-
-SIZE = (80, 24)
 
 
 def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
@@ -26,8 +25,7 @@ def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
 class TestALoginThatAsks:
     async def test_what_is_typed_is_the_answer_and_is_not_shown(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             answer = asking(app, "ops@bastion", "Verification code:")
             await shows(pilot, "Verification code:")
             await shows(pilot, "Login: ops@bastion")
@@ -40,8 +38,7 @@ class TestALoginThatAsks:
 
     async def test_escape_leaves_it_out(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             answer = asking(app, "node1", "Password for node1")
             await shows(pilot, "Password for node1")
             await pilot.press("escape")
@@ -50,8 +47,7 @@ class TestALoginThatAsks:
 
     async def test_several_questions_come_one_after_the_other(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             answers = [asking(app, f"node{i}", f"Password for node{i}") for i in (1, 2)]
             for i in (1, 2):
                 await shows(pilot, f"Password for node{i}")
@@ -61,9 +57,7 @@ class TestALoginThatAsks:
 
     async def test_a_question_waits_until_an_open_dialog_is_closed(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("question_mark")
+        async with running(app, "question_mark", toasts=True) as pilot:
             await until(pilot, lambda: isinstance(app.screen, KeysDialog))
             answer = asking(app, "node1", "Password for node1")
             for _ in range(3):
@@ -76,8 +70,7 @@ class TestALoginThatAsks:
 
     async def test_a_question_whose_login_has_ended_is_taken_away(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             answer = asking(app, "node1", "Password for node1")
             await shows(pilot, "Password for node1")
             answer.cancel()
@@ -88,8 +81,7 @@ class TestTheFleetInThePalette:
     async def test_nodes_are_added_by_name(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             await app.run_action("app.add_nodes")
             await until(pilot, lambda: isinstance(app.focused, Input))
             app.screen.query_one(Input).value = "new[1-2]"
@@ -100,8 +92,7 @@ class TestTheFleetInThePalette:
     async def test_a_node_set_that_cannot_be_read_is_a_word_and_adds_nothing(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             await app.run_action("app.add_nodes")
             await until(pilot, lambda: isinstance(app.focused, Input))
             app.screen.query_one(Input).value = "node[1-"
@@ -112,8 +103,7 @@ class TestTheFleetInThePalette:
     async def test_a_node_is_removed_after_a_yes_only(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             for key, asked in (("escape", []), ("y", [("remove", "node1")])):
                 await app.run_action("app.remove")
                 await shows(pilot, "Remove node1?")
@@ -124,16 +114,14 @@ class TestTheFleetInThePalette:
     async def test_all_failed_nodes_are_reconnected_at_once(self):
         cluster = pod()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True):
             failed = [node.name for node in app.troubled_nodes()]
             await app.run_action("app.reconnect_failed")
             assert failed and cluster.asked == [("reconnect", name) for name in failed]
 
     async def test_the_doctor_looks_at_every_node(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             await app.run_action("app.examine_all")
             await shows(pilot, "Health check")
             await shows(pilot, "3.10.12")
@@ -143,8 +131,7 @@ class TestTheFleetInThePalette:
     async def test_the_doctor_looks_at_the_selected_node(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             await app.run_action("app.examine")
             await until(pilot, lambda: ("examine", "node1") in cluster.asked)
 
@@ -153,14 +140,16 @@ def write(path: Path, hosts: str) -> None:
     path.write_text(f'[[nodes]]\nhosts = "{hosts}"\n')
 
 
+def hosts_file(path: Path) -> HostsFile:
+    return HostsFile(path, lambda: load(str(path), environ={}))
+
+
 class TestHostsTomlIsSaved:
     async def test_it_is_read_again_and_the_fleet_follows(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"
         write(path, "node[1-4]")
         cluster = demo()
-        app = cluster.app(hosts=HostsFile(path, lambda: load(str(path), environ={})))
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(cluster.app(hosts=hosts_file(path)), toasts=True) as pilot:
             write(path, "node[1-3]")
             await until(pilot, lambda: ("apply", "hosts") in cluster.asked)
             await shows(pilot, "removed")
@@ -169,9 +158,7 @@ class TestHostsTomlIsSaved:
         path = tmp_path / "hosts.toml"
         write(path, "node[1-4]")
         cluster = demo()
-        app = cluster.app(hosts=HostsFile(path, lambda: load(str(path), environ={})))
-        async with app.run_test(size=(160, 30), notifications=True) as pilot:
-            await settle(pilot)
+        async with running(cluster.app(hosts=hosts_file(path)), size=(160, 30), toasts=True) as pilot:
             path.write_text("[[nodes]]\nhosts = 3\n")
             await shows(pilot, "the fleet stays as it was")
             assert cluster.asked == []
@@ -189,10 +176,7 @@ class TestHostsTomlIsSaved:
 
 async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = demo().app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settle(pilot)
-        await pilot.press("ctrl+s", "ctrl+s")
+    async with running(demo().app(), "ctrl+s", "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "saved")
         saved = svgs(tmp_path)
         assert len(saved) == 2
@@ -202,10 +186,7 @@ async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatc
 async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gconsole.tui.taking.save_svg", _refuse)
-    app = demo().app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settle(pilot)
-        await pilot.press("ctrl+s")
+    async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "no screenshot: Permission denied")
 
 

@@ -7,8 +7,9 @@ import time
 import pytest
 from invented import Cluster, busy_night, demo, pod
 from looks import assert_rectangular
+from running import running
 from textual.widgets import Input
-from waiting import frames, screen, settle, shows, until
+from waiting import frames, screen, shows, until
 
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
@@ -37,9 +38,7 @@ def log(cluster: Cluster, *texts: str) -> None:
 class TestEvents:
     async def test_the_newest_stands_at_the_bottom_and_is_followed(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8")
+        async with running(cluster.app(), "8") as pilot:
             await shows(pilot, "following")
             log(cluster, *(f"line {i}" for i in range(50)))
             await shows(pilot, "line 49")
@@ -49,9 +48,7 @@ class TestEvents:
     async def test_looking_back_holds_the_picture_and_G_follows_again(self, key: str):
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(50)))
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8", key)
+        async with running(cluster.app(), "8", key) as pilot:
             await shows(pilot, "G follows")
             before = [line[:70].rstrip() for line in screen(pilot.app).splitlines()[4:-1]]
             log(cluster, "line 50")
@@ -65,9 +62,7 @@ class TestEvents:
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(50)))
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8")
+        async with running(app, "8") as pilot:
             await shows(pilot, "line 49")
             events_of(app).home().scroll_relative(y=-5, animate=False, immediate=True)
             await shows(pilot, "below")
@@ -79,9 +74,7 @@ class TestEvents:
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(10_900)))
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8", *["pageup"] * 3)
+        async with running(app, "8", *["pageup"] * 3) as pilot:
             await shows(pilot, "G follows")
             before = screen(app).splitlines()[5:-1]
             log(cluster, *(f"more {i}" for i in range(1_200)))
@@ -93,9 +86,7 @@ class TestEvents:
     async def test_enter_shows_the_whole_event(self):
         cluster = demo()
         cluster.say(Log(node="node3", source="kernel", severity="error", text="Xid 79", try_="reset the GPU"))
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8", "enter")
+        async with running(cluster.app(), "8", "enter") as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
             for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node's clock"):
                 await shows(pilot, text)
@@ -103,16 +94,12 @@ class TestEvents:
     async def test_R_means_the_node_of_the_event(self):
         cluster = demo()
         log(cluster, "x")
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8", "R")
+        async with running(cluster.app(), "8", "R") as pilot:
             await until(pilot, lambda: cluster.asked == [("reconnect", "node1")])
 
     async def test_a_frozen_stream_stands_still(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("8", "space")
+        async with running(cluster.app(), "8", "space") as pilot:
             log(cluster, "too late")
             await pilot.press("1", "8", "g", "G")
             await frames(pilot)
@@ -130,9 +117,7 @@ class TestEvents:
         shown = {}
         for width in (60, 80, 120):
             app = busy_night().app()
-            async with app.run_test(size=(width, 24)) as pilot:
-                await settle(pilot)
-                await pilot.press("8")
+            async with running(app, "8", size=(width, 24)) as pilot:
                 await pilot.pause()
                 shown[width] = events_of(app).home().shown_columns
         assert shown[60] == ["time", "severity", "node", "text"]
@@ -143,9 +128,7 @@ class TestEvents:
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(10_000)))
         app = cluster.app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            await pilot.press("8")
+        async with running(app, "8", size=(120, 40)) as pilot:
             await shows(pilot, "line 9999")
             view = events_of(app)
             took = []
@@ -160,9 +143,7 @@ class TestEvents:
 
 class TestNodes:
     async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n")
+        async with running(pod().app(), "n") as pilot:
             await shows(pilot, "node▲")
             await pilot.press("O")
             await shows(pilot, "node▼")
@@ -173,9 +154,7 @@ class TestNodes:
 
     async def test_a_click_on_a_title_sorts_and_the_worst_stand_first(self):
         app = pod().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n")
+        async with running(app, "n") as pilot:
             await shows(pilot, "state")
             await pilot.click("#node-grid", offset=(4, 0))
             await shows(pilot, "state▲")
@@ -186,9 +165,7 @@ class TestNodes:
     async def test_rows_of_a_live_column_do_not_jump_at_every_sample(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n", "o", "O")
+        async with running(app, "n", "o", "O") as pilot:
             await until(pilot, lambda: "CPU▼" in screen(app))
             cluster.say(Host(node="node4", cpu_pct=99.0))
             await shows(pilot, "99")
@@ -200,9 +177,7 @@ class TestNodes:
 
     async def test_enter_opens_the_page_and_escape_climbs_back_step_by_step(self):
         app = busy_night().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n", *"jjjjjjjjjjjjjjjjj", "enter")
+        async with running(app, "n", *"jjjjjjjjjjjjjjjjj", "enter") as pilot:
             for text in ("pod-a-18.example.org", "kernel 5.15.0-107-generic", "no py-spy", "yama.ptrace_scope=0"):
                 await shows(pilot, text)
             await pilot.press("escape")
@@ -214,8 +189,7 @@ class TestNodes:
     async def test_the_page_scrolls_to_its_ranks_processes_and_events_and_enter_tells_of_them(self):
         cluster = busy_night()
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             await app.action_show("nodes")
             nodes_of(app).open("node018")
             await shows(pilot, "node018 ● ok")
@@ -232,8 +206,7 @@ class TestNodes:
 
     async def test_with_room_the_lists_stand_beside_the_facts_and_tab_goes_there(self):
         app = busy_night().app()
-        async with app.run_test(size=(200, 60)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(200, 60)) as pilot:
             await app.action_show("nodes")
             nodes_of(app).open("node018")
             await shows(pilot, "PROCESSES 2")
@@ -248,9 +221,7 @@ class TestNodes:
 
     async def test_enter_on_a_node_of_the_overview_opens_its_page_and_escape_leads_back(self):
         app = pod().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("shift+tab", "shift+tab", "enter")
+        async with running(app, "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
             assert app.view.id == "nodes"
             await pilot.press("escape")
@@ -260,10 +231,7 @@ class TestNodes:
 
     async def test_a_page_follows_what_happens_to_its_node(self):
         cluster = demo()
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n", "enter")
+        async with running(cluster.app(), "n", "enter") as pilot:
             await shows(pilot, "node1 ● ok")
             cluster.loses("node1", "the connection ended")
             await shows(pilot, "node1 ✖ lost")
@@ -273,16 +241,12 @@ class TestNodes:
 
     async def test_R_on_a_page_reconnects_its_node(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("n", "j", "enter", "R")
+        async with running(cluster.app(), "n", "j", "enter", "R") as pilot:
             await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
 
     async def test_a_frozen_page_stands_still(self):
         cluster = demo()
-        async with cluster.app().run_test(size=(80, 50)) as pilot:
-            await settle(pilot)
-            await pilot.press("n", "space")
+        async with running(cluster.app(), "n", "space", size=(80, 50)) as pilot:
             cluster.process("node1", 0, "python late.py")
             log(cluster, "too late")
             await pilot.press("enter")
@@ -293,9 +257,7 @@ class TestNodes:
         shown = {}
         for width in (60, 80, 200):
             app = pod().app()
-            async with app.run_test(size=(width, 24)) as pilot:
-                await settle(pilot)
-                await pilot.press("n")
+            async with running(app, "n", size=(width, 24)) as pilot:
                 await until(pilot, lambda app=app: app.view.id == "nodes" and app.view.home().shown_columns)
                 shown[width] = nodes_of(app).home().shown_columns
         assert shown[60] == ["state", "node", "cpu", "mem", "gpus", "ranks", "agent"]
@@ -307,9 +269,7 @@ class TestMarks:
     async def test_M_asks_for_a_note_and_enter_keeps_it(self):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("8", "M")
+        async with running(app, "8", "M", toasts=True) as pilot:
             await until(pilot, lambda: isinstance(app.screen, MarkDialog) and isinstance(app.focused, Input))
             await pilot.press(*"q [1]", "enter")
             await until(pilot, lambda: cluster.asked == [("mark", "q [1]")])
@@ -320,9 +280,7 @@ class TestMarks:
     async def test_escape_and_an_empty_note_mark_nothing(self, keys: list[str]):
         cluster = demo()
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("M")
+        async with running(app, "M") as pilot:
             await until(pilot, lambda: isinstance(app.screen, MarkDialog))
             await pilot.press(*keys)
             await until(pilot, lambda: len(app.screen_stack) == 1)
@@ -330,6 +288,5 @@ class TestMarks:
 
     async def test_the_palette_offers_it(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app):
             assert "app.mark" in {action.id for action, _ in app.guide.offered()}

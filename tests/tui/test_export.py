@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from invented import NOON, demo, pod
+from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input
 from waiting import DEADLINE_S, screen, settle, shows, until
@@ -306,8 +307,7 @@ class TestThePath:
             return "too late"
 
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             offer = Offer("slow", "Slow: it takes its time", (Form("text", ".txt", lambda: slow),))
             app.push_screen(ExportDialog([offer], "demo", NOON))
             await shows(pilot, "Slow: it takes its time")

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from invented import Cluster, demo, pod
+from running import running
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
@@ -110,9 +111,7 @@ class TestTyping:
             await until(pilot, lambda: listed(pilot) == [3])
 
     async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "ctrl+p", *"list only rows")
+        async with running(demo().app(), "2", "ctrl+p", *"list only rows") as pilot:
             await accept(pilot, "List only rows that match")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
             await shows(pilot, "Tab complete")
@@ -201,9 +200,7 @@ class TestGrouping:
     async def test_b_groups_by_job_node_state_class_tag_and_nothing_in_turn(self):
         cluster = pod()
         cluster.say(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "b")
+        async with running(cluster.app(), "2", "b") as pilot:
             await shows(pilot, "▾ node001  8 ranks   ● 8 moving")
             await pilot.press("b", "g")
             await shows(pilot, "▾ uninterruptible  1 rank")
@@ -219,16 +216,12 @@ class TestGrouping:
     async def test_jobs_are_not_mixed_within_a_node(self):
         cluster = demo()
         cluster.job("other", 4, per_node=1)
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "b")
+        async with running(cluster.app(), "2", "b") as pilot:
             await shows(pilot, "▾ node1  demo-ring  2 ranks")
             await shows(pilot, "▾ node1  other  1 rank")
 
     async def test_the_head_of_a_node_means_that_node(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "b", "g")
+        async with running(demo().app(), "2", "b", "g") as pilot:
             await until(pilot, lambda: ranks(pilot).selected_node == "node1")
             await pilot.press("enter")
             await shows(pilot, "8/8 found")
@@ -237,9 +230,7 @@ class TestGrouping:
 class TestCopying:
     async def test_y_copies_the_rank_under_the_cursor_as_text(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "j", "y")
+        async with running(app, "2", "g", "j", "y", toasts=True) as pilot:
             await shows(pilot, "1 rank copied")
             heading, row = app.clipboard.splitlines()
             assert heading.split()[:3] == ["rank", "state", "node"]
@@ -254,18 +245,14 @@ class TestCopying:
 
     async def test_Y_copies_json_with_the_records(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "j", "Y")
+        async with running(app, "2", "g", "j", "Y"):
             [rank] = json.loads(app.clipboard)
             assert (rank["job"], rank["rank"], rank["state"]) == ("demo-ring", 0, "moving")
             assert rank["record"]["node"] == "node1" and rank["stat"]["rss_bytes"] > 0
 
     async def test_more_than_terminals_take_is_refused_with_the_limit(self):
         app = pod().app()
-        async with app.run_test(size=(120, 24), notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "Y")
+        async with running(app, "2", "g", "Y", size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "terminals take 74 kB")
             assert app.clipboard == ""
 
@@ -280,9 +267,7 @@ class TestCopying:
 class TestOrder:
     async def test_jitter_of_a_live_column_moves_no_row(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2")
+        async with running(cluster.app(), "2") as pilot:
             ranks(pilot)._sort_by("cpu")
             before = listed(pilot)
             for number in range(8):

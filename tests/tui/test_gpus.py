@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from invented import GIB, Cluster, pod
-from waiting import screen, settle, shows, until
+from running import running
+from waiting import screen, shows, until
 
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from gconsole.store import Store
@@ -104,9 +105,7 @@ class TestPeers:
 class TestTheGrid:
     async def test_it_lists_gpus_and_a_filter_finds_the_idle_one(self):
         app = pod().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            await pilot.press("6")
+        async with running(app, "6", size=(120, 40)) as pilot:
             await shows(pilot, "last minute")
             await pilot.press("slash", *"util:<50", "enter")
             await shows(pilot, "1 of 504 GPUs")
@@ -114,9 +113,7 @@ class TestTheGrid:
 
     async def test_every_column_sorts(self):
         app = pod().app()
-        async with app.run_test(size=(200, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("6")
+        async with running(app, "6", size=(200, 24)) as pilot:
             for _ in app.view.home().shown_columns:  # type: ignore[union-attr]
                 await pilot.press("o", "O")
             await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
@@ -124,9 +121,7 @@ class TestTheGrid:
     async def test_what_is_dropped_at_each_width_is_decided(self):
         shown = {}
         app = pod().app()
-        async with app.run_test(size=(60, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("6")
+        async with running(app, "6", size=(60, 24)) as pilot:
             for width in (60, 80, 120, 200):
                 await pilot.resize_terminal(width, 24)
                 await until(pilot, lambda width=width: app.view.home().size.width == width)  # type: ignore[misc, union-attr]
@@ -140,9 +135,7 @@ class TestTheGrid:
 
     async def test_what_is_copied_has_the_records_in_their_own_units(self):
         app = pod().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("6", "Y")
+        async with running(app, "6", "Y") as pilot:
             await until(pilot, lambda: app.clipboard)
             [copied] = json.loads(app.clipboard)
             assert copied["gpu_info"]["mem_total_bytes"] == 80 * GIB
@@ -152,9 +145,7 @@ class TestTheGrid:
 class TestThePage:
     async def test_enter_opens_it_and_escape_leads_back(self):
         app = with_curves().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            await pilot.press("6", "enter")
+        async with running(app, "6", "enter", size=(120, 40)) as pilot:
             await shows(pilot, "node1 gpu0")
             await shows(pilot, "utilisation %")
             assert "power W" in screen(app)
@@ -163,10 +154,7 @@ class TestThePage:
             await shows(pilot, "last minute")
 
     async def test_m_draws_the_next_figure_and_t_the_hour(self):
-        app = with_curves().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("6", "enter")
+        async with running(with_curves().app(), "6", "enter") as pilot:
             await shows(pilot, "5 min ago")
             await pilot.press("t")
             await shows(pilot, "60 min ago")
@@ -174,10 +162,7 @@ class TestThePage:
             await shows(pilot, "memory GiB")
 
     async def test_a_cell_of_the_heat_map_opens_it_and_escape_leads_to_the_overview(self):
-        app = pod().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            await pilot.press("l", "enter")
+        async with running(pod().app(), "l", "enter", size=(120, 40)) as pilot:
             await shows(pilot, "node001 gpu1")
             await pilot.press("escape")
             await shows(pilot, "FINDINGS")
@@ -192,19 +177,14 @@ class TestThePage:
             GpuEvent(node="node1", index=1, uuid="GPU-node1-1", event="xid", severity="error", text="another's"),
         )
         app = cluster.app()
-        async with app.run_test(size=(120, 60)) as pilot:
-            await settle(pilot)
-            await pilot.press("6", "enter")
+        async with running(app, "6", "enter", size=(120, 60)) as pilot:
             for text in ("gpu.remap_pending true", "rank 3", "down", "fallen off the bus"):
                 await shows(pilot, text)
             assert "another's" not in screen(app)
 
     async def test_a_gpu_that_goes_while_its_page_is_open_is_said_to_be_gone(self):
         cluster = one_node()
-        app = cluster.app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("6", "enter")
+        async with running(cluster.app(), "6", "enter") as pilot:
             await shows(pilot, "node1 gpu0")
             cluster.store.gpus.drop(("node1", "GPU-node1-0"), cluster.store.version + 1)
             cluster.later(1)
@@ -215,15 +195,13 @@ class TestThePage:
 class TestTheHeatMap:
     async def test_what_stands_apart_has_a_glyph(self):
         app = pod().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(120, 40)):
             line = next(line for line in screen(app).splitlines() if "node019▲ " in line)
             assert "▇▇▇▇▼▇▇▇" in line
 
     async def test_the_mouse_shows_the_figures_of_the_cell_it_is_over(self):
         app = pod().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(120, 40)) as pilot:
             await pilot.hover("#heat", offset=(10, 2))
             await shows(pilot, "node003 gpu")
             await pilot.hover("#node-list")

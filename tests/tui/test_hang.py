@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from invented import LOADER, SECOND, Cluster, pod
+from running import running
 from textual.pilot import Pilot
-from waiting import screen, settle, shows, until
+from waiting import screen, shows, until
 
 from gconsole.config.model import HealthConfig
 from gconsole.findings import Findings
@@ -37,41 +38,37 @@ def focused(pilot: Pilot[None]) -> str:
     return str(pilot.app.focused.id if pilot.app.focused else None)
 
 
+def go_to_verdict(pilot: Pilot[None]) -> None:
+    hang_of(pilot)._go(hang_of(pilot)._verdict)
+
+
+def go_to_tree(pilot: Pilot[None]) -> None:
+    hang_of(pilot)._go(hang_of(pilot)._tree)
+
+
 class TestFromTheKeyToTheLine:
     async def test_d_names_the_rank_and_shows_its_line_of_source(self):
         cluster = hung()
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             await shows(pilot, "return open(path).read()")
             await shows(pilot, "dataset.py:88 load_shard")
             await shows(pilot, "[0-4,6-7]")
 
     async def test_the_cursor_of_the_tree_stands_where_the_culprit_stands(self):
-        app = hung().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
 
     async def test_s_captures_once_and_names_nobody(self):
         cluster = hung()
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "STACKS 8 ranks, 2 groups")
             await shows(pilot, "undecided")
         assert cluster.asked.count(("capture", "1")) == 1
 
     async def test_capital_s_asks_how_often(self):
         cluster = hung()
-        app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("S")
+        async with running(cluster.app(), "S", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "Read every rank's stack")
             await pilot.press(*"500", "enter")
             await shows(pilot, "no number from 1 to 100")
@@ -79,30 +76,21 @@ class TestFromTheKeyToTheLine:
             await until(pilot, lambda: ("capture", "4") in cluster.asked)
 
     async def test_without_a_capture_the_screen_says_what_to_press(self):
-        app = hung().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("3")
+        async with running(hung().app(), "3") as pilot:
             await shows(pilot, "who holds the job")
 
     async def test_where_no_rank_is_found_it_is_said(self):
         cluster = Cluster("node1")
         cluster.up()
-        app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(cluster.app(), "d", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "there is no rank whose stack could be read")
 
 
 class TestWalking:
     async def test_tab_goes_through_all_parts_and_back(self):
-        app = hung().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
-            hang_of(pilot)._go(hang_of(pilot)._verdict)
+            go_to_verdict(pilot)
             seen = []
             for _ in range(4):
                 await pilot.press("tab")
@@ -113,11 +101,9 @@ class TestWalking:
 
     async def test_where_there_is_no_room_one_part_makes_way_for_the_next(self):
         app = hung().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(app, "d") as pilot:
             await shows(pilot, "rank_missing")
-            hang_of(pilot)._go(hang_of(pilot)._tree)
+            go_to_tree(pilot)
             await shows(pilot, "STACKS")
             await pilot.press("tab")
             await shows(pilot, "─ RANKS")
@@ -128,12 +114,9 @@ class TestWalking:
             await shows(pilot, "STACKS")
 
     async def test_enter_goes_in_and_escape_climbs_out_to_the_overview(self):
-        app = hung().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
-            hang_of(pilot)._go(hang_of(pilot)._verdict)
+            go_to_verdict(pilot)
             await pilot.press("enter")
             assert focused(pilot) == "hang-tree"
             await pilot.press("enter", "enter")
@@ -142,12 +125,9 @@ class TestWalking:
             await shows(pilot, "FINDINGS")
 
     async def test_the_ranks_of_the_branch_under_the_cursor_are_listed(self):
-        app = hung().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
-            hang_of(pilot)._go(hang_of(pilot)._tree)
+            go_to_tree(pilot)
             await pilot.press("g")
             await shows(pilot, "RANKS 8")
             await pilot.press("tab", "j", "j")
@@ -157,21 +137,16 @@ class TestWalking:
 class TestComparing:
     async def test_two_branches_stand_side_by_side(self):
         app = hung().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(app, "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
-            hang_of(pilot)._go(hang_of(pilot)._tree)
+            go_to_tree(pilot)
             await pilot.press("x", "g", "j", "j", "x")
             await until(pilot, lambda: isinstance(app.screen, LinesDialog))
             assert "[0-4,6-7]" in screen(app)
 
     async def test_what_moved_since_the_capture_before(self):
         cluster = hung()
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "capture 1 of 1")
             del cluster.standing[5]
             await pilot.press("s")
@@ -182,10 +157,7 @@ class TestComparing:
 
     async def test_earlier_captures_can_be_looked_at_again(self):
         cluster = hung()
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "capture 1 of 1")
             await pilot.press("s")
             await shows(pilot, "capture 2 of 2")
@@ -200,9 +172,7 @@ class TestWhileItReads:
         cluster = hung()
         cluster.slow = asyncio.Event()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(app, "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("escape")
             await shows(pilot, "given up")
@@ -211,10 +181,7 @@ class TestWhileItReads:
     async def test_a_second_one_waits_for_the_first(self):
         cluster = hung()
         cluster.slow = asyncio.Event()
-        app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(cluster.app(), "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("d")
             await shows(pilot, "a capture is under way")
@@ -239,10 +206,7 @@ class TestCollectives:
                                input_numel=64, retired=False,
                                profiling_name="gloo:all_reduce", time_created_ns=cluster.at - 60 * SECOND)
                 )  # fmt: skip
-        app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("d")
+        async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             await pilot.press("c")
             await shows(pilot, "WHAT IS WRONG 1")
@@ -252,20 +216,14 @@ class TestCollectives:
             await shows(pilot, "STACKS")
 
     async def test_without_a_source_the_page_says_where_they_would_come_from(self):
-        app = hung().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("s")
+        async with running(hung().app(), "s") as pilot:
             await shows(pilot, "capture 1 of 1")
             await pilot.press("c")
             await shows(pilot, "No source of collectives has answered")
 
 
 async def test_all_threads_can_be_folded():
-    app = hung().app()
-    async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await settle(pilot)
-        await pilot.press("s")
+    async with running(hung().app(), "s", size=SIZE, toasts=True) as pilot:
         await shows(pilot, "capture 1 of 1")
         await pilot.press("t")
         await shows(pilot, "folded: every thread")
@@ -273,9 +231,7 @@ async def test_all_threads_can_be_folded():
 
 async def test_the_verdict_is_copied_as_text():
     app = hung().app()
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("d")
+    async with running(app, "d", size=SIZE) as pilot:
         await shows(pilot, "rank_missing")
         await pilot.press("y")
         await until(pilot, lambda: "rank 5" in app.clipboard)
@@ -285,10 +241,7 @@ async def test_a_verdict_is_a_finding():
     cluster = hung()
     hub = Hub()
     hub.subscribe(cluster.store.apply)
-    app = cluster.app(findings=Findings(hub, HealthConfig()))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("d")
+    async with running(cluster.app(findings=Findings(hub, HealthConfig())), "d", size=SIZE) as pilot:
         await shows(pilot, "rank_missing")
         await shows(pilot, "1 finding")
         await pilot.press("1")
@@ -296,8 +249,5 @@ async def test_a_verdict_is_a_finding():
 
 
 async def test_a_healthy_large_fleet_is_folded_too():
-    app = pod().app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("s")
+    async with running(pod().app(), "s") as pilot:
         await shows(pilot, "504 ranks, 1 group")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from invented import Cluster
 from looks import assert_rectangular
+from running import running
 from scenes import SCENES, Stage
 from waiting import screen, settle, shows
 
@@ -80,8 +81,7 @@ async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
 
 async def test_markup_is_shown_not_obeyed():
     app = hostile(MARKUP).app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
+    async with running(app, size=(120, 40)) as pilot:
         assert MARKUP in screen(app)
         await pilot.press("shift+tab", "shift+tab", "enter")
         await shows(pilot, "[@click=app.quit]y[/]")
@@ -90,9 +90,7 @@ async def test_markup_is_shown_not_obeyed():
 async def test_hostile_names_break_no_completion_and_no_recall():
     cluster = hostile('[red]\x1b[31m "x" ' + "y" * 4096)
     app: ConsoleApp = cluster.app()
-    async with app.run_test(size=(60, 20)) as pilot:
-        await settle(pilot)
-        await pilot.press("2", "slash", *"job:")
+    async with running(app, "2", "slash", *"job:", size=(60, 20)) as pilot:
         for key in ("tab", "tab", "enter", "escape", "slash", "ctrl+r"):
             await pilot.press(key)
             await pilot.pause()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from invented import demo
-from waiting import screen, settle, shows, until
+from running import running
+from waiting import screen, shows, until
 
 from gconsole.cli.config import config
 from gconsole.tui.guide import every_action
@@ -16,8 +17,6 @@ from gconsole.tui.keynames import BadKey, key_name
 from gconsole.tui.keys import FIXED, NO_LISTS, in_scope, keys_of, places
 from gconsole.tui.views.listing import Listing
 from gconsole.tui.views.table import VIEWS
-
-SIZE = (80, 24)
 
 
 @pytest.fixture
@@ -149,8 +148,7 @@ class TestTheTable:
 class TestOnTheScreen:
     async def test_footer_help_tabs_and_palette_tell_the_persons_keys(self, file: Path):
         own = read(file, 'app.freeze = "P"\napp.view_ranks = "r"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
-        async with demo().app(keys=own).run_test(size=(120, 60)) as pilot:
-            await settle(pilot)
+        async with running(demo().app(keys=own), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
             assert "r Ranks" in screen(pilot.app).splitlines()[1]
             await pilot.press("r")
@@ -165,8 +163,7 @@ class TestOnTheScreen:
     async def test_the_keys_do_what_they_say_and_the_old_ones_nothing(self, file: Path):
         own = read(file, 'app.freeze = "P"\napp.theme = "T"\napp.mark = []\n')
         app = demo().app(keys=own)
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             before = app.theme
             await pilot.press("space", "M", "T")
             await until(pilot, lambda: app.theme != before)
@@ -176,8 +173,7 @@ class TestOnTheScreen:
 
     async def test_what_is_wrong_stands_in_events_and_one_toast_says_so(self, file: Path):
         own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
-        async with demo().app(keys=own).run_test(size=(120, 24), notifications=True) as pilot:
-            await settle(pilot)
+        async with running(demo().app(keys=own), size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "2 lines are not used; Events says why")
             await pilot.press("8")
             await shows(pilot, "keys.toml:1: app.mark: q is a fixed key")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from invented import Cluster, demo, pod
+from running import running
 from textual.command import CommandPalette
 from textual.pilot import Pilot
-from waiting import accept, frames, screen, settle, shows, until
+from waiting import accept, frames, screen, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
@@ -48,8 +51,7 @@ class TestTheTable:
 
     async def test_every_action_exists_where_it_is_bound(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app):
             targets = {
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
@@ -65,30 +67,22 @@ class TestTheTable:
 class TestViews:
     @pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
     async def test_a_digit_opens_its_view(self, row):
-        app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press(row.key)
+        async with running(demo().app(), row.key) as pilot:
             assert title_of(pilot) == row.name
             await shows(pilot, f"{row.key} {row.title}")
 
     async def test_a_view_that_is_not_built_says_what_will_be_there(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("9")
+        async with running(demo().app(), "9") as pilot:
             await shows(pilot, "will show SQL over every record")
 
     async def test_a_click_on_a_tab_opens_its_view(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(demo().app()) as pilot:
             x = screen(pilot.app).splitlines()[1].index("2 Ranks")
             await pilot.click("#tabs", offset=(x + 3, 0))
             assert title_of(pilot) == "ranks"
 
     async def test_escape_climbs_back_to_the_overview(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "escape")
+        async with running(demo().app(), "2", "escape") as pilot:
             assert title_of(pilot) == "overview"
 
     async def test_a_view_may_be_opened_before_the_others_are_there(self):
@@ -96,8 +90,7 @@ class TestViews:
             await app.action_show("ranks")
 
         app = demo().app(on_start=start)
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             await shows(pilot, "▾ demo-ring")
             await pilot.press("3", "1", "2")
             await shows(pilot, "▾ demo-ring")
@@ -105,8 +98,7 @@ class TestViews:
 
 class TestOverview:
     async def test_m_shows_the_next_figure(self):
-        async with demo().app().run_test(size=WIDE) as pilot:
-            await settle(pilot)
+        async with running(demo().app(), size=WIDE) as pilot:
             titles = (
                 "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink, in and out GB/s",
                 "PCIe, in and out GB/s", "held down by heat or hardware % of time", "utilisation %",
@@ -116,40 +108,30 @@ class TestOverview:
                 await shows(pilot, f"GPU {title}")
 
     async def test_the_cell_under_the_cursor_is_named(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("j", "l", "l")
+        async with running(demo().app(), "j", "l", "l") as pilot:
             await shows(pilot, "node2 gpu2 74 %")
 
     async def test_enter_on_a_cell_opens_the_page_of_that_gpu(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("l", "enter")
+        async with running(demo().app(), "l", "enter") as pilot:
             await shows(pilot, "node1 gpu1")
             await shows(pilot, "GPU-node1-1")
             await pilot.press("escape")
             await until(pilot, lambda: title_of(pilot) == "overview")
 
     async def test_tab_reaches_the_failed_node_and_enter_tells_its_story(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("shift+tab", "shift+tab", "enter")
+        async with running(pod().app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "ssh-add ~/.ssh/id_ed25519, or set identity_file")
             await shows(pilot, "not by itself; R tries now")
 
     async def test_enter_on_a_job_and_on_a_finding_tells_of_them(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("shift+tab", "enter")
+        async with running(pod().app(), "shift+tab", "enter") as pilot:
             await shows(pilot, "496/512 found")
             await pilot.press("q", "tab", "tab", "enter")
             await shows(pilot, "confidence")
 
     async def test_a_story_follows_what_happens(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "enter")
+        async with running(cluster.app(), "2", "enter") as pilot:
             await shows(pilot, "97 % of a core")
             cluster.moves("demo-ring", 0, "node1", cpu_pct=41.0)
             await shows(pilot, "41 % of a core")
@@ -157,9 +139,7 @@ class TestOverview:
 
 class TestRanks:
     async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "o")
+        async with running(pod().app(), "2", "o") as pilot:
             await shows(pilot, "state▲")
             await pilot.press("g", "j")
             await until(pilot, lambda: "idle" in screen(pilot.app).splitlines()[5])
@@ -167,9 +147,7 @@ class TestRanks:
             await shows(pilot, "state▼")
 
     async def test_a_click_on_a_title_sorts_and_a_second_one_reverses(self):
-        async with pod().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2")
+        async with running(pod().app(), "2") as pilot:
             await shows(pilot, "CPU %")
             x = screen(pilot.app).splitlines()[3].index("CPU %")
             await pilot.click("#grid", offset=(x, 0))
@@ -180,22 +158,16 @@ class TestRanks:
     async def test_enter_on_a_rank_tells_of_it_with_its_command(self):
         cluster = demo()
         cluster.process("node1", 1, "python train.py --config [large]")
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "j", "enter")
+        async with running(cluster.app(), "2", "j", "enter") as pilot:
             await shows(pilot, "rank 1  moving")
             await shows(pilot, "python train.py --config [large]")
 
     async def test_enter_on_a_group_tells_of_its_job(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "enter")
+        async with running(demo().app(), "2", "g", "enter") as pilot:
             await shows(pilot, "8/8 found")
 
     async def test_missing_ranks_are_rows_with_their_reason(self):
-        async with pod().app().run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "o", "g")
+        async with running(pod().app(), "2", "o", "g", size=(120, 40)) as pilot:
             await shows(pilot, "256  ◌ missing")
             await shows(pilot, "not found; unreachable: node033, node044")
 
@@ -217,35 +189,27 @@ async def settle_without_ranks(pilot: Pilot[None]) -> None:
 class TestEverywhere:
     async def test_R_reconnects_the_node_under_the_cursor(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("j", "R")
+        async with running(cluster.app(), "j", "R") as pilot:
             await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
             await pilot.press("2", "G", "R")
             await until(pilot, lambda: cluster.asked[-1] == ("reconnect", "node4"))
 
     async def test_R_does_nothing_while_no_node_is_selected(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("2", "g", "R")
+        async with running(cluster.app(), "2", "g", "R") as pilot:
             await pilot.pause()
             assert cluster.asked == []
 
     async def test_R_works_in_the_story_of_a_failed_node(self):
         cluster = pod()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("shift+tab", "shift+tab", "enter")
+        async with running(cluster.app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
             await pilot.press("R")
             await until(pilot, lambda: cluster.asked == [("reconnect", "node033")])
 
     async def test_space_freezes_the_picture_and_data_go_on_arriving(self):
         cluster = demo()
-        async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("space")
+        async with running(cluster.app(), "space") as pilot:
             await shows(pilot, "FROZEN 12:00:00")
             before = screen(pilot.app)
             cluster.gpus("node1", simulated=True, util=[41.0])
@@ -263,9 +227,7 @@ class TestEverywhere:
             assert "FROZEN" not in screen(pilot.app)
 
     async def test_question_mark_lists_the_keys_of_the_view_first(self):
-        async with demo().app().run_test(size=(80, 60)) as pilot:
-            await settle(pilot)
-            await pilot.press("question_mark")
+        async with running(demo().app(), "question_mark", size=(80, 60)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
             said = screen(pilot.app)
             assert said.index("Show the next figure") < said.index("Everywhere") < said.index("Leave;")
@@ -275,9 +237,7 @@ class TestEverywhere:
 
     @pytest.mark.parametrize("key", ["ctrl+p", "colon"])
     async def test_the_palette_opens_and_runs_an_action(self, key: str):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press(key)
+        async with running(demo().app(), key) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
             await pilot.press(*"which rank holds")
             await accept(pilot, "Hang")
@@ -286,8 +246,7 @@ class TestEverywhere:
 
     async def test_every_action_is_in_the_palette(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app):
             offered = {action.id for action, _ in app.guide.offered()}
             assert offered >= {action.id for action in in_scope("app", "overview") if action.palette}
             assert offered >= {row.action.id for row in VIEWS}
@@ -295,9 +254,7 @@ class TestEverywhere:
     async def test_the_palette_reconnects_and_removes_a_failed_node(self):
         cluster = pod()
         app = cluster.app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("ctrl+p", *"remove node033")
+        async with running(app, "ctrl+p", *"remove node033") as pilot:
             await accept(pilot, "Let go of it")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             assert cluster.asked == []  # not before it is confirmed
@@ -308,17 +265,14 @@ class TestEverywhere:
     async def test_a_node_that_is_gone_is_told_not_raised(self):
         cluster = pod()
         app = cluster.app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             cluster.names.remove("node044")
             await app.care.reconnect(["node044"])
             await shows(pilot, "of this fleet")
 
     async def test_themes_change_from_the_palette(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("ctrl+p", *"theme light")
+        async with running(app, "ctrl+p", *"theme light") as pilot:
             await accept(pilot, "Draw everything in the light theme")
             await until(pilot, lambda: app.theme == "gconsole-light")
             app.action_next_theme()
@@ -328,17 +282,13 @@ class TestEverywhere:
 class TestLeaving:
     async def test_q_leaves(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("q")
+        async with running(app, "q") as pilot:
             await until(pilot, lambda: not app.is_running)
         assert app.return_code == 0
 
     async def test_ctrl_c_asks_once_and_leaves_the_second_time(self):
         app = demo().app()
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await settle(pilot)
-            await pilot.press("ctrl+c")
+        async with running(app, "ctrl+c", toasts=True) as pilot:
             await shows(pilot, "Ctrl-C again leaves")
             assert app.is_running
             await pilot.press("ctrl+c")
@@ -347,17 +297,14 @@ class TestLeaving:
     async def test_ctrl_c_leaves_from_every_dialog(self):
         for opening in ("question_mark", "ctrl+p", "M"):
             app = demo().app()
-            async with app.run_test(size=SIZE) as pilot:
-                await settle(pilot)
-                await pilot.press(opening)
+            async with running(app, opening) as pilot:
                 await until(pilot, lambda app=app: len(app.screen_stack) == 2)
                 await pilot.press("ctrl+c", "ctrl+c")
                 await until(pilot, lambda app=app: not app.is_running)
 
     async def test_ctrl_c_copies_what_is_selected_instead(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             await pilot.mouse_down("#node-list", offset=(0, 0))
             await pilot.hover("#node-list", offset=(8, 0))
             await pilot.mouse_up("#node-list", offset=(8, 0))
@@ -368,8 +315,7 @@ class TestLeaving:
 
     async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app):
             await app._stage.remove()
             await app.action_show("ranks")
             assert app.is_running
@@ -377,8 +323,7 @@ class TestLeaving:
 
 class TestFooter:
     async def test_it_shows_the_keys_that_work_here(self):
-        async with pod().app().run_test(size=(120, 24)) as pilot:
-            await settle(pilot)
+        async with running(pod().app(), size=(120, 24)) as pilot:
             assert screen(pilot.app).splitlines()[-1].split("  ")[0].strip() == "m metric"
             assert "✖ 2 findings" in screen(pilot.app).splitlines()[-1]
             await pilot.press("2")
@@ -387,21 +332,32 @@ class TestFooter:
 
     async def test_help_and_quit_are_there_at_every_width(self):
         for width in (40, 60, 80, 200):
-            async with demo().app().run_test(size=(width, 24)) as pilot:
-                await settle(pilot)
+            async with running(demo().app(), size=(width, 24)) as pilot:
                 assert "? help  q quit" in screen(pilot.app).splitlines()[-1]
 
+    @pytest.mark.parametrize(("width", "hints"), [
+        (60, "s stacks  d diagnose  ? help  q quit"),
+        (80, "s stacks  d diagnose  Tab walk on  ? help  q quit"),
+    ])  # fmt: skip
+    async def test_in_the_hang_view_it_begins_with_the_keys_that_people_come_for(self, width: int, hints: str):
+        async with running(demo().app(), "3", size=(width, 24)) as pilot:
+            await until(pilot, lambda: screen(pilot.app).splitlines()[-1].startswith(f" {hints}  "), hints)
+
+    async def test_a_capture_under_way_can_be_given_up_at_every_width(self):
+        cluster = demo()
+        cluster.slow = asyncio.Event()
+        async with running(cluster.app(), "s", size=(60, 20)) as pilot:
+            await until(pilot, lambda: screen(pilot.app).splitlines()[-1].startswith(" Esc cancel  s stacks"), "Esc")
+
     async def test_a_click_on_a_hint_does_what_it_says(self):
-        async with demo().app().run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(demo().app()) as pilot:
             x = screen(pilot.app).splitlines()[-1].index("metric")
             await pilot.click("#footer", offset=(x, 0))
             await shows(pilot, "GPU memory")
 
     async def test_a_persons_own_keys_appear(self):
         app = demo().app()
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             app.set_keymap({"app.quit": "x"})
             await pilot.press("2")
             await until(pilot, lambda: "x quit" in screen(app).splitlines()[-1])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from invented import demo, pod
+from running import running
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
@@ -87,15 +88,12 @@ class TestTheFile:
 
 class TestTheNextTime:
     async def test_view_sort_filter_group_columns_metric_and_theme_are_there_again(self, path: Path):
-        async with pod().app(memory=Memory(path)).run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("m", "n", "o", "O", "b", "slash", *"node:node01*", "enter")
-            await pilot.press("C", "j", "j", "j", "space", "K", "escape")
+        async with running(pod().app(memory=Memory(path)), "m", "n", "o", "O", "b") as pilot:
+            await pilot.press("slash", *"node:node01*", "enter", "C", "j", "j", "j", "space", "K", "escape")
             app_of(pilot).use_theme("light")
             await until(pilot, lambda: path.exists() and json.loads(path.read_text()).get("theme") == "light")
         app = pod().app(memory=Memory(path))
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             assert (app.view.id, app.theme) == ("nodes", "gconsole-light")
             view = app.view
             assert isinstance(view, Listing)
@@ -111,9 +109,7 @@ class TestTheNextTime:
             await shows(pilot, "GPU memory")
 
     async def test_what_was_not_arranged_leaves_no_file(self, path: Path):
-        async with demo().app(memory=Memory(path)).run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("j", "question_mark", "escape")
+        async with running(demo().app(memory=Memory(path)), "j", "question_mark", "escape") as pilot:
             await app_of(pilot).keeping.look()
         app_of(pilot).before_stop()
         assert not _is_written(path)
@@ -133,8 +129,7 @@ class TestTheNextTime:
             Remembered("moon", "ultraviolet", {"ranks": Arrangement("phase", True, "orbit", "phase:full", (), ("x",))})
         )
         app = demo().app(memory=Memory(path))
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             assert (app.view.id, app.theme) == ("overview", "gconsole-dark")
             await pilot.press("2")
             await shows(pilot, "rank▼")
@@ -142,16 +137,13 @@ class TestTheNextTime:
 
     async def test_a_broken_file_is_an_event(self, path: Path):
         _break(path)
-        async with demo().app(memory=Memory(path)).run_test(size=(120, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("8")
+        async with running(demo().app(memory=Memory(path)), "8", size=(120, 24)) as pilot:
             await shows(pilot, "what was arranged the last time is lost")
 
     async def test_the_palette_resets_it_after_a_question(self, path: Path):
         Memory(path).write(Remembered("ranks", "light", {"ranks": Arrangement(sort="pid", filter="rank:1")}))
         app = demo().app(memory=Memory(path))
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             await shows(pilot, "/ rank:1")
             await pilot.press("ctrl+p", *"reset what is")
             await accept(pilot, "Arrange everything as at first")

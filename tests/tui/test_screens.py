@@ -8,6 +8,7 @@ import pytest
 from invented import Cluster, demo, pod
 from looks import assert_rectangular
 from rich.color import ColorType
+from running import running
 from waiting import frames, screen, settle, shows, until
 
 from gconsole.tui.pace import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, Pace, write_backlog
@@ -38,9 +39,7 @@ class TestSizes:
         columns = {}
         for width in (60, 80, 120, 200):
             app = pod().app()
-            async with app.run_test(size=(width, 24)) as pilot:
-                await settle(pilot)
-                await pilot.press("2")
+            async with running(app, "2", size=(width, 24)) as pilot:
                 await pilot.pause()
                 columns[width] = app.view.home().shown_columns
         assert columns[60] == ["rank", "state", "node", "gpu", "pid", "step", "cpu"]
@@ -50,8 +49,7 @@ class TestSizes:
 
     async def test_a_resize_while_running_changes_the_layout(self):
         app = pod().app()
-        async with app.run_test(size=(200, 60)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(200, 60)) as pilot:
             for size in ((60, 20), (120, 40), (80, 24)):
                 await pilot.resize_terminal(*size)
                 await pilot.pause()
@@ -60,9 +58,7 @@ class TestSizes:
 
     async def test_a_frozen_picture_takes_the_new_width_too(self):
         app = demo().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("space")
+        async with running(app, "space") as pilot:
             await pilot.resize_terminal(60, 20)
             await until(pilot, lambda: screen(app).splitlines()[3].endswith("4 ●") and app.size.width == 60)
             await until(pilot, lambda: len(screen(app).splitlines()[3]) >= 57)
@@ -70,8 +66,7 @@ class TestSizes:
     async def test_the_rule_below_the_tabs_goes_first_where_lines_are_few(self):
         for height, rule in ((24, True), (20, False)):
             app = demo().app()
-            async with app.run_test(size=(80, height)) as pilot:
-                await settle(pilot)
+            async with running(app, size=(80, height)):
                 assert ("━━" in screen(app).splitlines()[2]) is rule
 
 
@@ -82,8 +77,7 @@ class TestScale:
         cluster.gpus()
         cluster.job("big", 4096)
         app = cluster.app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(120, 40)) as pilot:
             await shows(pilot, "4096/4096")
             await pilot.press("2", "G")
             await shows(pilot, "4095")
@@ -95,9 +89,7 @@ class TestScale:
 class TestFrames:
     async def test_a_node_that_dies_is_shown(self):
         cluster = demo()
-        app = cluster.app()
-        async with app.run_test(size=(120, 30)) as pilot:
-            await settle(pilot)
+        async with running(cluster.app(), size=(120, 30)) as pilot:
             cluster.loses("node3", "the connection ended")
             await shows(pilot, "✖ node3")
             await shows(pilot, "3/4 nodes")
@@ -105,9 +97,7 @@ class TestFrames:
 
     async def test_stale_data_are_dimmed_and_carry_their_age(self):
         cluster = demo()
-        app = cluster.app()
-        async with app.run_test(size=(120, 30)) as pilot:
-            await settle(pilot)
+        async with running(cluster.app(), size=(120, 30)) as pilot:
             cluster.later(9)
             await shows(pilot, "no data for 9 s")
             await pilot.press("2")
@@ -115,8 +105,7 @@ class TestFrames:
 
     async def test_a_quiet_second_paints_no_line(self):
         app = pod().app()
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(120, 40)) as pilot:
             await frames(pilot)
             painted: list[str] = []
             heat = app.view.home()
@@ -128,8 +117,7 @@ class TestFrames:
     async def test_the_staging_of_py_spy_is_shown_while_it_runs(self):
         progress = [(3, 64)]
         app = pod().app(staging=lambda: progress[0])
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settle(pilot)
+        async with running(app, size=(120, 40)) as pilot:
             await shows(pilot, "py-spy 3/64")
             progress[0] = (64, 64)
             await until(pilot, lambda: "py-spy" not in screen(app))
@@ -139,8 +127,7 @@ class TestColours:
     async def test_no_color_leaves_every_colour_out_and_every_glyph_in(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("NO_COLOR", "1")
         app = pod().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
+        async with running(app):
             for strip in app.screen._compositor.render_strips():
                 for segment in strip:
                     for color in (segment.style.color, segment.style.bgcolor) if segment.style else ():
@@ -150,8 +137,7 @@ class TestColours:
     @pytest.mark.parametrize("theme", ["textual-dark", "nord", "ansi-dark"])
     async def test_a_theme_of_textuals_own_works_too(self, theme: str):
         app = demo().app()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             app.theme = theme
             await pilot.press("2", "1")
             await pilot.pause()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from invented import demo
-from waiting import accept, settle, shows, until
+from running import running
+from waiting import accept, shows, until
 
 from gconsole.tui import themed
 from gconsole.tui.theme_shelf import ThemeShelf
@@ -144,9 +145,7 @@ class TestTheChoice:
 class TestOnTheScreen:
     async def test_a_theme_chosen_from_the_palette_is_there_the_next_time(self, tmp_path: Path):
         shelf = ThemeShelf(memory=tmp_path / "theme")
-        async with demo().app(themes=shelf).run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
-            await pilot.press("ctrl+p", *"theme terminal")
+        async with running(demo().app(themes=shelf), "ctrl+p", *"theme terminal") as pilot:
             await accept(pilot, "Draw everything in the terminal theme")
             await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
         app = demo().app(themes=ThemeShelf(memory=tmp_path / "theme"))
@@ -158,8 +157,7 @@ class TestOnTheScreen:
         monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
         save(folder / "mine.toml", MINE)
         app = demo().app(themes=ThemeShelf(folder))
-        async with app.run_test(size=(80, 24)) as pilot:
-            await settle(pilot)
+        async with running(app) as pilot:
             app.use_theme("mine")
             await until(pilot, lambda: app.screen.styles.background.hex == "#0F141B")
             save(folder / "mine.toml", MINE.replace("#0f141b", "#000000"))
@@ -172,8 +170,7 @@ class TestOnTheScreen:
         monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
         save(folder / "first.toml", "name = [")
         app = demo().app(themes=ThemeShelf(folder))
-        async with app.run_test(size=(80, 24), notifications=True) as pilot:
-            await settle(pilot)
+        async with running(app, toasts=True) as pilot:
             await shows(pilot, "first.toml")
             save(folder / "second.toml", "[bold]")
             await shows(pilot, "second.toml")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from textual.containers import Container
@@ -60,6 +60,8 @@ class View(Container):
 
     #: The scope of its actions in `keys.ACTIONS`.
     scope = ""
+    #: Ids of the actions that people come here for: the footer begins with them, in the table's order.
+    first: Collection[str] = ()
 
     @property
     def actions(self) -> list[Action]:

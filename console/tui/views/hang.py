@@ -39,6 +39,7 @@ class Hang(View):
     """Tab walks from the verdict to the tree, to the ranks of a branch, to the threads of a rank."""
 
     scope = "hang"
+    first = ("hang.cancel", "app.capture", "app.diagnose")
     BINDINGS = bindings(in_scope("hang"))
 
     def __init__(self, *, id: str) -> None:
