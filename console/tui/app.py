@@ -176,7 +176,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
 
     @property
     def _is_leaving(self) -> bool:
-        """Whether the screens are gone already, while the clock or a fold that ended wants to draw once more."""
+        """Whether the screens are gone already, while the clock, a cursor or a fold wants to draw once more."""
         return not self.screen_stack
 
     def draw(self) -> None:
@@ -254,7 +254,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             self.view.open((event.node, event.uuid), visiting=True)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
-        self.refresh_bindings()
+        if not self._is_leaving:
+            self.refresh_bindings()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
         """None of Textual's own: the palette has ours, and only what works."""

@@ -21,6 +21,7 @@ from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm
 from gconsole.tui.views.table import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
+from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.progress import Progress
 
 SIZE = (80, 24)
@@ -312,6 +313,12 @@ class TestLeaving:
             assert app.clipboard == "node[1-4]"
             assert app.is_running
 
+
+    async def test_a_cursor_that_moved_when_it_left_draws_nothing(self):
+        app = demo().app()
+        async with running(app):
+            moved = LineView.Moved(app.view.home())
+        app.on_line_view_moved(moved)
 
     async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
         app = demo().app()

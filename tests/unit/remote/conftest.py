@@ -17,3 +17,13 @@ def proc(tmp_path, monkeypatch):
     root = tmp_path / "proc"
     root.mkdir()
     return FakeProc(root)
+
+
+@pytest.fixture
+def ranks():
+    """Processes of this machine that end with the test."""
+    from liveranks import Ranks
+
+    ranks = Ranks()
+    yield ranks
+    ranks.end()

@@ -1,0 +1,73 @@
+"""What py-spy says, and what it says in its errors: read, or told."""
+
+import json
+import os
+
+import pytest
+from fakeproc import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gconsole_remote import pyspy, stacks
+from gconsole_remote.procfs import ProcFs
+from gconsole_remote.samplers.processes import RankRef
+from gconsole_remote.sources import Sources
+
+
+def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
+    monkeypatch.setattr(pyspy.os, "geteuid", lambda: 1000)
+    assert "uid 0" in pyspy.remedy(0) and 'run_as = "sudo"' in pyspy.remedy(0)
+    monkeypatch.setattr(pyspy, "_ptrace_scope", lambda: 1)
+    assert "kernel.yama.ptrace_scope=0 (is 1)" in pyspy.remedy(1000)
+    monkeypatch.setattr(pyspy.os, "geteuid", lambda: 0)
+    assert "SYS_PTRACE" in pyspy.remedy(1000)
+
+
+@pytest.mark.parametrize(("said", "status"), [
+    ("Error: Failed to find python version from target process\n\nStack backtrace:\n 0: x", "not_python"),
+    ("Error: Unsupported version of Python: 3.19.0", "unsupported_python"),
+    ("Permission Denied: Try running again with elevated permissions", "no_permission"),
+    ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
+])
+def test_py_spys_words_have_a_status(said, status):
+    assert pyspy.refusal(said, 1).status == status
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'[{"active": true}]', b"\xff[", b'[{"frames": 3}]'])
+def test_what_is_not_py_spys_form_is_told(data):
+    with pytest.raises(ValueError):
+        pyspy.parse(data)
+
+
+_LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_ANY = st.recursive(_LEAF, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+_FRAME = st.fixed_dictionaries({"name": _LEAF, "filename": _LEAF, "line": _LEAF})
+_THREAD = st.fixed_dictionaries({
+    "thread_id": _LEAF, "os_thread_id": _LEAF, "thread_name": _LEAF, "active": _LEAF, "owns_gil": _LEAF,
+    "frames": st.lists(_FRAME | _ANY, max_size=4) | _ANY,
+})  # fmt: skip
+
+
+@given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
+@settings(max_examples=300, deadline=None)
+def test_whatever_py_spy_says_is_threads_or_told(said):
+    """What is taken for threads also makes records that fit."""
+    try:
+        threads = pyspy.parse(json.dumps(said).encode())
+    except ValueError:
+        return
+    maker = stacks.Capture.__new__(stacks.Capture)
+    maker._paths, maker._sources = {}, Sources(ProcFs())
+    maker.plan = stacks.Plan({"id": "c", "at": 0, "deadline": 1})
+    me = stacks.Target(RankRef({
+        "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
+        "ns_pid": None,
+    }), "rank")  # fmt: skip
+    for thread in threads:
+        place = {"capture": "c", "sample": 0, "job": "j", "rank": 0, "pid": 1, "start_ticks": 1, "status": "ok"}
+        check("stack", dict(place, **maker._thread_fields(me, thread)))
+
+
+def test_a_nest_without_end_is_told():
+    with pytest.raises(ValueError):
+        pyspy.parse(b"[" * 100_000)

@@ -1,0 +1,62 @@
+"""A py-spy that is missing, hangs or says nonsense: the capture ends in time, and every rank has a word."""
+
+import time
+from pathlib import Path
+
+from liveranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
+
+from gconsole_remote import stacks
+
+
+def test_a_node_without_py_spy_says_why(ranks):
+    ranks.python(SLEEP)
+    _, [stack] = capture(ranks.seen(), blobs=Blobs(None, "the console has no py-spy for riscv64"))
+    assert (stack.status, stack.reason) == ("tool_missing", "the console has no py-spy for riscv64")
+    assert "gconsole bundle" in stack.try_
+    assert stack.syscall is not None, "/proc says what it says"
+
+
+def test_a_reader_that_hangs_is_killed_with_all_it_started_and_not_tried_again(ranks, tmp_path, monkeypatch):
+    monkeypatch.setattr(stacks, "PROCESS_S", 0.3)
+    ranks.python(SLEEP)
+    answer, records = capture(ranks.seen(), samples=2, blobs=a_slow_py_spy(tmp_path))
+    assert [stack.status for stack in records] == ["timed_out", "timed_out"]
+    assert answer["samples"] == 2
+    [group] = (tmp_path / "pids").read_text().split()
+    assert living_of(int(group)) == []
+
+
+def living_of(group):
+    """The processes of a group that run; dead ones may still be there, until init has taken note."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(its_group) == group and state != "Z":
+            found.append(path.parent.name)
+    return found
+
+
+def test_a_capture_ends_by_its_deadline_with_what_it_has(ranks, tmp_path):
+    for _ in range(4):
+        ranks.python(SLEEP)
+    began = time.monotonic()
+    _, records = capture(ranks.seen(), deadline_s=0.5, blobs=a_slow_py_spy(tmp_path))
+    assert time.monotonic() - began < 3
+    assert {stack.status for stack in records} == {"timed_out"}
+    assert len(records) == 4, "each rank has a record, also the one whose turn did not come"
+
+
+def test_a_read_that_makes_no_sense_is_made_again(ranks, tmp_path):
+    ranks.python(SLEEP)
+    torn = f"""[ -e {tmp_path}/torn ] && exec {PY_SPY} "$@"\ntouch {tmp_path}/torn\necho '[{{"pid"'\n"""
+    _, records = capture(ranks.seen(), blobs=a_slow_py_spy(tmp_path, torn))
+    assert main_thread(records).status == "ok"
+
+
+def test_what_never_makes_sense_is_unreadable(ranks, tmp_path):
+    ranks.python(SLEEP)
+    _, [stack] = capture(ranks.seen(), blobs=a_slow_py_spy(tmp_path, "echo '[]'\n"))
+    assert stack.status == "unreadable"

@@ -1,0 +1,48 @@
+"""The oldest Python of this machine reads the ranks of every other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakeproc import check
+from liveranks import PY_SPY, SLEEP
+
+from gconsole_remote import stacks
+
+#: Takes the agent's folder, py-spy and a pid; prints the records of a capture of that process.
+ELSEWHERE = """
+import json, sys, time
+sys.path.insert(0, sys.argv[1])
+from gconsole_remote import clock, stacks
+from gconsole_remote.procfs import ProcFs
+from gconsole_remote.samplers.processes import RankRef, Seen
+class Blobs(object):
+    def path(self, name): return sys.argv[2]
+pid = int(sys.argv[3])
+fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=ProcFs().stat(pid).start_ticks,
+              gpu=None, ns_pid=None)
+now = clock.realtime_ns()
+plan = stacks.Plan({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
+seen = Seen((RankRef(fields),), (), 0, 0, 0, 0)
+stacks.Capture(plan, seen, Blobs(), lambda facts: [print(json.dumps(fact)) for fact in facts]).run()
+"""
+
+
+def interpreters():
+    """Every Python on this machine, oldest first."""
+    found = Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python")
+    return [str(path) for path in sorted(found, key=lambda path: int(path.parts[-3].split(".")[1]))] or [sys.executable]
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+def test_the_oldest_agent_reads_every_python(ranks, tmp_path, interpreter):
+    (tmp_path / "gconsole_remote").symlink_to(Path(stacks.__file__).parent)
+    target = ranks.start([interpreter, "-c", SLEEP])
+    ranks.until_state(0, "S")
+    argv = [interpreters()[0], "-B", "-c", ELSEWHERE, str(tmp_path), PY_SPY, str(target.pid)]
+    said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=30).stdout
+    records = [check(*json.loads(line)) for line in said.splitlines()]
+    assert [stack.status for stack in records] == ["ok", "ok"], records
+    assert [frame.function for frame in records[0].frames] == ["<module>", "rest"]

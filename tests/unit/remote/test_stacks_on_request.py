@@ -1,0 +1,98 @@
+"""What a capture reads only where it is asked for: variables, named processes, native calls, lines of source."""
+
+import os
+import signal
+import sys
+import time
+
+from liveranks import LOCK, READY, SLEEP, capture, main_thread
+
+from gconsole_remote import native, sources
+from gconsole_remote.procfs import ProcFs
+
+CALLS = READY + (
+    "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
+)
+
+
+def test_variables_are_read_by_name_and_no_others(ranks):
+    ranks.python(CALLS)
+    _, records = capture(ranks.seen(), locals=["src"])
+    stack = main_thread(records)
+    found = [(stack.frames[one.frame].function, one.name, one.value) for one in stack.locals]
+    assert found == [("send", "src", "1"), ("recv", "src", "2")]
+    assert "s3" not in str(records)
+
+
+def test_variables_may_be_asked_for_of_one_function_only(ranks):
+    ranks.python(CALLS)
+    _, records = capture(ranks.seen(), locals=["recv:src"])
+    assert [one.value for one in main_thread(records).locals] == ["2"]
+
+
+def test_without_being_asked_no_variable_is_read(ranks):
+    ranks.python(CALLS)
+    assert main_thread(capture(ranks.seen())[1]).locals is None
+
+
+def test_only_the_processes_that_were_named_are_read(ranks):
+    ranks.python(SLEEP)
+    ranks.python(SLEEP)
+    _, records = capture(ranks.seen(), only=[ranks.processes[1].pid])
+    assert {record.rank for record in records} == {1}
+
+
+def test_native_calls_are_read_last_and_the_process_goes_on(ranks):
+    ranks.python(LOCK)
+    answer, records = capture(ranks.seen(), native=[ranks.processes[0].pid])
+    plain, whole = [record for record in records if record.thread_name == "MainThread"]
+    assert (plain.native, plain.mode, whole.native, whole.mode) == (False, "nonblocking", True, "blocking")
+    assert whole.sample == plain.sample + 1
+    assert whole.began < whole.ended
+    assert [frame.function for frame in whole.frames if not frame.native] == ["<module>", "take"]
+    assert any("acquire_lock" in frame.function for frame in whole.frames if frame.native)
+    assert answer["stopped_since"] == 0
+    ranks.until_state(0, "S")
+
+
+def test_nobody_attaches_to_what_is_stopped(ranks):
+    ranks.python(SLEEP)
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.until_state(0, "T")
+    _, records = capture(ranks.seen(), native=[ranks.processes[0].pid])
+    assert [record.native for record in records] == [False]
+    assert ranks.state(0) == "T"
+
+
+def test_a_process_that_was_stopped_by_the_reading_is_let_go(ranks):
+    ranks.python(SLEEP)
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.until_state(0, "T")
+    native.let_go(ProcFs(), ranks.seen().ranks[0])
+    ranks.until_state(0, "S")
+
+
+def test_the_line_of_source_comes_with_the_jobs_own_innermost_call(ranks, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(READY + "import json, threading\ndef rest():\n    threading.Event().wait()\nrest()\n")
+    ranks.start([sys.executable, str(script)])
+    ranks.until_state(0, "S")
+    stack = main_thread(capture(ranks.seen())[1])
+    assert [frame.source for frame in stack.frames if frame.source] == ["threading.Event().wait()"]
+    assert stack.frames[1].source == "threading.Event().wait()"
+
+
+def test_a_source_that_cannot_be_read_is_left_out(ranks):
+    ranks.python(SLEEP)  # "<string>" is no file
+    assert [frame.source for frame in main_thread(capture(ranks.seen())[1]).frames] == [None, None]
+
+
+def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_lines_of", lambda path: time.sleep(60))
+    monkeypatch.setattr(sources, "PATIENCE_S", 0.05)
+    reader = sources.Sources(ProcFs())
+    began = time.monotonic()
+    frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
+    for frame in frames:
+        reader.frames(os.getpid(), [frame])
+    assert time.monotonic() - began < 5
