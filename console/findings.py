@@ -94,6 +94,7 @@ class Findings:
                 self._say_failure(name, result)
             else:
                 self.put(name, result)
+        self._clear_absent()
 
     def put(self, source: str, found: Iterable[Found]) -> None:
         """What is true now according to one source; what that source no longer says is cleared after a while."""
@@ -164,6 +165,14 @@ class Findings:
             victims=said.victims, text=said.text, evidence=said.evidence, first_seen=said.first_seen,
             cleared_at=known.absent_ns,
         )  # fmt: skip
+
+    def _clear_absent(self) -> None:
+        """Clear what its source took back and has not spoken of since: a verdict is told once a capture."""
+        now_s, now_ns = self._clock(), time.time_ns()
+        absent = [key for key, one in self._open.items() if one.absent_s is not None]
+        cleared = [record for key in absent if (record := self._absent(key, now_s, now_ns)) is not None]
+        if cleared:
+            self._hub.say(*cleared)
 
     def _full(self) -> Log | None:
         if self._is_full:

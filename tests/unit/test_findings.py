@@ -75,6 +75,19 @@ def test_what_is_over_is_cleared_after_a_while_and_what_flickers_stays_one_findi
     assert (anew.cleared_at, anew.first_seen >= cleared.cleared_at) == (None, True)
 
 
+async def test_what_a_source_took_back_is_cleared_although_the_source_says_nothing_more():
+    said = Said(clear_s=10)
+    said.put(hot(), source="verdict")
+    assert said.put(source="verdict") == []
+
+    said.now += 9
+    await said.findings.look()
+    assert [one.cleared_at for one in said.store.findings.values()] == [None]
+    said.now += 1
+    await said.findings.look()
+    assert [one.cleared_at is not None for one in said.store.findings.values()] == [True]
+
+
 def test_one_source_does_not_clear_what_another_one_found():
     said = Said(clear_s=0)
     said.put(hot())

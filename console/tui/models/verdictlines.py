@@ -24,10 +24,10 @@ _LABEL = 10
 NOTHING: Final = (
     plain("No stacks yet."),
     plain(""),
-    Line((Span("d", "key"), Span("  captures every rank's stack until it can say who holds the job, and says it"))),
+    Line((Span("d", "key"), Span("  captures until it is clear who holds the job"))),
     Line((Span("s", "key"), Span("  captures once: where everybody stands"))),
     plain(""),
-    plain("Neither changes the job, and no job has to be prepared for it.", "muted"),
+    plain("Neither changes the job; no job has to be prepared.", "muted"),
 )
 
 

@@ -95,7 +95,7 @@ class Hang(View):
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: Frame) -> None:
-        lines = verdict_lines(frame.hang, self.size.width - 2) if frame.hang else NOTHING
+        lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NOTHING
         self._verdict.show(lines)
         self.set_class(not frame.hang, "empty")
         room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
