@@ -13,7 +13,7 @@ from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
 from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
-from .records import Failure, Finding, Gpu, GpuInfo, Severity
+from .records import Failure, Finding, Gpu, GpuInfo, Severity, Watched
 from .store import GpuKey, GpuNow, NodeNow, Store
 from .topology.lines import ClassLine
 from .verdicts import verdicts
@@ -61,6 +61,7 @@ class RankLine(msgspec.Struct):
     state: str
     step: int | None
     source: str
+    watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
 
 
 class GpuLine(msgspec.Struct):
@@ -110,6 +111,7 @@ class CostLine(msgspec.Struct):
     cpu_pct: float | None
     rss_bytes: int | None
     tx_bytes_s: float | None
+    watch_cpu_pct: float | None  # of `cpu_pct`, what reading watched variables took over the last minute
 
 
 class FindingLine(msgspec.Struct):
@@ -176,7 +178,9 @@ def make_report(store: Store) -> Report:
         verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in _worst_first(store.findings.values())],
         agent_cost=[
-            CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
+            CostLine(now.name, cost.cpu_pct, cost.rss_bytes, cost.tx_bytes_s, cost.watch_cpu_pct)
+            for now in nodes
+            if (cost := now.cost)
         ],
     )
 
@@ -247,6 +251,7 @@ def _rank_line(row: RankRow) -> RankLine:
     return RankLine(
         job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
         gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+        watched=dict(row.watched) if row.watched is not None else None,
     )
 
 
