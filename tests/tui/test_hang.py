@@ -268,7 +268,32 @@ async def test_all_threads_can_be_folded():
         await pilot.press("s")
         await shows(pilot, "capture 1 of 1")
         await pilot.press("t")
+        await shows(pilot, "folded: the main threads, or those they wait for")
+        await shows(pilot, "groups, threads that block")
+        await pilot.press("t")
         await shows(pilot, "folded: every thread")
+        await shows(pilot, "groups, all threads")
+        await pilot.press("t")
+        await shows(pilot, "folded: main threads")
+
+
+async def test_ranks_are_told_apart_by_function_by_line_and_by_the_variables_that_were_asked_for():
+    cluster = hung()
+    app = cluster.app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await shows(pilot, "Read every rank's stack")
+        await pilot.press(*"1 step,loss", "enter")
+        await shows(pilot, "STACKS 8 ranks, 2 groups")
+        assert cluster.variables == ("step", "loss")
+        await pilot.press("v")
+        await shows(pilot, "2 groups, by line")
+        await pilot.press("v")
+        await shows(pilot, "8 groups, by variables")
+        await shows(pilot, "step = 1700")
+        await pilot.press("v")
+        await shows(pilot, "told apart by function")
 
 
 async def test_the_verdict_is_copied_as_text():

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ..records import Stack
-from .ranges import ranges
+from ...analysis.ranges import ranges
+from ...records import Stack
 
 
 def folded(stacks: Iterable[Stack]) -> str:
