@@ -11,7 +11,8 @@ from collections import deque
 
 from .. import clock, commands, pyspy
 from ..blobs import PY_SPY
-from ..procfs import printable
+from ..engines import Engines
+from ..procfs import ProcFs, printable
 from ..sources import is_library
 from .base import Sampler
 
@@ -45,6 +46,7 @@ class WatchedSampler(Sampler):
     def __init__(self, context, agent, names, every_s):
         super(WatchedSampler, self).__init__(context)
         self._agent = agent
+        self._procfs = ProcFs(context.proc)
         self._names = tuple(names)[:MOST_NAMES]
         self._every_s = every_s
         self._known = {}
@@ -120,7 +122,8 @@ class WatchedSampler(Sampler):
 
     def _values(self, pid):
         """The variables of one process. Raises NoStack."""
-        threads = pyspy.threads_of(self._agent.blobs.path(PY_SPY), pid, PROCESS_S, frozenset(self._names))
+        engines = Engines(self._agent.blobs.path(PY_SPY), None, self._procfs)
+        _, threads = engines.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
         found = {}
         for thread in threads:
