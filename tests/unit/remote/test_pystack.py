@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_stacks import Blobs, Ranks, capture, main_thread
 
 from gconsole_remote import engines, interpreter, pyspy, pystack
@@ -168,3 +170,23 @@ def test_text_of_a_thread_with_colons_quotes_and_the_gil():
     assert (thread.name, thread.gil, thread.locals) == ("MainThread", True, [(1, "step", "'a: b'")])
     with pytest.raises(ValueError, match="no thread"):
         pystack.parse("The frame stack for thread 9 is empty\n", 9)
+
+
+_LINES = st.sampled_from([
+    "Traceback for thread 7 (python) [Has the GIL,Dropping the GIL] (most recent call last):",
+    "Traceback for thread 99999999999999999999 [] (most recent call last):", "",
+    '    (Python) File "/a.py", line 3, in f', '    (Python) File "", line 99999999999999999999, in ',
+    "      Locals:", "        x: 1", "        : ", '    (C) File "???", line 0, in g (libc.so)',
+])  # fmt: skip
+
+
+@given(st.lists(st.one_of(_LINES, st.text(max_size=40)), max_size=30).map("\n".join))
+def test_whatever_it_says_is_threads_within_bounds_or_no_answer(text):
+    try:
+        threads = pystack.parse(text, 7, frozenset("x"))
+    except ValueError:
+        return
+    for thread in threads:
+        assert thread.frames
+        assert thread.os_thread_id is None or thread.os_thread_id < 2**63
+        assert all(0 <= line < 2**63 and len(file) <= 512 for _, file, line, _ in thread.frames)
