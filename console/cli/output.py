@@ -9,9 +9,11 @@ from typing import Final
 
 import click
 
-from .. import batch, captured, communication, files, plaintext, report
+from .. import batch, files, plaintext, report
 from ..analysis.hang.text import to_text
 from ..analysis.stacks import PLAIN, Shape
+from ..report.captures import capture_text
+from ..report.collectives import collectives_text
 from ..samples import SampleStream
 from ..session.export import BY_NAME
 from ..store import Store
@@ -52,8 +54,8 @@ def finish(
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
-        shown = captured.capture_text(store, stacks.shape) if stacks.form is None else ""
-        for part in (shown, communication.collectives_text(store)):
+        shown = capture_text(store, stacks.shape) if stacks.form is None else ""
+        for part in (shown, collectives_text(store)):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)

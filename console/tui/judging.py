@@ -10,11 +10,9 @@ from typing import TypeVar
 from ..analysis.collectives import Communication
 from ..analysis.hang import Evidence, Judged, judge
 from ..analysis.stacks import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
-from ..captures import CaptureNow
-from ..communication import said_of
 from ..records import Stack
-from ..store import Store
-from ..verdicts import evidences
+from ..store import CaptureNow, Store
+from ..verdicts import evidences, said_of
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ import msgspec
 
 from ...analysis.models import Model
 from ...analysis.stacks import Shape
-from ...captured import lines_of, newest_of, text_of
-from ...captures import CaptureNow
 from ...records import Stack
+from ...report.captures import lines_of, newest_of, text_of
+from ...store import CaptureNow
 from .dot import dot
 from .folded import folded
 from .speedscope import speedscope
