@@ -1,5 +1,7 @@
 """(i) What captures at 1 Hz cost the steps of a running job of two gloo ranks that leaves a core idle.
 
+And what it costs to read the watched variables of a rank once.
+
 Whole windows with and without captures differ by more than 10 % on a machine that others load, whatever is measured. So
 each capture is compared with its own neighbourhood: the progress of the job from just before a capture until all its
 effects are over, and its progress over an equal time half a second later, in which no capture is. What is lost, of one
@@ -38,6 +40,8 @@ BLOCKS, SAMPLES, REST_S = 24, 10, 5.0
 BEFORE_S, AFTER_S = 0.02, 0.1
 #: The time a capture is compared with is so much later.
 LATER_S = 0.5
+#: So long variables are watched; the agent tells what they cost over the last minute.
+WATCH_S = 65.0
 GOAL_PCT = 1.0
 RESAMPLES = 4000
 
@@ -64,6 +68,7 @@ def measure(quick: bool) -> Outcome:
             job.wait_ready()
             target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
             found = asyncio.run(_blocks(rig, target, blocks, samples, rest_s))
+            watch_pct = asyncio.run(_watch_pct(target, 5.0 if quick else WATCH_S))
         ends = array.array("d", times.read_bytes())
     steps = Steps(ends)
     cost = Interval.of([steps.around(*window) for window in block.windows] for block in found)
@@ -78,6 +83,7 @@ def measure(quick: bool) -> Outcome:
             Row("the dumps of two ranks at 1 Hz", middle([block.dumps_pct for block in found], "% of a core")),
             Row("reads that left or found a rank stopped or traced", f"{stopped + traced} of {reads}", "0",
                 stopped + traced == 0),
+            Row("watched variables of one rank, once each 10 s", f"{watch_pct / 2 / 10:.2f} % of a core"),
         ],
         [
             f"two gloo ranks on one node, a step of {1000 * steps.median_s:.1f} ms of which 15 ms are rest; {blocks}"
@@ -85,6 +91,7 @@ def measure(quick: bool) -> Outcome:
             f"steps done around each capture ({length_ms:.0f} ms, until {1000 * AFTER_S:.0f} ms after its last read)"
             f" against those done {LATER_S:g} s later, in time lost of each second; mean of all captures, 95 % by"
             " resampling whole blocks. Console, SSH and job share one machine: what the console does counts, too",
+            f"watched variables: two ranks read once a second for {WATCH_S:g} s cost {watch_pct:.2f} % of a core",
             f"load average {os.getloadavg()[0]:.1f} at the end; CPU: of the agent and the py-spy processes it has"
             " waited for, with captures less without",
         ],
@@ -101,6 +108,17 @@ async def _blocks(rig: Rig, target: Path, blocks: int, samples: int, rest_s: flo
         await watch.fleet.capture(CaptureOrder(new_capture()))  # py-spy has arrived
         chance = random.Random(7)
         return [await _block(watch, agent, samples, rest_s, chance) for _ in range(blocks)]
+
+
+async def _watch_pct(target: Path, for_s: float) -> float:
+    """What reading variables of both ranks once a second costs, in % of a core, by the agent's own word."""
+    async with watched(target, watch_locals="number", watch_every_s=1, agent_cpu_budget_pct=100) as watch:
+        await watch.sampled()
+        await watch.until(lambda: sum(bool(now.stat and now.stat.watched) for now in watch.store.ranks.values()) == 2)
+        await asyncio.sleep(for_s)
+        [now] = watch.store.nodes.values()
+        assert now.cost is not None and now.cost.watch_cpu_pct is not None
+        return now.cost.watch_cpu_pct
 
 
 async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance: random.Random) -> Block:
