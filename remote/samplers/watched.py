@@ -68,9 +68,10 @@ class WatchedSampler(Sampler):
 
     def tick(self, now):
         ranks = self._ranks()
-        for key in [key for key in self._known if key not in ranks]:
-            del self._known[key]
-        if ranks and self._agent.blobs.path(PY_SPY) and (self._waiting or self._begins()):
+        for kept in (self._known, self._resting):
+            for key in [key for key in kept if key not in ranks]:
+                del kept[key]
+        if ranks and self._has_come() and (self._waiting or self._begins()):
             self._read_round(ranks)
         self._tell_cost(time.monotonic())
         self.context.shared["watched"] = dict(self._known)
@@ -79,6 +80,10 @@ class WatchedSampler(Sampler):
     def _ranks(self):
         seen = self.context.shared.get("processes")
         return {(rank.pid, rank.start_ticks): rank for rank in seen.ranks} if seen else {}
+
+    def _has_come(self):
+        """Whether py-spy is here, or known not to come: then the first read says why."""
+        return bool(self._agent.blobs.path(PY_SPY) or self._agent.blobs.problem(PY_SPY))
 
     def _begins(self):
         """Whether a round begins within this tick; then it waits for that instant."""
@@ -122,7 +127,8 @@ class WatchedSampler(Sampler):
 
     def _values(self, pid):
         """The variables of one process. Raises NoStack."""
-        engines = Engines(self._agent.blobs.path(PY_SPY), None, self._procfs)
+        blobs = self._agent.blobs
+        engines = Engines(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
         _, threads = engines.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
         found = {}

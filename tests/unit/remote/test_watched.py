@@ -32,13 +32,17 @@ train()
 class Agent:
     """As much of an agent as the sampler knows."""
 
-    def __init__(self, path=PY_SPY, budget=2):
+    def __init__(self, path=PY_SPY, budget=2, lacking=None):
+        self.lacking = lacking
         self.config = {"cpu_budget_pct": budget}
         self.blobs = self
         self._path, self.logged = path, []
 
     def path(self, name):
         return self._path
+
+    def problem(self, name):
+        return self.lacking
 
     def on_end(self, action):
         pass
@@ -132,6 +136,15 @@ def test_until_py_spy_is_on_the_node_nothing_happens():
     made, context = sampler(["step"], Agent(path=None), pids=[os.getpid()])
     assert list(made.tick(0.0)) == []
     assert context.shared["watched"] == {}
+
+
+def test_where_py_spy_will_not_come_that_is_said_once(loop):
+    agent = Agent(path=None, lacking="the console has no py-spy for riscv64")
+    made, _ = sampler(["step"], agent, pids=[loop.pid, os.getpid()])
+    made.tick(0.0)
+    [(severity, text)] = agent.logged
+    assert severity == "warning"
+    assert text.endswith("cannot be read: the console has no py-spy for riscv64")
 
 
 def test_of_the_jobs_own_calls_the_innermost_tells():
