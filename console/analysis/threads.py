@@ -28,6 +28,11 @@ def is_main(stack: Stack) -> bool:
     return stack.thread_name == "MainThread" or (stack.os_thread_id is not None and stack.os_thread_id == stack.pid)
 
 
+def name_of(stack: Stack) -> str:
+    """What the thread is called; a program that has not imported threading names none."""
+    return stack.thread_name or ("MainThread" if is_main(stack) else "a thread")
+
+
 def blocking_thread(main: Stack, threads: Sequence[Stack], reader: Reader) -> Stack:
     """The thread that the process stands in: the `main` one, or the only one that it can be waiting for.
 

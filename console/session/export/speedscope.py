@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...analysis.threads import is_main
+from ...analysis.threads import is_main, name_of
 from ...records import Frame, Stack
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
@@ -50,7 +50,7 @@ def _boxes(stack: Stack, with_thread: bool) -> list[tuple[str, str, int]]:
     """The calls from the outermost inward; before them the thread, where threads are told apart, and the role."""
     boxes = [(stack.role.replace("_", " "), "", 0)] if stack.role != "rank" or with_thread else []
     if with_thread:
-        boxes.append((stack.thread_name or "a thread", "", 0))
+        boxes.append((name_of(stack), "", 0))
     boxes += [_call(frame) for frame in stack.frames or ()]
     return [*boxes, (f"rank {'?' if stack.rank is None else stack.rank}", "", 0)]
 

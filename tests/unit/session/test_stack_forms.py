@@ -133,3 +133,9 @@ def test_variables_are_in_the_tree_where_ranks_are_told_apart_by_them() -> None:
     assert "step = 8" in tree
     [line] = json.loads(written("json", a_capture(*stacks), shape=Shape(granularity="locals")))
     assert {json.dumps(group["path"][0]["values"]) for group in line["groups"]} == {'{"step": "7"}', '{"step": "8"}'}
+
+
+def test_ranks_whose_threads_have_no_names_share_a_line() -> None:
+    stacks = [a_stack(rank, USER, REDUCE, thread_name=None, os_thread_id=100 + rank) for rank in (0, 1)]
+    [line] = written("folded", a_capture(*stacks)).splitlines()
+    assert line.startswith("rank [0-1];MainThread;<module>") and line.endswith(" 2")
