@@ -179,6 +179,8 @@ class TestComparing:
             await pilot.press("X")
             await shows(pilot, "[5]  load_shard")
             await shows(pilot, "[0-4,6-7]  where they were")
+            lines = [line for line in screen(pilot.app).splitlines() if "next_batch" in line and "train_step" in line]
+            assert any("│ train_step" in line for line in lines), "the calls then and now, side by side"
 
     async def test_earlier_captures_can_be_looked_at_again(self):
         cluster = hung()

@@ -284,7 +284,8 @@ class Hang(View):
         if seen is None or seen.fold is None or seen.before is None:
             self.notify("there is no capture before this one", timeout=3, markup=False)
             return
-        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}", moved(seen.before, seen.fold)))
+        lines = moved(seen.before, seen.fold, min(self.size.width, 110) - 8)
+        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}: then and now", lines))
 
     def action_copy(self) -> None:
         """The verdicts, as text."""
