@@ -18,12 +18,12 @@ from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
 from gconsole.records import Gpu, NodeState
+from gconsole.topology.fold import TopologyFold
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
 from gconsole.tui.keys import in_scope
 from gconsole.tui.models.topology import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
 from gconsole.tui.text import width_of
-from gconsole.tui.topologyfold import TopologyFold
 from gconsole.tui.views.nodes import Nodes
 from gconsole.tui.views.topology import Topology
 from gconsole.tui.widgets.matrix_grid import MatrixGrid
@@ -54,7 +54,7 @@ def odd_pod() -> Cluster:
 
 def fleet_of(cluster: Cluster):
     fold = TopologyFold(cluster.store)
-    fold.note(-1)
+    fold.note()
     fold.accept(fold.prepare()())
     return fold.fleet
 
@@ -118,18 +118,17 @@ class TestModel:
     def test_only_nodes_that_said_something_else_are_made_anew(self):
         cluster = odd_pod()
         fold = TopologyFold(cluster.store)
-        fold.note(-1)
+        fold.note()
         fold.accept(fold.prepare()())
-        before, version = fold.fleet.nodes, cluster.store.version
+        before = fold.fleet.nodes
         cluster.say(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
-        fold.note(version)
+        fold.note()
         fold.accept(fold.prepare()())
         assert all(fold.fleet.nodes[node] is before[node] for node in before)
 
         port = msgspec.structs.replace(hgx_facts("node002").nics[0], node="node002", state="down")
-        version = cluster.store.version
         cluster.say(port)
-        fold.note(version)
+        fold.note()
         fold.accept(fold.prepare()())
         changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
         assert changed == ["node002"]
@@ -137,11 +136,10 @@ class TestModel:
     def test_a_node_that_is_removed_is_in_no_class(self):
         cluster = odd_pod()
         fold = TopologyFold(cluster.store)
-        fold.note(-1)
+        fold.note()
         fold.accept(fold.prepare()())
-        version = cluster.store.version
         cluster.say(NodeState(node="slow1", state="removed"))
-        fold.note(version)
+        fold.note()
 
         fold.accept(fold.prepare()())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import cast
 
@@ -93,11 +92,10 @@ class Topology(View):
         if not fold.is_large:
             fold.accept(fold.prepare()())
             return
-        made = fold.prepare()
 
         async def in_thread() -> None:
             try:
-                fold.accept(await asyncio.to_thread(made))
+                await fold.fold()
             finally:
                 self._folding = False
 
