@@ -14,6 +14,7 @@ from ..nodesets import natural
 from ..records import GpuInfo, Nic
 from ..store import GpuKey, NicKey, Store
 from .gather import Fleet, facts_of, figures_of, ranks_on, users_of
+from .parallel import captured_of, parallel_groups
 
 #: It is folded at most this often, in seconds, and the ranks are laid over it as often; more cannot be read.
 EVERY_S: Final = 1.0
@@ -36,6 +37,7 @@ class TopologyFold:
         self._ports: dict[NicKey, tuple[object, ...]] = {}
         self._due = 0.0
         self._ranks_at = -1  # version of the store up to which ranks are laid over it
+        self._groups_at = -1  # and up to which captures have told their groups
         self._pending: Callable[[], Fleet] | None = None  # of a copy that stands still: its only fold
         self.fleet = Fleet({}, (), figures=figures_of(store))
 
@@ -70,7 +72,8 @@ class TopologyFold:
         """Whether somebody who looks at it would see something else; never while it is being folded."""
         if self._pending is not None:
             return True
-        return self._in_work is None and self._is_due and (bool(self._dirty) or self._ranks_changed)
+        changed = bool(self._dirty) or self._ranks_changed or self._groups_changed
+        return self._in_work is None and self._is_due and changed
 
     @property
     def has_news(self) -> bool:
@@ -87,8 +90,14 @@ class TopologyFold:
         return bool(self._store.ranks.changed_since(since) or self._store.gpu_processes.changed_since(since))
 
     @property
+    def _groups_changed(self) -> bool:
+        return bool(self._store.captures.table.changed_since(self._groups_at))
+
+    @property
     def is_large(self) -> bool:
-        return len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
+        many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
+        return many or (self._groups_changed and any(len(one.collectives) >= MANY_RANKS
+                                                     for one in self._store.captures.values()))  # fmt: skip
 
     async def fold(self) -> None:
         """Fold what is known now; in a thread where that is much."""
@@ -116,6 +125,8 @@ class TopologyFold:
 
     def _fold_of(self, dirty: set[str]) -> Callable[[], Fleet]:
         facts, users, before = facts_of(self._store, dirty) if dirty else {}, users_of(self._store), self.fleet
+        captured = captured_of(self._store) if self._groups_changed else None
+        self._groups_at = self._store.version
 
         def fold() -> Fleet:
             nodes, classes = before.nodes, before.classes
@@ -125,9 +136,10 @@ class TopologyFold:
                 nodes = {node: known[node] for node in sorted(known, key=natural) if known[node].devices}
                 classes = classes_of(nodes.values())
             ranks = ranks_on(nodes, users)
-            if nodes is before.nodes and ranks == before.ranks:
+            groups = before.groups if captured is None else parallel_groups(captured, users.ranks)
+            if nodes is before.nodes and ranks == before.ranks and groups == before.groups:
                 return before
-            return replace(before, nodes=nodes, classes=classes, ranks=ranks)
+            return replace(before, nodes=nodes, classes=classes, ranks=ranks, groups=groups)
 
         return fold
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
-from gconsole.records import Gpu, NodeState
+from gconsole.records import Gpu, NodeState, PgStatus
 from gconsole.topology.fold import TopologyFold
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
@@ -111,7 +111,7 @@ class TestModel:
     def test_a_pair_says_its_relation_its_path_and_its_peer_access(self):
         fleet = fleet_of(odd_pod())
 
-        assert pair_text(fleet.nodes["node044"], 4, 0) == (
+        assert pair_text(fleet, fleet.nodes["node044"], 4, 0) == (
             "GPU4–GPU0  SYS  at most 63 GB/s over PCIe, NUMA node 1, NUMA node 0, PCIe (PCIe 5 x16); "
             "peer access: read, write and atomics over PCIe")  # fmt: skip
 
@@ -199,6 +199,26 @@ class TestView:
             await opened(pilot, "tab", "enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
             await shows(pilot, "NIC0 mlx5_0")
+
+    async def test_the_parallel_groups_lie_over_matrix_and_drawing_once_a_capture_has_told_of_them(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(200, 60)) as pilot:
+            await opened(pilot)
+            await shows(pilot, "PARALLEL GROUPS")
+            await shows(pilot, "none is known: a capture reads them")
+            cluster.say(*(
+                PgStatus(node="node001", capture="c", source="worker_server", job="llama-70b", rank=rank,
+                         process_group=(str(rank // 4), "tp"), ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)))
+                for rank in range(48)
+            ))  # fmt: skip
+            await shows(pilot, "12 groups of 4 ranks; each within one node")
+            assert "none is known" not in screen(pilot.app)
+            await pilot.press("tab", "l")
+            await shows(pilot, "tp ×5")
+            await shows(pilot, "both in tp 0")
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "tp 0: node001 GPU0-3, NV18")
 
     async def test_columns_that_do_not_fit_come_into_sight_with_the_cursor(self):
         async with odd_pod().app().run_test(size=(60, 20)) as pilot:
