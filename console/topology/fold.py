@@ -18,8 +18,9 @@ from .parallel import captured_of, parallel_groups
 
 #: It is folded at most this often, in seconds, and the ranks are laid over it as often; more cannot be read.
 EVERY_S: Final = 1.0
-#: From this many changed nodes on, or so many ranks, it is folded in a thread: a node takes about a millisecond.
-MANY_NODES, MANY_RANKS = 16, 1024
+#: From this many changed nodes on it is folded in a thread (a node takes about a millisecond); also where so many are
+#: compared with each other (512 take 90 ms, whichever of them has changed), or so many ranks laid over them.
+MANY_NODES, MANY_COMPARED, MANY_RANKS = 16, 64, 1024
 
 
 class TopologyFold:
@@ -96,6 +97,7 @@ class TopologyFold:
     @property
     def is_large(self) -> bool:
         many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
+        many = many or (bool(self._dirty) and len(self.fleet.nodes) >= MANY_COMPARED)
         return many or (self._groups_changed and any(len(one.collectives) >= MANY_RANKS
                                                      for one in self._store.captures.values()))  # fmt: skip
 

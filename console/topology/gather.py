@@ -151,12 +151,14 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, No
     links: dict[str, list[Link]] = {}
     nics: dict[str, list[Nic]] = {}
     for now in store.gpus.values():
-        if now.info is not None:
+        if now.info is not None and (nodes is None or now.info.node in nodes):
             gpus.setdefault(now.info.node, []).append(now.info)
     for link in store.links.values():
-        links.setdefault(link.node, []).append(link)
+        if nodes is None or link.node in nodes:
+            links.setdefault(link.node, []).append(link)
     for nic in store.nics.values():
-        nics.setdefault(nic.node, []).append(nic)
+        if nodes is None or nic.node in nodes:
+            nics.setdefault(nic.node, []).append(nic)
     wanted = nodes if nodes is not None else sorted({*gpus, *links, *nics}, key=natural)
     return {node: NodeFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
 
