@@ -130,7 +130,7 @@ class HeatMap(LineView):
     def drawn(self, y: int, width: int, selection: Selection | None) -> Strip:
         """The same as of the spans of `line`, for as many bars as fit on a screen: every one of them a style."""
         laid, places = self._plan, self._places(y)
-        if laid.cell > 1 or selection is not None or not places:
+        if laid.cell > 1 or selection is not None or y >= laid.lines:
             return super().drawn(y, width, selection)
         segments: list[Segment] = []
         gap = Segment(" " * GAP, self.pen("text"))
