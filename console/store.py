@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .captures import Captures
+from .clockbook import ClockBook
 from .records import (
     AgentCost,
+    ClockBins,
+    ClockCost,
+    ClockNode,
+    ClockSnapshot,
+    ClockSource,
+    ClockWindow,
     Collective,
     Console,
     Finding,
@@ -174,6 +181,7 @@ class Store:
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
         self.captures = Captures()
+        self.clocks = ClockBook()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -189,7 +197,10 @@ class Store:
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
             Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
-            Finding: self._finding,
+            Finding: self._finding, ClockBins: self._clock(self.clocks.add_bins),
+            ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
+            ClockCost: self._clock(self.clocks.add_cost), ClockWindow: self._clock(self.clocks.add_window),
+            ClockNode: self._clock(self.clocks.add_node),
         }  # fmt: skip
         if history_bytes is not None:
             from .history import History  # numpy costs 190 ms to import; batch draws no curves
@@ -356,6 +367,9 @@ class Store:
     def _flight(self, record: Collective | PgStatus) -> None:
         self.captures.add_flight(record, self.version)
 
+    def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
+        return lambda record: add(record, self.version)
+
     def _finding(self, record: Finding) -> None:
         key = (record.id, record.culprits)
         self.findings.put(key, record, self.version)
@@ -397,6 +411,7 @@ class Store:
     def _forget_node(self, node: str) -> None:
         self._drop_facts(node)
         self._anchors.pop(node, None)
+        self.clocks.forget(node, self.version)
         self.nodes.drop(node, self.version)
 
     def _warn(self, text: str) -> None:
