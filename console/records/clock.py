@@ -2,7 +2,8 @@
 
 Every stamp here is CLOCK_MONOTONIC_RAW of the node that took it unless its name says `real`: that clock is never
 stepped and never slewed, so between two nodes it is a straight line where CLOCK_REALTIME under chrony is a bent one. A
-node that receives with a kernel stamp (CLOCK_REALTIME) turns it into MONOTONIC_RAW at once, by a bracketed read of both.
+node that receives with a kernel stamp (CLOCK_REALTIME) turns it into MONOTONIC_RAW at once, by a bracketed read of
+both.
 """
 
 from __future__ import annotations
