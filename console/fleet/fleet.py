@@ -54,7 +54,11 @@ class Fleet:
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""
-        link = Link(node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now)
+        clock = self.config.clock
+        link = Link(
+            node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
+            clock.snapshot_period_ms if clock.enabled else 0,
+        )  # fmt: skip
         self.links[node.name] = link
         link.start()
 

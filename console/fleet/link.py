@@ -68,12 +68,13 @@ class Link:
 
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
-        staging: Callable[[Link, str], None],
+        staging: Callable[[Link, str], None], snapshot_period_ms: int = 0,
     ) -> None:
         self.node = node
         self.state: State = "expected"
         self.arch = ""
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
+        self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._intake = Intake(node.name, hub, self._complain)
         self._questions = Questions(self._send)
         self._attempt = 0
@@ -330,7 +331,8 @@ class Link:
 
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
-        return opening.start(self.node, self._hub.console_id, self._intake.agent, self._intake.last_seq, offer)
+        agent, last_seq = self._intake.agent, self._intake.last_seq
+        return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
 
     def _acknowledge(self) -> None:
         self._send({"ack": self._intake.last_seq})
