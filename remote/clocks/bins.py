@@ -4,6 +4,7 @@
 BESTS = 4
 #: A reply that takes longer than this is lost: its bin has left.
 REPLY_NS = 250000000
+_LEAST_PAIRS = 3
 _ROUND_NS = 1000000  # `ahead` is a multiple of this
 
 
@@ -16,7 +17,7 @@ class Bin(object):
         self.forward = self.backward = None  # (at, far minus near)
         self.best = []  # (rtt, t1, t2 - t1, t3 - t2), the least first
         self.sent = self.got = self.noncausal = 0
-        self.mismatches = []
+        self.mismatches = []  # (the longer of both delays, how much the spacing changed)
 
     def add(self, t1, t2, t3, t4):
         """One exchange that came back."""
@@ -37,9 +38,13 @@ class Bin(object):
     def said(self, base, ahead):
         """As it travels: see `ClockBin` of the console's records."""
         best = sorted([t1 - base, gap - ahead, turn, rtt] for rtt, t1, gap, turn in self.best)
-        middle = sorted(self.mismatches)[len(self.mismatches) // 2] if self.mismatches else None
         return [_said(self.forward, base, ahead), _said(self.backward, base, ahead), best, self.sent, self.got,
-                self.noncausal, middle]  # fmt: skip
+                self.noncausal, self._noise()]  # fmt: skip
+
+    def _noise(self):
+        """The median change of spacing among the quarter of the pairs that travelled fastest: queues change it too."""
+        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // 4)]
+        return sorted(change for _, change in fast)[len(fast) // 2] if fast else None
 
 
 def _said(point, base, ahead):
@@ -71,11 +76,11 @@ class Bins(object):
         self.kernel = self.kernel and kernel
         found.add(t1, t2, t3, t4)
 
-    def mismatched(self, t1, mismatch):
-        """Two neighbours of a triple arrived so much closer or further apart (ns) than they were sent."""
+    def mismatched(self, t1, delay, change):
+        """Two neighbours of a triple arrived that much closer or further apart (ns) than they were sent."""
         found = self._at(t1)
         if found is not None:
-            found.mismatches.append(mismatch)
+            found.mismatches.append((delay, change))
 
     def take(self, now):
         """(base, ahead, bins as they travel) of the bins to which nothing will come any more; they are forgotten here.

@@ -27,8 +27,8 @@ class Peer(object):
         self.asked = {}  # of our requests without a reply: number * 3 + position → t1
         self._last = None  # (number, position, t1, t2) of the last reply
 
-    def begin(self, bin_ns):
-        self.bins = Bins(clock.mono_ns(), bin_ns)
+    def begin(self, bin_ns, in_s):
+        self.bins = Bins(clock.mono_ns() + int(in_s * 1e9), bin_ns)
 
     def request(self, position):
         """A request's bytes and what its reply will be found by."""
@@ -46,7 +46,8 @@ class Peer(object):
             return False
         self.bins.exchanged(t1, t2, t3, t4, kernel)
         if self._last is not None and self._last[:2] == (number, position - 1):
-            self.bins.mismatched(t1, abs((t2 - self._last[3]) - (t1 - self._last[2])))
+            before, after = self._last[3] - self._last[2], t2 - t1
+            self.bins.mismatched(t1, max(before, after), abs(after - before))
         self._last = (number, position, t1, t2)
         return True
 

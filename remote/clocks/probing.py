@@ -15,6 +15,8 @@ from .tallies import Tallies
 #: Packets read before anything else gets its turn; and the longest wait, after which a stop is noticed.
 _BATCH, _LONGEST_S = 64, 0.05
 _REPORT_S = 1.0
+#: The first triple waits so long for the peers to be told, too: until then they answer nobody.
+_SETTLE_S = 0.2
 #: A bucket holds this many times what the schedule needs.
 _SPARE = 2.0
 #: Bins leave so long after their end.
@@ -81,12 +83,12 @@ class Probing(threading.Thread):
         self._plan, self._peers = taken
         self._probed = [peer for peer in self._peers.values() if peer.probes]
         for peer in self._probed:
-            peer.begin(self._plan.bin_ns)
+            peer.begin(self._plan.bin_ns, _SETTLE_S)
         self._cadence_ns = self._plan.cadence_ns
         now = time.monotonic()
         rate = _SPARE * self._plan.needs_per_s(len(self._peers))
         self._out, self._in = Bucket(rate, now), Bucket(rate, now)
-        self._due = now + random.random() * self._cadence_ns / 1e9 if self._probed else None
+        self._due = now + _SETTLE_S + random.random() * self._cadence_ns / 1e9 if self._probed else None
         self._ticks = self._missed = 0
         self._reported = now
 

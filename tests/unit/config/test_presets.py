@@ -59,8 +59,8 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
     ("line", "said"),
     [
         ("probe_cadence_us = 600", "hosts.toml:2: clock.probe_cadence_us: 600 is unusual (800 to 20000 is usual): "
-         "probing takes more of a core than it gains; the cap will lengthen it; about 106.5 % of a core on every node while "
-         "probes run"),
+         "probing takes more of a core than it gains; the cap will lengthen it; about 106.5 % of a core on every node "
+         "while probes run"),
         ("peers = 12", "hosts.toml:2: clock.peers: 12 is unusual (4 to 8 is usual): each peer costs CPU on both ends; "
          "about 25.6 % of a core on every node while probes run"),
         ("probe_window_s = 30", "hosts.toml:2: clock.probe_window_s: 30 is unusual (2 to 8 is usual): crystals wander "
