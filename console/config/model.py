@@ -193,8 +193,9 @@ class ClockConfig(Section, frozen=True):
         Interface, Meta(description='where probes leave: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
     ] = ""
     method: Annotated[
-        Literal["auto", "probe", "ssh"],
-        Meta(description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these"),
+        Literal["auto", "probe", "ssh", "ntp", "ptp", "system"],
+        Meta(description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
+                         "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"),
     ] = "auto"
     max_bound_us: Annotated[
         float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")

@@ -19,7 +19,7 @@ from ..plaintext import printable
 from ..records import Log, NodeState, State
 from . import assets, bundle, endings, failures, opening
 from .intake import Intake
-from .questions import Frame, Questions
+from .questions import Frame, Ping, Questions
 from .transport import Channel, Transport
 from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
@@ -149,6 +149,11 @@ class Link:
                 await self._settled.wait()
         if self.state not in ("ok", "lost"):
             raise self._failure or failures.Lost(f"{self.node.name} is not connected")
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether this connection's agent has sent its first full tick."""
+        return self._has_sampled
 
     def sampled(self) -> None:
         """A full tick of the agent has arrived."""
@@ -311,8 +316,8 @@ class Link:
 
     def _take_frame(self, frame: Frame) -> None:
         match frame:
-            case {"pong": int(number), "t": int(t)}:
-                self._questions.take_pong(number, t)
+            case {"pong": int(number), "t": int(t), "mono": int(mono)}:
+                self._questions.take_pong(number, t, mono)
             case {"gap": [int(first), int(last)]} if self._intake.skip(first, last, str(frame.get("reason", ""))):
                 pass
             case {"re": int(number)}:
@@ -342,6 +347,12 @@ class Link:
         if self._channel is None or self._hello is None:
             raise failures.Lost(f"{self.node.name} is not connected")
         return await self._questions.ask(verb, args or {}, deadline_s)
+
+    async def ping(self, deadline_s: float) -> Ping:
+        """Compare the node's clocks with ours once. Raises FleetError where nothing comes back in time."""
+        if self._channel is None or self._hello is None:
+            raise failures.Lost(f"{self.node.name} is not connected")
+        return await self._questions.ping_once(deadline_s)
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""
