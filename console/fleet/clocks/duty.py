@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ BACKGROUND_CADENCE_US: Final = 20_000
 TAIL_S: Final = 1.8
 #: An edge on which so many requests in a row had no answer is blocked for UDP.
 BLOCKED_AFTER: Final = 60
+#: Then a session begins anew, with new keys: its packets are numbered with 32 bits, 40 days at the closest cadence.
+LONGEST_S: Final = 86_400.0
 #: The methods for which anything is sent at all: what the nodes' own services claim is read anyway.
 _PROBING: Final = ("auto", "probe", "ssh")
 #: So many blocked edges are named in one line.
@@ -118,7 +121,7 @@ class ClockDuty:
             else:
                 await session.begin(pace)
                 if config.method == "auto":
-                    self._fall_back(session.without_udp)
+                    self._fall_back(session.without_udp | (self._told & set(session.edges)))
             await self._keep_on(session, links, for_s)
         finally:
             self._pinger = None
@@ -131,7 +134,8 @@ class ClockDuty:
             await self._pause(for_s)
             return
         config = self._config
-        while self._continuous and self._config is config:
+        until = time.monotonic() + LONGEST_S
+        while self._continuous and self._config is config and time.monotonic() < until:
             await self._pause(RENEW_S)
             self._changed.clear()
             if dict(self._ready()) != links or not await session.renew():
