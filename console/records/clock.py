@@ -174,6 +174,7 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
     alpha: float | None = None  # common nanoseconds a nanosecond of `mono`, near 1.0
     offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus common time, at the centre
     drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
+    drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre
     repeat_ns: Count | None = None
     r_squared: float | None = None  # for compatibility with other tools only: it says nothing about accuracy
