@@ -16,13 +16,15 @@ KEPT_WINDOWS: Final = 64
 
 #: An edge as it is probed: (node, dst).
 EdgeKey = tuple[str, str]
+#: The same, by one method: over UDP and over SSH are two measurements.
+WayKey = tuple[str, str, str]
 
 
 class ClockBook:
     """Bins, snapshots, claims, costs, and the console's own results; bounded, whatever the nodes say."""
 
     def __init__(self) -> None:
-        self.bins: Table[EdgeKey, deque[ClockBins]] = Table()
+        self.bins: Table[WayKey, deque[ClockBins]] = Table()
         self.snapshots: Table[str, deque[ClockSnapshot]] = Table()
         self.sources: Table[str, ClockSource] = Table()
         self.costs: Table[str, ClockCost] = Table()
@@ -30,10 +32,10 @@ class ClockBook:
         self.nodes: Table[str, deque[ClockNode]] = Table()
 
     def add_bins(self, record: ClockBins, version: int) -> None:
-        key = (record.node, record.dst)
+        key = (record.node, record.dst, record.method)
         kept = self.bins.get(key) or deque()
-        if kept and (kept[-1].agent, kept[-1].method) != (record.agent, record.method):
-            kept.clear()  # another incarnation, or another way of measuring: not one line
+        if kept and kept[-1].agent != record.agent:
+            kept.clear()  # another incarnation: not one line
         kept.append(record)
         while kept[0].base < record.base - KEPT_NS:
             kept.popleft()
@@ -69,7 +71,7 @@ class ClockBook:
         self.sources.drop(node, version)
         self.costs.drop(node, version)
         self.nodes.drop(node, version)
-        for key in [key for key in self.bins if node in key]:
-            self.bins.drop(key, version)
-        for key in [key for key in self.windows if node in key]:
-            self.windows.drop(key, version)
+        for way in [key for key in self.bins if node in key[:2]]:
+            self.bins.drop(way, version)
+        for edge in [key for key in self.windows if node in key]:
+            self.windows.drop(edge, version)

@@ -52,7 +52,7 @@ class ClockBin(msgspec.Struct, array_like=True, frozen=True):
     sent: Count  # requests sent in this bin
     got: Count  # replies that arrived in this bin, causal or not
     noncausal: Count
-    mismatch_ns: Count | None  # median |spacing as received - spacing as sent| of neighbours of a triple, forward
+    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest quarter of neighbours
 
 
 class ClockBins(Record, tag="clock_bins", kw_only=True):
@@ -99,7 +99,7 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
 
 
 class ClockSource(Record, tag="clock_source", kw_only=True):
-    """What the node's own time service claims, on change and every minute. A claim, not a measurement of ours.
+    """What the node's own time service claims, every minute. A claim, not a measurement of ours.
 
     `bound_ns` is the service's own: of chrony |offset| + root dispersion + root delay / 2, of ntpd the same from its
     system variables, of the kernel its maxerror. None where nothing is claimed; `text` says why.
