@@ -71,7 +71,7 @@ async def watch(
             await _capture(store, hub, control, order, progress)
     finally:
         if findings is not None:
-            await findings.look()
+            await findings.look(is_last=True)
             findings.put("topology", differences_found(gather(store).classes, findings.told_by("health")))
         say_unsettled(store, hub)
         progress.show()

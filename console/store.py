@@ -45,6 +45,7 @@ from .records import (
     Record,
     Stack,
 )
+from .stepbook import StepBook
 from .table import Table
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class Store:
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
         self.captures = Captures()
         self.clocks = ClockBook()
+        self.steps = StepBook()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -348,6 +350,7 @@ class Store:
             self.ranks.drop(key, self.version)
 
     def _rank_stat(self, record: RankStat) -> None:
+        self.steps.add(record, self.version)
         key = (record.node, record.pid, record.start_ticks)
         now = self.ranks.get(key)
         if now is not None:

@@ -13,6 +13,7 @@ import click
 
 from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
+from ..clocks import Clocks
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
 from ..diagnose import Diagnosis
@@ -22,6 +23,7 @@ from ..hub import CaptureOrder, Hub
 from ..recordfile import RecordWriter
 from ..records import Console
 from ..samples import SampleStream
+from ..skewing import Lateness
 from ..store import Store
 from .main import EXIT_INTERRUPTED
 from .output import close_stream, finish
@@ -57,7 +59,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=Findings(hub, config.health),
+        findings=_findings(hub, store, config),
     )
     app.run()
     return app.return_code or 0
@@ -120,7 +122,7 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = Findings(hub, config.health)
+    findings = _findings(hub, store, config)
     hub.say(_console(config))
     fleet = Fleet(config, hub)
     interrupted = _on_signals()
@@ -150,6 +152,12 @@ async def _watch(
         if writer.failure:
             click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
     return store, interrupted.done()
+
+
+def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+    """Whoever looks for what is wrong, the clocks and who is late among it."""
+    clocks = (Clocks(hub, config.clock),) if config.clock.enabled else ()
+    return Findings(hub, config.health, sources=(*clocks, Lateness(store, config.skew)))
 
 
 def _console(config: Config) -> Console:

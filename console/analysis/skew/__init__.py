@@ -10,7 +10,7 @@ from .found import find
 from .lateness import Lateness, lateness
 from .meetings import Arrival, Meeting, meetings
 from .ranking import RankSkew, Skew, skew
-from .steps import Steps
+from .steps import Walk, step_meetings
 
 __all__ = [
     "Arrival",
@@ -19,13 +19,14 @@ __all__ = [
     "Meeting",
     "RankSkew",
     "Skew",
-    "Steps",
     "Violation",
+    "Walk",
     "desyncs",
     "desyncs_of_steps",
     "find",
     "lateness",
     "meetings",
     "skew",
+    "step_meetings",
     "violations",
 ]

@@ -11,7 +11,8 @@ from typing import Final
 from ..clock import At
 from ..collectives.groups import Group
 from .meetings import Arrival, Meeting
-from .steps import RankKey
+from .ranking import RankKey
+from .steps import Walk
 
 #: Steps are read one after the other: so many may lie between two ranks that go at the same pace.
 STEPS_APART: Final = 2
@@ -68,11 +69,11 @@ class Desync:
     evidence: tuple[str, ...]
 
 
-def desyncs_of_steps(now: Mapping[RankKey, tuple[str, int, int]]) -> list[Desync]:
+def desyncs_of_steps(walks: Mapping[RankKey, Walk]) -> list[Desync]:
     """Ranks that are two steps or more behind the median of their job, at their last readings."""
     jobs: dict[tuple[str, int], dict[int, int]] = {}
-    for (job, attempt, rank), (_, step, _) in now.items():
-        jobs.setdefault((job, attempt), {})[rank] = step
+    for (job, attempt, rank), walk in walks.items():
+        jobs.setdefault((job, attempt), {})[rank] = walk.step
     found = []
     for (job, attempt), steps in sorted(jobs.items()):
         middle = median_low(sorted(steps.values()))

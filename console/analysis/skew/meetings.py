@@ -98,7 +98,10 @@ def _order(entry: Collective) -> tuple[int, int, int]:
 
 def _meeting(key: _Key, by_rank: dict[int, Collective], members: set[int], clock: CommonClock) -> Meeting | None:
     job, attempt, _, _, number = key
-    arrivals = [arrival for entry in by_rank.values() if (arrival := _arrival(entry, clock)) is not None]
+    is_local = len({entry.node for entry in by_rank.values()}) == 1
+    arrivals = [
+        arrival for entry in by_rank.values() if (arrival := _arrival(entry, None if is_local else clock)) is not None
+    ]
     if len(arrivals) < 2:
         return None
     kinds = {operation(entry.profiling_name).kind for entry in by_rank.values()}
@@ -114,16 +117,19 @@ def _meeting(key: _Key, by_rank: dict[int, Collective], members: set[int], clock
     )  # fmt: skip
 
 
-def _arrival(entry: Collective, clock: CommonClock) -> Arrival | None:
+def _arrival(entry: Collective, clock: CommonClock | None) -> Arrival | None:
+    """Where all ranks are of one node nothing needs converting, and no common clock is needed (None)."""
     assert entry.rank is not None
     assert entry.time_created_ns is not None
-    at = clock.to_cluster(entry.node, entry.time_created_ns, "real")
-    if at is None:
-        return None
-    left = None
-    if entry.time_discovered_completed_ns is not None:
-        left = clock.to_cluster(entry.node, entry.time_discovered_completed_ns, "real")
-    return Arrival(entry.rank, entry.node, at, left, entry.time_created_ns)
+    at = _at(entry, entry.time_created_ns, clock)
+    over = entry.time_discovered_completed_ns
+    return None if at is None else Arrival(
+        entry.rank, entry.node, at, None if over is None else _at(entry, over, clock), entry.time_created_ns
+    )  # fmt: skip
+
+
+def _at(entry: Collective, real: int, clock: CommonClock | None) -> At | None:
+    return At(real, 0) if clock is None else clock.to_cluster(entry.node, real, "real")
 
 
 def first_of_periods(found: Sequence[Meeting]) -> list[Meeting]:
