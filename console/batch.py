@@ -19,6 +19,7 @@ from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
 from .store import Store
+from .timelines import clocks_text, skew_text
 from .topology.gather import gather
 from .verdicts import found_of, verdicts
 
@@ -158,7 +159,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    parts = (_job_lines, _trouble_lines, _unreadable_lines, _finding_lines)
+    parts = (_job_lines, _trouble_lines, _unreadable_lines, _time_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -214,6 +215,12 @@ def _unreadable_lines(report: Report) -> list[str]:
         f'  ▲ {fold(names)}  {count} Python processes of other users may not be read; to see them: run_as = "sudo"'
         for count, names in nodes.items()
     ]
+
+
+def _time_lines(report: Report) -> list[str]:
+    """The common clock and who is late on it, where anything is known of them."""
+    texts = (clocks_text(report.clocks), skew_text(report.skew))
+    return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 
 def _finding_lines(report: Report) -> list[str]:

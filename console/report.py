@@ -15,6 +15,7 @@ from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
 from .store import GpuKey, GpuNow, NodeNow, Store
+from .timelines import ClocksLine, SkewLine, clocks_line, skew_line
 from .topology.lines import ClassLine
 from .verdicts import verdicts
 
@@ -148,6 +149,8 @@ class Report(msgspec.Struct):
     topology: TopologyLines
     captures: list[CaptureLine]
     collectives: CollectivesLine
+    clocks: ClocksLine
+    skew: SkewLine
     verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -173,6 +176,8 @@ def make_report(store: Store) -> Report:
         topology=_topology_lines(store),
         captures=capture_lines(store),
         collectives=collectives_line(store),
+        clocks=clocks_line(store),
+        skew=skew_line(store),
         verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in _worst_first(store.findings.values())],
         agent_cost=[
