@@ -48,7 +48,11 @@ class Progress:
         if capture is not None:
             now = self._store.captures.get(capture)
             line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
-        if line != self._last:
+        self.tell(line)
+
+    def tell(self, line: str) -> None:
+        """Say something of one's own, where that is news."""
+        if self._write is not None and line != self._last:
             self._last = line
             self._write(line)
 

@@ -11,6 +11,7 @@ from .analysis.found import IDS
 from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
+from .clocktable import ClocksLine, clocks_line
 from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
@@ -151,6 +152,7 @@ class Report(msgspec.Struct):
     verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
+    clocks: ClocksLine
 
 
 def make_report(store: Store) -> Report:
@@ -178,6 +180,7 @@ def make_report(store: Store) -> Report:
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
         ],
+        clocks=clocks_line(store),
     )
 
 
