@@ -18,8 +18,8 @@ from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
+from .skewtable import clock_text, skew_text
 from .store import Store
-from .timelines import clocks_text, skew_text
 from .topology.gather import gather
 from .verdicts import found_of, verdicts
 
@@ -49,7 +49,11 @@ class Progress:
         if capture is not None:
             now = self._store.captures.get(capture)
             line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
-        if line != self._last:
+        self.tell(line)
+
+    def tell(self, line: str) -> None:
+        """Say something of one's own, where that is news."""
+        if self._write is not None and line != self._last:
             self._last = line
             self._write(line)
 
@@ -219,7 +223,7 @@ def _unreadable_lines(report: Report) -> list[str]:
 
 def _time_lines(report: Report) -> list[str]:
     """The common clock and who is late on it, where anything is known of them."""
-    texts = (clocks_text(report.clocks), skew_text(report.skew))
+    texts = (clock_text(report.clocks), skew_text(report.skew))
     return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 

@@ -11,11 +11,12 @@ from .analysis.found import IDS
 from .analysis.hang import Verdict
 from .analysis.jobs import Job, JobTable, RankRow, job_table
 from .captured import CaptureLine, capture_lines, is_partial
+from .clocktable import ClocksLine, clocks_line
 from .communication import CollectivesLine, collectives_line
 from .nodesets import natural
 from .records import Failure, Finding, Gpu, GpuInfo, Severity
+from .skewtable import SkewLine, skew_line
 from .store import GpuKey, GpuNow, NodeNow, Store
-from .timelines import ClocksLine, SkewLine, clocks_line, skew_line
 from .topology.lines import ClassLine
 from .verdicts import verdicts
 
@@ -149,11 +150,11 @@ class Report(msgspec.Struct):
     topology: TopologyLines
     captures: list[CaptureLine]
     collectives: CollectivesLine
-    clocks: ClocksLine
     skew: SkewLine
     verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
+    clocks: ClocksLine
 
 
 def make_report(store: Store) -> Report:
@@ -176,13 +177,13 @@ def make_report(store: Store) -> Report:
         topology=_topology_lines(store),
         captures=capture_lines(store),
         collectives=collectives_line(store),
-        clocks=clocks_line(store),
         skew=skew_line(store),
         verdicts=verdicts(store),
         findings=[_finding_line(finding) for finding in _worst_first(store.findings.values())],
         agent_cost=[
             CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
         ],
+        clocks=clocks_line(store),
     )
 
 

@@ -1,16 +1,14 @@
-"""Skew of what a store knows: the common clock, who is late on it, and the findings; the same live and in replay."""
+"""Skew of what a store knows: the common clock, who is late on it, what speaks against it; live and in replay alike."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .analysis.clock import CommonClock
 from .analysis.collectives.communication import jobs_in
 from .analysis.collectives.groups import groups_of
-from .analysis.found import Found
 from .analysis.skew import (
     Desync,
     Meeting,
@@ -19,7 +17,6 @@ from .analysis.skew import (
     Walk,
     desyncs,
     desyncs_of_steps,
-    find,
     meetings,
     skew,
     step_meetings,
@@ -31,12 +28,6 @@ from .analysis.skew.meetings import first_of_periods
 from .analysis.skew.ranking import RankKey
 from .records import GpuInfo
 from .store import Store
-
-if TYPE_CHECKING:
-    from .config.model import SkewConfig
-
-#: From so many entries of collectives on a look is made in a thread.
-MANY: Final = 2_000
 
 
 def clock_of(store: Store) -> CommonClock:
@@ -119,36 +110,3 @@ def gpus_of(store: Store) -> dict[RankKey, RankGpu]:
             index = info.index if info else now.gpu.index
             gpus[key] = RankGpu(f"{uses[0][0]}:gpu{index}", now.gpu.sm_clock_mhz, now.gpu.power_w)
     return gpus
-
-
-class Lateness:
-    """A source of findings (`Findings`): asks again when a capture or a window of the clock has come."""
-
-    name = "skew"
-
-    def __init__(self, store: Store, config: SkewConfig) -> None:
-        self._store, self._max_ms = store, config.max_ms
-        self._known = -1
-        self._last: list[Found] = []
-
-    async def found(self, *, is_last: bool) -> list[Found]:
-        """What is wrong now."""
-        if not is_last and not self._is_news():
-            return self._last
-        self._known = self._store.version
-        work = prepared(self._store)
-        if _entries(self._store) < MANY:
-            seen = work()
-        else:
-            seen = await asyncio.to_thread(work)
-        self._last = list(find(seen.collectives, seen.violations, seen.desyncs, self._max_ms, seen.gpus))
-        return self._last
-
-    def _is_news(self) -> bool:
-        store = self._store
-        return bool(store.captures.table.changed_since(self._known) or store.steps.changed_since(self._known))
-
-
-def _entries(store: Store) -> int:
-    return sum(len(capture.collectives) for capture in store.captures.values())
-

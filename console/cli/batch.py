@@ -21,6 +21,7 @@ from .options import Duration, capture_order, capturing
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
 @click.option("--metrics", metavar="FAMILY,…", default="",
               help="Stream samples to stdout as they come, a line of JSON each: gpu, nic, host, rank.")
 @click.option("--flight-pipe", is_flag=True,
@@ -28,7 +29,7 @@ from .options import Duration, capture_order, capturing
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str, metrics: str,
+    records: Path | None, source: Path | None, fail_on: str, clocks: bool, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
     flight_pipe: bool,
 ) -> int:
@@ -37,6 +38,7 @@ def batch(
     \b
     gconsole batch hosts.toml --for 10s -o report.json
     gconsole batch hosts.toml --diagnose
+    gconsole batch hosts.toml --clocks --for 30s
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
@@ -49,6 +51,8 @@ def batch(
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
+    if clocks and source is not None:
+        raise click.UsageError("--clocks needs nodes; the clocks of a file are shown without it")
     if families and output == "-":
         raise click.UsageError("--metrics has stdout for itself; write the report to a file: -o FILE")
     if source is not None:
@@ -62,7 +66,7 @@ def batch(
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families,
+        order=order, metrics=families, clocks=clocks,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, communication, files, plaintext, report
+from .. import batch, captured, clocktable, communication, files, plaintext, report
 from ..analysis.hang.text import to_text
 from ..samples import SampleStream
 from ..store import Store
@@ -32,8 +32,8 @@ def finish(
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
-        for part in (captured.capture_text(store), communication.collectives_text(store)):
-            if part:
+        for text in (captured.capture_text, communication.collectives_text, clocktable.clocks_text):
+            if part := text(store):
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)
 

@@ -193,9 +193,9 @@ class Probing(threading.Thread):
         elapsed = now - self._reported
         self._reported = now
         self._tallies.records(self._post(facts) if facts else 0)
-        if elapsed <= 0:
+        cost, cpu_pct = self._tallies.take(max(elapsed, 1e-3), self.port.dropped)
+        if elapsed < _REPORT_S / 2:  # the end: rates over so little would say nothing
             return
-        cost, cpu_pct = self._tallies.take(elapsed, self.port.dropped)
         if self._probed and not is_last:
             self._respect_cap(cpu_pct)
         cost["cadence_us"] = self._cadence_ns // 1000 if self._probed else 0

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...config.model import ClockConfig
 from ...hub import Hub, Published
-from ...records import ClockBins, Log
+from ...records import ClockBins, Log, Severity
 from ..link import Link
 from .pings import Pinger
 from .rings import Edge
@@ -174,4 +174,5 @@ class ClockDuty:
             more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
             text = f"UDP blocked {named}{more}: clocks are compared over SSH there, with a wide bound"
             try_ = "allow UDP between the nodes, or set [clock] interface to their data network"
-            self._hub.say(Log(source="console", severity="warning", text=text, try_=try_))
+            severity: Severity = "warning" if self._continuous else "info"  # in the background nobody has asked
+            self._hub.say(Log(source="console", severity=severity, text=text, try_=try_))

@@ -1,13 +1,13 @@
-"""Clocks and lateness in a headless run: their parts of the report, and what a person reads of them."""
+"""Who is late, in a headless run: its part of the report, and what a person reads of it and of the clock it is by."""
 
 from __future__ import annotations
 
 import msgspec
 
 from .analysis.skew import Lateness, RankSkew, Skew
-from .nodesets import fold, natural
+from .clocktable import ClocksLine
+from .nodesets import fold
 from .plaintext import printable
-from .records import ClockNode, ClockSource, ClockWindow
 from .skewing import SkewSeen, skew_of
 from .store import Store
 
@@ -15,63 +15,6 @@ from .store import Store
 MOST_MEETINGS = 200
 #: So many ranks stand in a summary.
 MOST_RANKS = 5
-
-
-class ServiceLine(msgspec.Struct):
-    """What the node's own time service claims."""
-
-    daemon: str | None
-    synced: bool | None
-    offset_ns: int | None
-    bound_ns: int | None
-    source: str | None
-    text: str
-
-
-class ClockNodeLine(msgspec.Struct):
-    """One node against the common clock, at the middle of its last window. None is unknown."""
-
-    node: str
-    status: str
-    offset_ns: int | None  # CLOCK_REALTIME of the node minus the common clock
-    bound_ns: int | None  # the error is at most this
-    drift_ppm: float | None
-    drift_bound_ppm: float | None
-    repeat_ns: int | None  # repeatability, not accuracy
-    min_rtt_ns: int | None
-    edges: int
-    method: str
-    stamps: str | None
-    warnings: tuple[str, ...]
-    service: ServiceLine | None
-
-
-class ClockEdgeLine(msgspec.Struct):
-    """One edge in its last window: how far the clock of `dst` is ahead of that of `src`, both MONOTONIC_RAW."""
-
-    src: str
-    dst: str
-    status: str
-    alpha: float | None
-    beta_ns: int | None
-    bound_ns: int | None
-    residual_ns: int | None
-    flagged: bool
-    pairs: int
-    kept: int
-    lost: int
-    min_rtt_ns: int | None
-    method: str
-    stamps: str
-    udp_blocked: bool
-
-
-class ClocksLine(msgspec.Struct):
-    """The common clock: whose it is, and how well everybody is known on it."""
-
-    reference: str | None
-    nodes: list[ClockNodeLine]
-    edges: list[ClockEdgeLine]
 
 
 class RankSkewLine(msgspec.Struct):
@@ -157,38 +100,6 @@ class SkewLine(msgspec.Struct):
     violations: list[ViolationLine]
 
 
-def clocks_line(store: Store) -> ClocksLine:
-    """What is known of every node's clock and of every edge, last."""
-    book = store.clocks
-    lines = [book.nodes[node][-1] for node in sorted(book.nodes, key=natural)]
-    windows = [book.windows[key][-1] for key in sorted(book.windows)]
-    newest = max(lines, key=lambda line: line.window_id, default=None)
-    return ClocksLine(
-        newest.reference if newest else None,
-        [_node(line, book.sources.get(line.node)) for line in lines],
-        [_edge(window) for window in windows],
-    )
-
-
-def _node(line: ClockNode, source: ClockSource | None) -> ClockNodeLine:
-    service = None
-    if source is not None:
-        service = ServiceLine(
-            source.daemon, source.synced, source.offset_ns, source.bound_ns, source.source, source.text
-        )
-    return ClockNodeLine(
-        line.node, line.status, line.offset_ns, line.bound_ns, line.drift_ppm, line.drift_bound_ppm, line.repeat_ns,
-        line.min_rtt_ns, line.edges, line.method, line.stamps, line.warnings, service,
-    )  # fmt: skip
-
-
-def _edge(one: ClockWindow) -> ClockEdgeLine:
-    return ClockEdgeLine(
-        one.node, one.dst, one.status, one.alpha, one.beta_ns, one.bound_ns, one.residual_ns, one.flagged, one.pairs,
-        one.kept, one.lost, one.min_rtt_ns, one.method, one.stamps, one.udp_blocked,
-    )  # fmt: skip
-
-
 def skew_line(store: Store) -> SkewLine:
     """Who is late, of everything that the store has."""
     return _line(skew_of(store))
@@ -242,8 +153,8 @@ def _meeting(one: Lateness) -> MeetingLine:
 # -- for a person ------------------------------------------------------------------------------------------------------
 
 
-def clocks_text(line: ClocksLine) -> str:
-    """A line for the fleet and one a node that is worth one; empty where nothing is known."""
+def clock_text(line: ClocksLine) -> str:
+    """A line for the fleet and one for each node without a line; empty where nothing is known."""
     if line.reference is None:
         return ""
     known = [(one.bound_ns, one.node) for one in line.nodes if one.bound_ns is not None]
@@ -251,8 +162,6 @@ def clocks_text(line: ClocksLine) -> str:
     head = f"clocks  common clock = {line.reference}  {len(known)}/{len(line.nodes)} nodes known"
     lines = [head + (f", worst to ±{worst / 1e3:.1f} µs ({where})" if where else "")]
     lines += [f"  ◌ {one.node}: {one.status}" for one in line.nodes if one.bound_ns is None]
-    blocked = [f"{one.src} → {one.dst}" for one in line.edges if one.udp_blocked]
-    lines += [f"  ▲ UDP blocked {pair}" for pair in blocked[:MOST_RANKS]]
     return "\n".join(map(printable, lines))
 
 
