@@ -18,7 +18,7 @@ from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
-from .skewtable import clock_text, skew_text
+from .report.skew import clock_text, skew_text
 from .store import Store
 from .topology.gather import gather
 from .verdicts import found_of, verdicts

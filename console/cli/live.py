@@ -116,7 +116,7 @@ def run_batch(
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
     """Probe a fleet's clocks, and print what was found; an exit code."""
-    from ..clocktable import clocks_line, clocks_text
+    from ..report.clocks import clocks_line, clocks_text
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))

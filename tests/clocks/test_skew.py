@@ -23,7 +23,7 @@ from gconsole.analysis.skew.found import RankGpu
 from gconsole.analysis.skew.meetings import first_of_periods, period_of
 from gconsole.analysis.skew.ranking import binomial_tail
 from gconsole.records import Collective
-from gconsole.stepbook import StepSeen
+from gconsole.store.stepbook import StepSeen
 
 from .fleets import Told
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from .analysis.skew import Lateness, RankSkew, Skew
-from .clocktable import ClocksLine
-from .nodesets import fold
-from .plaintext import printable
-from .skewing import SkewSeen, skew_of
-from .store import Store
+from ..analysis.skew import Lateness, RankSkew, Skew
+from ..nodesets import fold
+from ..plaintext import printable
+from ..skewing import SkewSeen, skew_of
+from ..store import Store
+from .clocks import ClocksLine
 
 #: So many of the latest meetings that nobody could be called last at, or somebody was, stand in a report.
 MOST_MEETINGS = 200

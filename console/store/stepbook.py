@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from .records import RankStat
+from ..records import RankStat
 
 #: So many steps of a rank are kept.
 KEPT: Final = 256
