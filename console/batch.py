@@ -18,6 +18,7 @@ from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
+from .report.skew import clock_text, skew_text
 from .store import Store
 from .topology.gather import gather
 from .verdicts import found_of, verdicts
@@ -75,7 +76,7 @@ async def watch(
             await _capture(store, hub, control, order, progress)
     finally:
         if findings is not None:
-            await findings.look()
+            await findings.look(is_last=True)
             findings.put("topology", differences_found(gather(store).classes, findings.told_by("health")))
         say_unsettled(store, hub)
         progress.show()
@@ -162,7 +163,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    parts = (_job_lines, _trouble_lines, _unreadable_lines, _finding_lines)
+    parts = (_job_lines, _trouble_lines, _unreadable_lines, _time_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -218,6 +219,12 @@ def _unreadable_lines(report: Report) -> list[str]:
         f'  ▲ {fold(names)}  {count} Python processes of other users may not be read; to see them: run_as = "sudo"'
         for count, names in nodes.items()
     ]
+
+
+def _time_lines(report: Report) -> list[str]:
+    """The common clock and who is late on it, where anything is known of them."""
+    texts = (clock_text(report.clocks), skew_text(report.skew))
+    return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 
 def _finding_lines(report: Report) -> list[str]:

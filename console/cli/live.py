@@ -26,6 +26,7 @@ from ..recordfile import RecordWriter
 from ..records import Console
 from ..samples import SampleStream
 from ..store import Store
+from ..timefaults import ClockFaults, LatenessFaults
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import close_stream, finish
 
@@ -70,7 +71,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=Findings(hub, config.health),
+        findings=_findings(hub, store, config),
     )
     app.run()
     return app.return_code or 0
@@ -115,7 +116,7 @@ def run_batch(
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
     """Probe a fleet's clocks, and print what was found; an exit code."""
-    from ..clocktable import clocks_line, clocks_text
+    from ..report.clocks import clocks_line, clocks_text
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))
@@ -150,7 +151,7 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = Findings(hub, config.health)
+    findings = _findings(hub, store, config)
     hub.say(_console(config))
     if clock_lines:
         hub.subscribe(clock_lines)
@@ -189,6 +190,13 @@ async def _watch(
         if writer.failure:
             click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
     return store, interrupted.done()
+
+
+def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+    """Whoever looks for what is wrong, the clocks and who is late among it."""
+    return Findings(
+        hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
+    )
 
 
 def _measured(

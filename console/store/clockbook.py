@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from .records import ClockBins, ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow
-from .table import Table
+from ..records import ClockBins, ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow
+from ..table import Table
 
 #: Bins are kept so long: two of the widest windows. They are the largest thing a probing node says.
 KEPT_NS: Final = 20_000_000_000

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .clocklines import NodeLine, WindowLine, line_of
-from .nodesets import natural
-from .plaintext import printable
-from .store import Store
+from ..clocklines import NodeLine, WindowLine, line_of
+from ..nodesets import natural
+from ..plaintext import printable
+from ..store import Store
 
 
 class ServiceLine(msgspec.Struct):
