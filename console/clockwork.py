@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from .clocklines import ClockLines, new_file
 from .config.model import ClockConfig
 from .hub import Control, Hub, Published
-from .records import ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
+from .records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 
 if TYPE_CHECKING:
     from .analysis.clock.windows import ClockFold
@@ -29,7 +29,7 @@ TAIL_S: Final = 2.0
 #: themselves makes a line every 10 s.
 BEGIN_S: Final = 15.0
 
-_KINDS = (ClockBins, ClockSnapshot, ClockSource, NodeState)
+_KINDS = (AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState)
 
 
 class Clockwork:
@@ -42,7 +42,7 @@ class Clockwork:
         self._pending: list[Published] = []
         self._fold: ClockFold | None = None
         self._task: asyncio.Task[None] | None = None
-        self._failed = False
+        self._failed = self._said_any = False
         self._busy = asyncio.Lock()
         self._unsubscribe = hub.subscribe(self._take)
 
@@ -58,7 +58,7 @@ class Clockwork:
         self._task = asyncio.create_task(self._run(), name="clockwork")
 
     async def stop(self) -> None:
-        """Fold what has come; a window under way is said as far as it goes. Once is enough."""
+        """Fold what has come; where no window was ever whole, the one under way is said as far as it goes."""
         if self._task is None:
             return
         task, self._task = self._task, None
@@ -105,7 +105,10 @@ class Clockwork:
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
                 self._fold.forget(record.node)
-        return said + (self._fold.finish() if is_last else [])
+        if is_last and not said and not self._said_any:
+            said = self._fold.finish()
+        self._said_any = self._said_any or any(isinstance(one, ClockWindow) for one in said)
+        return said
 
     def _new_fold(self) -> ClockFold:
         from .analysis.clock.windows import ClockFold, Limits  # numpy takes 190 ms to import

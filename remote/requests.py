@@ -1,6 +1,7 @@
 """What the console may ask of an agent: one row a verb, nothing else is obeyed."""
 
 import threading
+import time
 
 from . import clock
 from .samplers.base import Unavailable
@@ -78,13 +79,16 @@ def _clean(agent, args):
 
 def _clock(agent, args, ask):
     """Ask the desk of the probes something; it is there from the first such question on."""
+    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
     from .clocks import desk, peers, plan
 
     with _opening:
         if agent.clocks is None:
             agent.clocks = desk.Desk(agent)
     try:
-        return ask(agent.clocks, args)
+        answer = ask(agent.clocks, args)
+        agent.clocks.spent(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
+        return answer
     except (plan.BadPlan, peers.BadPeer) as error:
         raise Refused("bad_request", str(error), "use the same version on both")
     except Unavailable as error:

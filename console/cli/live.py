@@ -207,8 +207,7 @@ def _measured(
 
     async def first() -> None:
         await measure(hub, fleet, clockwork.config, for_s, progress.tell)
-        fleet.want_clocks("batch", False)
-        await clockwork.stop()
+        await clockwork.look()
         if then is not None:
             await then()
 

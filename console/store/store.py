@@ -107,7 +107,7 @@ class Store:
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
             Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
-            Finding: self._finding, ClockBins: self._clock(self.clocks.add_bins),
+            Finding: self._finding, ClockBins: self._pass,
             ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
             ClockCost: self._clock(self.clocks.add_cost), ClockWindow: self._clock(self.clocks.add_window),
             ClockNode: self._clock(self.clocks.add_node),
@@ -248,6 +248,9 @@ class Store:
 
     def _flight(self, record: Collective | PgStatus) -> None:
         self.captures.add_flight(record, self.version)
+
+    def _pass(self, record: Record) -> None:
+        """Nothing of it is kept."""
 
     def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
         return lambda record: add(record, self.version)

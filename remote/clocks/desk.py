@@ -15,7 +15,7 @@ class Desk(object):
 
     def __init__(self, agent):
         self._agent = agent
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._probing = None
         self._interface = None
         agent.on_end(self.stop)
@@ -28,7 +28,7 @@ class Desk(object):
                 self._close()
                 port = Port(*choose(interface))
                 self._interface = interface
-                self._probing = Probing(port, self._agent.outbox.post, self._spent, time.monotonic() + for_s)
+                self._probing = Probing(port, self._agent.outbox.post, self.spent, time.monotonic() + for_s)
                 self._probing.start()
             self._probing.until = time.monotonic() + for_s
             port = self._probing.port
@@ -62,6 +62,13 @@ class Desk(object):
         probing = self._probing
         return probing is not None and probing.is_alive()
 
+    def spent(self, cpu_s, size):
+        """Probing has a budget of its own: the agent's cost and its brake leave this out."""
+        shared = self._agent.context.shared
+        with self._counting:
+            cpu, sent = shared.get("probing", (0.0, 0))
+            shared["probing"] = (cpu + cpu_s, sent + size)
+
     def _is_open(self):
         return self._probing is not None and self._probing.is_alive()
 
@@ -69,9 +76,3 @@ class Desk(object):
         if self._probing is not None:
             self._probing.stop()
             self._probing = None
-
-    def _spent(self, cpu_s, size):
-        """Probing has a budget of its own: the agent's cost and its brake leave this out."""
-        shared = self._agent.context.shared
-        cpu, sent = shared.get("probing", (0.0, 0))
-        shared["probing"] = (cpu + cpu_s, sent + size)

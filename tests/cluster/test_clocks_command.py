@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from live import Watched, watched
 from program import batch, gconsole
-from rig import Rig
+from rig import Rig, find_python
 from shifted import Truth, Wrong, wrong_clocks
 
 from gconsole.clockwork import Clockwork
-from gconsole.records import ClockNode, ClockWindow
+from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
 
 NAMES = [f"node{number}" for number in range(1, 5)]
 
@@ -154,3 +154,35 @@ def test_the_readmes_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: 
     rows = [row.split() for row in said[1].splitlines()]
     assert len(rows) >= 6 and all(abs(float(row[3]) - 1) < 1e-3 and int(row[4]) is not None for row in rows)
     assert int(said[2]) >= 0
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
+    """Its clocks are floats, which keep 0.24 us of CLOCK_REALTIME: within what a bound allows for."""
+    with Rig(nodes=2, name="old", python=find_python("3.6")) as rig:
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
+
+    assert run.status == 0, run.stderr
+    windows = [line for line in map(json.loads, run.stdout.splitlines()) if line["type"] == "window"]
+    assert windows and {line["stamps"] for line in windows} == {"kernel_rx"}
+    assert all(abs(line["beta_ns"]) <= line["bound_ns"] < 1_000_000 for line in windows)
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts: Path) -> None:
+    """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""
+    async with watched(hosts) as fleet:
+        clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+        clockwork.start()
+        await fleet.until(lambda: len(fleet.store.clocks.nodes) == len(NAMES), 60.0)
+        costs = [fleet.store.nodes[node].cost for node in NAMES]
+        seen = len(fleet.records)
+        await fleet.until(lambda: len([one for one in fleet.records[seen:] if isinstance(one, AgentCost)]) > 6 * 4)
+        await clockwork.stop()
+
+    assert all(cost is not None for cost in costs)
+    lines = [one for one in fleet.records if isinstance(one, ClockNode)]
+    assert {line.method for line in lines} == {"probe"} and all(line.bound_ns is not None for line in lines)
+    cadences = {one.cadence_us for one in fleet.records if isinstance(one, ClockBins)}
+    assert min(cadences) == 20_000  # twenty milliseconds in the background, longer only where that costs too much

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ...records import ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
+from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
 from .claims import Claim, best_reference, claim
 from .edge import LEAST_BINS, EdgeWindow, edge_window
 from .lines import Fleet, node_lines
@@ -64,6 +64,8 @@ class ClockFold:
             elif isinstance(record, ClockSnapshot):
                 said += self._elapsed(record.rx)
                 self._snapshot(record)
+            elif isinstance(record, AgentCost):  # each node's every second, also when the probes are over
+                said += self._elapsed(record.rx)
             elif isinstance(record, ClockSource):
                 self._sources[record.node] = record
         return said
@@ -112,7 +114,7 @@ class ClockFold:
         told = [one for one in windows if one is not None]
         settled = settle(told, self._reference)
         claims = self._claims(settled, rx)
-        if not told and not claims:
+        if not told and (bins or not claims):  # the tail of a burst of probes: the lines before it are better
             return []
         self._number += 1
         flagged = self._flags.add(settled, [(one.src, one.dst) for one in told]) if settled else frozenset()

@@ -20,8 +20,8 @@ from .session import RENEW_S, Pace, Session
 #: `duty = "auto"`: in the background one window so often, with triples no closer than this.
 EVERY_S: Final = 60.0
 BACKGROUND_CADENCE_US: Final = 20_000
-#: Bins arrive so long after what is in them, and a triple waits so long for its peers to be told.
-TAIL_S: Final = 1.8
+#: A triple waits so long for its peers to be told, and the last bins need so long to be whole.
+TAIL_S: Final = 0.8
 #: An edge on which so many requests in a row had no answer is blocked for UDP.
 BLOCKED_AFTER: Final = 60
 #: Then a session begins anew, with new keys: its packets are numbered with 32 bits, 40 days at the closest cadence.
