@@ -68,10 +68,10 @@ def measure(quick: bool) -> Outcome:
     count, runs, nodes = (3, 2, 64) if quick else (12, RUNS, NODES)
     timed = [solved(nodes, seed) for seed in range(runs)]
     records = bins(probe(JITTER, 0))
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(50):
         edge_window(records)
-    edge_ms = (time.perf_counter() - began) / 50 * 1000
+    edge_ms = (time.process_time() - began) / 50 * 1000
     solve_s, certain_s = [one[0] for one in timed], [one[1] for one in timed]
     return Outcome(
         [
@@ -79,7 +79,7 @@ def measure(quick: bool) -> Outcome:
             Row(f"mesh of {nodes} nodes, 6 peers each, 5 % of the edges lie: the solution", with_range(solve_s, "s", 3),
                 f"< {SOLVE_GOAL_S} s", max(solve_s) < SOLVE_GOAL_S),
             Row("the same: certain intervals of all nodes", with_range(certain_s, "s", 4)),
-            Row("one edge, one window of 4 s at 5 ms", f"{edge_ms:.2f} ms"),
+            Row("one edge, one window of 4 s at 5 ms", f"{edge_ms:.2f} ms CPU"),
         ],
         [
             "seeded synthetic stamps, 4 s windows, clocks 20 ppm apart; error is the largest within the window, median"
