@@ -22,6 +22,8 @@ from .options import Duration, capture_order, capturing
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 @click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
+@click.option("--skew", is_flag=True,
+              help="Say who is late: --clocks, and at the end one capture (unless more is asked for).")
 @click.option("--metrics", metavar="FAMILY,…", default="",
               help="Stream samples to stdout as they come, a line of JSON each: gpu, nic, host, rank.")
 @click.option("--flight-pipe", is_flag=True,
@@ -29,7 +31,7 @@ from .options import Duration, capture_order, capturing
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str, clocks: bool, metrics: str,
+    records: Path | None, source: Path | None, fail_on: str, clocks: bool, skew: bool, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
     flight_pipe: bool,
 ) -> int:
@@ -39,6 +41,7 @@ def batch(
     gconsole batch hosts.toml --for 10s -o report.json
     gconsole batch hosts.toml --diagnose
     gconsole batch hosts.toml --clocks --for 30s
+    gconsole batch hosts.toml --skew --fail-on straggler,desync
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
@@ -46,6 +49,9 @@ def batch(
     """
     if (target is None) == (source is None):
         raise click.UsageError("give either a TARGET or --from FILE")
+    if skew and source is not None:
+        raise click.UsageError("--skew needs nodes; who is late in a file is told without it")
+    capture, clocks = capture or (skew and not diagnose), clocks or skew
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")

@@ -39,6 +39,26 @@ def mono_of_kernel(stamp):
 '''
 
 
+#: What the ranks stamp themselves they stamp with their node's CLOCK_REALTIME, which here is everybody's: their dumps
+#: are read as if it had the node's error, too.
+_STAMPS = '''
+
+import time as _time
+
+from .. import clock as _clock
+
+_instant = instant
+
+
+def instant(value):
+    real = _instant(value)
+    if not real:
+        return real
+    behind = _clock._true(_time.CLOCK_REALTIME) - real
+    return real + _clock._ahead(_clock._true(_clock._RAW) - behind)
+'''
+
+
 @dataclass(frozen=True)
 class Wrong:
     """How wrong all clocks of one node are: by so much at the epoch, and by so much more each second."""
@@ -74,6 +94,8 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
     with (package / "clock.py").open("a") as file:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
+    with (package / "flight" / "trace.py").open("a") as file:
+        file.write(_STAMPS)
     return Truth(epoch, dict(errors))
 
 

@@ -122,18 +122,16 @@ class CommonClock:
     def __init__(
         self, lines: Mapping[str, Iterable[ClockNode]], snapshots: Mapping[str, Iterable[ClockSnapshot]]
     ) -> None:
-        self._lines = {node: NodeLine(known) for node, known in lines.items()}
-        self._readings = {node: Readings(known) for node, known in snapshots.items()}
+        self._given = lines, snapshots
+        self._lines: dict[str, NodeLine] = {}  # made for those that are asked for: there may be hundreds
+        self._readings: dict[str, Readings] = {}
 
     def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> At | None:
         """When an instant of a node's clock was on the common clock; None where nothing ties that node to it."""
-        line = self._lines.get(node)
-        readings = self._readings.get(node, _NO_READINGS)
-        reading = readings.raw(instant, clock)
-        if line is None or reading is None:
-            return None
-        at = line.common(reading.raw)
-        return None if at is None else At(at.ns, at.bound_ns + reading.bound_ns)
-
-
-_NO_READINGS: Final = Readings(())
+        if node not in self._lines:
+            lines, snapshots = self._given
+            self._lines[node] = NodeLine(lines.get(node, ()))
+            self._readings[node] = Readings(snapshots.get(node, ()))
+        reading = self._readings[node].raw(instant, clock)
+        at = None if reading is None else self._lines[node].common(reading.raw)
+        return None if at is None or reading is None else At(at.ns, at.bound_ns + reading.bound_ns)
