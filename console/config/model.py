@@ -172,7 +172,7 @@ class ClockConfig(Section, frozen=True):
     ] = 5000
     duty: Annotated[
         Literal["auto", "continuous", "off"],
-        Meta(description="auto: one window a minute, at 20 ms, and always while somebody looks; off: never probe"),
+        Meta(description="auto: one window a minute, at 20 ms, while somebody looks or captures always; off: never"),
     ] = "auto"
     probe_window_s: Annotated[
         int, Meta(ge=1, le=60, description="one line through the clocks is drawn over so long, seconds")

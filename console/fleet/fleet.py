@@ -103,6 +103,7 @@ class Fleet:
         self.hub.say(Mark(text=text))
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
+        self._clocks.want_window("capture")  # so that its instants can be compared as well as can be
         done = await capture.capture(self.links.values(), self.staging, order, self.config.hang)
         for node, failure in done.failures.items():
             text = f"no stacks of {node}: {failure.text}"

@@ -33,9 +33,9 @@ class Outbox:
 class Agent:
     """What a desk needs of an agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: type = Desk) -> None:
         self.outbox, self.context = Outbox(), Context()
-        self.desk = Desk(self)
+        self.desk = desk(self)
 
     def on_end(self, action: Callable[[], object]) -> None:
         """These end with their test."""

@@ -86,22 +86,29 @@ class Truth:
         return self.ahead(far, int(raw)) - self.ahead(near, int(raw))
 
 
-@contextmanager
-def wrong_clocks(folder: Path, errors: Mapping[str, Wrong]) -> Iterator[Truth]:
-    """Every agent that is started within reads its clocks wrongly, as told."""
+def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
+    """The agent's package at that place, with clocks that are wrong by host name."""
     epoch = clock.mono_ns()
-    package = folder / "gconsole_remote"
-    own = bundle._package_dir
-    shutil.copytree(own("gconsole_remote"), package, ignore=shutil.ignore_patterns("__pycache__"))
+    source = Path(clock.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
     with (package / "clock.py").open("a") as file:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
     with (package / "flight" / "trace.py").open("a") as file:
         file.write(_STAMPS)
+    return Truth(epoch, dict(errors))
+
+
+@contextmanager
+def wrong_clocks(folder: Path, errors: Mapping[str, Wrong]) -> Iterator[Truth]:
+    """Every agent that is started within reads its clocks wrongly, as told."""
+    package = folder / "gconsole_remote"
+    own = bundle._package_dir
+    truth = copy_with_wrong_clock(package, errors)
     bundle.build.cache_clear()
     bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
-        yield Truth(epoch, dict(errors))
+        yield truth
     finally:
         bundle._package_dir = own
         bundle.build.cache_clear()

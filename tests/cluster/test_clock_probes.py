@@ -9,6 +9,7 @@ from live import Watched, watched
 from rig import Rig
 from shifted import Wrong, wrong_clocks
 
+from gconsole.hub import CaptureOrder, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
 
 
@@ -142,3 +143,16 @@ async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> Non
         await fleet.until(lambda: len(edges(fleet)) >= 3 and len(bins(fleet)) > 30)
         fleet.records.clear()
         await fleet.until(lambda: len(edges(fleet)) == 3)
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_capture_asks_for_one_window_beside_it(rig: Rig, hosts: Path) -> None:
+    async with watched(hosts) as fleet:
+        await fleet.sampled()
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        await fleet.until(lambda: ports(rig) == 0)  # the first window of the background is over
+        fleet.records.clear()
+        await fleet.fleet.capture(CaptureOrder(new_capture()))
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        assert min(one.cadence_us for one in bins(fleet)) == 5000
+        await fleet.until(lambda: ports(rig) == 0)

@@ -44,6 +44,7 @@ class ClockDuty:
         self._pinger: Pinger | None = None
         self._unanswered: dict[Edge, int] = {}
         self._unsubscribe = hub.subscribe(self._watch)
+        self._releases: dict[str, asyncio.TimerHandle] = {}  # of those who want one window
         self._told: set[Edge] = set()  # blocked edges that were already named
 
     def start(self) -> None:
@@ -62,8 +63,19 @@ class ClockDuty:
         if before != self._wanted:
             self._changed.set()
 
+    def want_window(self, who: str) -> None:
+        """Somebody wants one whole window from now on; asked again meanwhile, it begins anew."""
+        earlier = self._releases.pop(who, None)
+        if earlier is not None:
+            earlier.cancel()
+        self.want(who, True)
+        long_s = self._config.probe_window_s + TAIL_S
+        self._releases[who] = asyncio.get_running_loop().call_later(long_s, self.want, who, False)
+
     async def stop(self) -> None:
         self._unsubscribe()
+        for release in self._releases.values():
+            release.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
