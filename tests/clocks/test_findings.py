@@ -102,6 +102,13 @@ async def test_a_node_without_any_time_service_is_not_blamed() -> None:
     assert await watched.ids() == set()
 
 
+async def test_what_services_claim_is_no_fault_where_nobody_probes() -> None:
+    watched = Watched()
+    line = {"window_id": 1, "reference": "node000", "at_mono": 1, "at_common": 1, "alpha": 1.0, "method": "ntp"}
+    watched.hub.publish([ClockNode(node="node001", bound_ns=12 * MS, warnings=("wide",), **line)])
+    assert await watched.ids() == set()
+
+
 def test_every_id_of_clocks_and_skew_can_be_named_to_fail_on() -> None:
     ids = ["clock_unsynced", "straggler", "desync", "clock_step", "clock_slew", "clock_violated", "clock_udp_blocked"]
     assert unknown_words(ids) == []

@@ -87,6 +87,25 @@ def test_an_edge_that_is_longer_one_way_is_flagged_within_three_windows_and_move
     assert result.worst_ns(nodes) <= 2 * straight.worst_ns(straight_nodes) + 500
 
 
+def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
+    nodes = a_fleet(8, 1)
+    crooked, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular(8, 1)
+    over_ssh = {edge for edge in edges if 3 in edge}  # all of one node's
+    records = []
+    for number in range(3):
+        records += probed(
+            nodes, edges, number, 1.0 + 4 * number, path=lambda a, b: crooked if (a, b) in over_ssh else VETH
+        )
+    for record in records:
+        if isinstance(record, ClockBins) and "node003" in (record.node, record.dst):
+            record.method, record.stamps = "ssh", "ssh"
+    result = Told(sorted(records, key=lambda record: record.rx))
+    assert not any(one.flagged for one in result.windows)
+    assert {line.method for line in result.lines if line.node == "node003"} <= {"ssh"}
+    assert result.last["node003"].status == "ok"
+    assert result.misses(nodes) == []
+
+
 def test_residuals_are_told_only_of_edges_that_a_loop_passes() -> None:
     _, result = told(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
     assert {one.residual_ns is None for one in result.windows if one.dst == "node003"} == {True}

@@ -16,8 +16,10 @@ from .samples import Samples, samples
 
 #: A window with fewer bins than this in one direction makes no line.
 LEAST_BINS: Final = 10
-#: How far a clock that runs evenly by all appearances bends within a window, ns (2 us / 30 s of wander: 0.3 us in 4 s).
+#: How far a clock that runs evenly by all appearances bends within a window of 4 s, ns (of a wander of 2 us in 30 s); a
+#: bend grows with the square of the time.
 WANDER_NS: Final = 300.0
+_WANDER_OVER_NS: Final = 4e9
 #: How far a stamp of CLOCK_REALTIME is off once it is MONOTONIC_RAW: the bracket of the read of both (210 ns, median of
 #: the best of five), at either end.
 READ_NS: Final = 2 * 210.0
@@ -102,7 +104,7 @@ def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
     if points.bins < LEAST_BINS:
         status = "few" if counts["kept"] else "no_answer"
     else:
-        possible = region(points.forward, points.backward, WANDER_NS + READ_NS)
+        possible = region(points.forward, points.backward, slack_ns(points.width_ns))
         line, repeat_ns = best_line(points, possible, counts["kept"])
         r_squared = _r_squared(points, line)
         if counts["noncausal"] >= max(NONCAUSAL, NONCAUSAL_SHARE * counts["kept"]):
@@ -114,6 +116,11 @@ def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
         stamps=last.stamps, status=status, line=line, region=possible, repeat_ns=repeat_ns, r_squared=r_squared,
         min_rtt_ns=points.least_rtt_ns, missed_pct=missed_pct, **counts,
     )  # fmt: skip
+
+
+def slack_ns(width_ns: int) -> float:
+    """How far any point of a window of that width may be off: the clocks bend, and reading them takes time."""
+    return WANDER_NS * max(1.0, width_ns / _WANDER_OVER_NS) ** 2 + READ_NS
 
 
 def _r_squared(points: Samples, line: Line) -> float | None:

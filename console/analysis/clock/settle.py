@@ -11,7 +11,7 @@ import numpy as np
 
 from .constraints import Constraints, all_distances, arcs, impossible_loop, intervals
 from .edge import EdgeWindow
-from .mesh import Mesh, bridges, solve
+from .mesh import Mesh, Solution, bridges, solve
 from .samples import Floats, Ints
 
 #: An edge is flagged once this many of the last windows contradicted the mesh.
@@ -127,12 +127,19 @@ def _solved(graph: _Graph, reference: int, inconsistent: frozenset[EdgeKey]) -> 
         for number, edge in enumerate(graph.edges)
         if number not in crossing
     }
-    doubted = np.flatnonzero(solution.contradicted).tolist()
+    doubted = [number for number in np.flatnonzero(solution.contradicted).tolist() if _is_odd(graph, number, solution)]
     return Settled(
         reference=graph.names[reference], nodes=nodes, residual_ns=residual, inconsistent=inconsistent,
         contradicted=frozenset(_key(graph.edges[edge]) for edge in doubted),
         bridges=frozenset(_key(graph.edges[edge]) for edge in crossing),
     )  # fmt: skip
+
+
+def _is_odd(graph: _Graph, number: int, solution: Solution) -> bool:
+    """Whether a residual says something: an edge over SSH is crooked by nature, and within its bound in order."""
+    if graph.edges[number].method == "udp":
+        return True
+    return abs(float(solution.residual[number])) > (float(graph.high[number]) - float(graph.low[number])) / 2
 
 
 def _rates(graph: _Graph, reference: int) -> tuple[Floats, Floats, Floats]:
