@@ -133,6 +133,7 @@ async def test_asked_for_ssh_no_node_opens_a_socket(rig: Rig, hosts: Path) -> No
         assert not bins(fleet) and not [one for one in fleet.records if isinstance(one, ClockCost)]
 
 
+@pytest.mark.full
 async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> None:
     async with watched(hosts) as fleet:
         await fleet.sampled()
@@ -145,6 +146,7 @@ async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> Non
         await fleet.until(lambda: len(edges(fleet)) == 3)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_a_capture_asks_for_one_window_beside_it(rig: Rig, hosts: Path) -> None:
     async with watched(hosts) as fleet:

@@ -24,6 +24,7 @@ def hosts(rig: Rig, tmp_path: Path) -> Path:
     return rig.write_hosts_toml(tmp_path / "hosts.toml")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 def test_every_node_gets_an_offset_with_a_bound_that_holds(hosts: Path) -> None:
     """All nodes of the rig share one clock: every true offset is 0."""
@@ -72,6 +73,7 @@ def test_a_report_has_the_clocks_where_they_were_asked_for(hosts: Path, tmp_path
     assert json.loads(again.stdout)["clocks"] == clocks
 
 
+@pytest.mark.full
 def test_who_does_not_ask_for_clocks_gets_no_probes(hosts: Path, tmp_path: Path) -> None:
     records = tmp_path / "records.ndjson"
     run = batch(hosts, "--for", "3s", "--records", records)
@@ -156,6 +158,7 @@ def test_the_readmes_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: 
     assert int(said[2]) >= 0
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
     """Its clocks are floats, which keep 0.24 us of CLOCK_REALTIME: within what a bound allows for."""
@@ -169,6 +172,7 @@ def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
     assert all(abs(line["beta_ns"]) <= line["bound_ns"] < 1_000_000 for line in windows)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts: Path) -> None:
     """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""

@@ -87,8 +87,10 @@ class ClockFold:
             self._opened = record.rx
         self._probed = record.rx
         kept = self._bins.setdefault((record.node, record.dst), [])
-        if kept and kept[-1].agent != record.agent:
-            kept.clear()  # another incarnation: perhaps after a reboot
+        # of another incarnation by the same method: perhaps before a reboot (bins over SSH are the console's own word)
+        stale = [one for one in kept if one.method == record.method and one.agent != record.agent]
+        for one in stale:
+            kept.remove(one)
         kept.append(record)
 
     def _snapshot(self, record: ClockSnapshot) -> None:
