@@ -28,7 +28,7 @@ from ..samples import SampleStream
 from ..store import Store
 from ..timefaults import ClockFaults, LatenessFaults
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
-from .output import close_stream, finish
+from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -101,7 +101,7 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), clocks: bool = False,
+    metrics: tuple[str, ...] = (), clocks: bool = False, stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
@@ -110,7 +110,7 @@ def run_batch(
     """
     clocks_s = 0.0 if clocks else None
     store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, clocks_s))
-    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     return EXIT_INTERRUPTED if interrupted else status
 
 

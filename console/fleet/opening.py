@@ -44,6 +44,8 @@ def start(
             "simulate_gpus": settings.simulate_gpus,
             "process_filter": node.process_filter,
             "snapshot_period_ms": snapshot_period_ms,
+            "watch_locals": list(node.watch.locals),
+            "watch_every_s": node.watch.every_s,
         },
     }
 
