@@ -67,7 +67,7 @@ def prepared(store: Store) -> Callable[[], SkewSeen]:
     statuses = [status for capture in store.captures.values() for status in capture.groups]
     newest = {capture.id for capture in store.captures.values()[-1:]}
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
-    walks = {key: Walk(one.node, one.step, one.seen) for key, one in store.steps.ranks().items()}
+    walks = {key: Walk(one.node, one.step, one.seen, one.gained) for key, one in store.steps.ranks().items()}
     gpus = gpus_of(store)
 
     def work() -> SkewSeen:

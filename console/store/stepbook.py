@@ -32,6 +32,7 @@ class RankSteps:
     process: tuple[int, int]
     step: int
     read: int  # MONOTONIC_RAW of the last reading
+    gained: int = 0  # steps between the last two readings
     seen: tuple[StepSeen, ...] = ()
 
 
@@ -44,7 +45,7 @@ class StepBook:
         self._changed = -1
 
     def changed_since(self, version: int) -> bool:
-        """Whether any rank reached a step after that version of the store."""
+        """Whether any rank's step was read after that version of the store."""
         return self._changed > version
 
     def add(self, record: RankStat, version: int) -> None:
@@ -53,17 +54,26 @@ class StepBook:
             return
         key = (record.job, record.attempt, record.rank)
         process = (record.pid, record.start_ticks)
-        known = self._ranks.get(key)
-        if known is None or known.process != process or record.mono < known.read:
+        known, read = self._ranks.get(key), _read_at(record)
+        if known is not None and known.process == process and read == known.read:
+            return  # told again, not read again
+        gained = 0
+        if known is None or known.process != process or read < known.read:
             self._kept[key] = deque(maxlen=KEPT)
         elif record.step > known.step:
-            self._kept[key].append(StepSeen(record.step, known.read, record.mono))
-            self._changed = version
-        self._ranks[key] = RankSteps(record.node, process, record.step, record.mono)
+            gained = record.step - known.step
+            self._kept[key].append(StepSeen(record.step, known.read, read))
+        self._changed = version
+        self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
 
     def ranks(self) -> dict[RankKey, RankSteps]:
         """Every rank with a step, as it is now."""
         return {
-            key: RankSteps(one.node, one.process, one.step, one.read, tuple(self._kept[key]))
+            key: RankSteps(one.node, one.process, one.step, one.read, one.gained, tuple(self._kept[key]))
             for key, one in self._ranks.items()
         }
+
+
+def _read_at(record: RankStat) -> int:
+    """MONOTONIC_RAW of the node when the step was read; its record may come a while later, and again and again."""
+    return record.mono if record.watched_at is None else record.mono - (record.t - record.watched_at)

@@ -22,8 +22,8 @@ from gconsole.analysis.skew import (
 from gconsole.analysis.skew.found import RankGpu
 from gconsole.analysis.skew.meetings import first_of_periods, period_of
 from gconsole.analysis.skew.ranking import binomial_tail
-from gconsole.records import Collective
-from gconsole.store.stepbook import StepSeen
+from gconsole.records import Collective, RankStat
+from gconsole.store.stepbook import StepBook, StepSeen
 
 from .fleets import Told
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire
@@ -238,3 +238,26 @@ def test_a_rank_two_steps_behind_is_out_of_step() -> None:
     assert [one.id for one in find((), (), [found], 10.0)] == ["desync"]
     walks["llama", 0, 3] = Walk("n", 99)
     assert desyncs_of_steps(walks) == []
+
+
+def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
+    walks = {("llama", 0, rank): Walk("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
+    assert desyncs_of_steps(walks) == []
+    walks["llama", 0, 3] = Walk("n", 950, (), 40)
+    assert [one.behind for one in desyncs_of_steps(walks)] == [(3,)]
+
+
+def test_a_step_that_is_told_again_was_not_read_again() -> None:
+    book = StepBook()
+
+    def tell(second: int, step: int, read: int) -> None:
+        known = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
+        at = {"t": EPOCH + second * SECOND, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
+        book.add(RankStat(node="n", step=step, **known, **at), second)  # type: ignore[arg-type]
+
+    for second in range(10, 20):
+        tell(second, 100, 10)
+    tell(21, 140, 20)
+    [one] = book.ranks().values()
+    assert (one.step, one.gained, one.read) == (140, 40, 20 * SECOND)
+    assert one.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)

@@ -70,14 +70,19 @@ class Desync:
 
 
 def desyncs_of_steps(walks: Mapping[RankKey, Walk]) -> list[Desync]:
-    """Ranks that are two steps or more behind the median of their job, at their last readings."""
-    jobs: dict[tuple[str, int], dict[int, int]] = {}
+    """Ranks that are two steps or more behind the median of their job, at their last readings.
+
+    Ranks are not read at the same instant: what the job gains between two readings is no lag, either.
+    """
+    jobs: dict[tuple[str, int], dict[int, Walk]] = {}
     for (job, attempt, rank), walk in walks.items():
-        jobs.setdefault((job, attempt), {})[rank] = walk.step
+        jobs.setdefault((job, attempt), {})[rank] = walk
     found = []
-    for (job, attempt), steps in sorted(jobs.items()):
+    for (job, attempt), own in sorted(jobs.items()):
+        steps = {rank: walk.step for rank, walk in own.items()}
         middle = median_low(sorted(steps.values()))
-        behind = tuple(sorted(rank for rank, step in steps.items() if middle - step >= STEPS_APART))
+        apart = STEPS_APART + median_low(sorted(walk.gained for walk in own.values()))
+        behind = tuple(sorted(rank for rank, step in steps.items() if middle - step >= apart))
         if behind and len(behind) < len(steps) / 2:
             at = max(steps[rank] for rank in behind)
             evidence = tuple(f"rank_stat.step rank {rank} {steps[rank]}" for rank in behind[:8])
