@@ -17,6 +17,7 @@ from .nodesets import fold, fold_ranks, renamed
 from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
+from .report.skew import clock_text, skew_text
 from .store import Store
 from .topology.fold import TopologyFold
 from .verdicts import found_of, verdicts
@@ -47,7 +48,11 @@ class Progress:
         if capture is not None:
             now = self._store.captures.get(capture)
             line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
-        if line != self._last:
+        self.tell(line)
+
+    def tell(self, line: str) -> None:
+        """Say something of one's own, where that is news."""
+        if self._write is not None and line != self._last:
             self._last = line
             self._write(line)
 
@@ -66,7 +71,7 @@ async def watch(
 
     async def look(*, at_last: bool = False) -> None:
         if findings is not None and differing is not None and (at_last or findings.is_due):
-            await findings.look()
+            await findings.look(is_last=at_last)
             await differing.look(at_last=at_last)
 
     try:
@@ -161,7 +166,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
 
 def summary(report: Report) -> str:
     """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    parts = (_job_lines, _trouble_lines, _unreadable_lines, _finding_lines)
+    parts = (_job_lines, _trouble_lines, _unreadable_lines, _time_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -217,6 +222,12 @@ def _unreadable_lines(report: Report) -> list[str]:
         f'  ▲ {fold(names)}  {count} Python processes of other users may not be read; to see them: run_as = "sudo"'
         for count, names in nodes.items()
     ]
+
+
+def _time_lines(report: Report) -> list[str]:
+    """The common clock and who is late on it, where anything is known of them."""
+    texts = (clock_text(report.clocks), skew_text(report.skew))
+    return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 
 def _finding_lines(report: Report) -> list[str]:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .analysis import health
 from .analysis.facts import Facts
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from .config.model import HealthConfig
 
 Analysis = Callable[[Facts, "HealthConfig"], Iterable[Found]]
+
+
+class Source(Protocol):
+    """Somebody who folds records in a way of their own, and is asked at each look, after the analyses."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def found(self, *, is_last: bool) -> Sequence[Found]:
+        """All that is wrong now. `is_last`: nobody will ask again, so what is under way is to be closed."""
+        ...
+
 
 #: Every analysis that is asked at each look, by name; one line each. One that has its own moment (a capture) is told
 #: with `Findings.put` instead.
@@ -58,8 +70,11 @@ class _Open:
 class Findings:
     """Listens on the hub, and says through it what is found. `clock` is monotonic, in seconds."""
 
-    def __init__(self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._hub, self._limits, self._clock = hub, limits, clock
+    def __init__(
+        self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic,
+        sources: Sequence[Source] = (),
+    ) -> None:  # fmt: skip
+        self._hub, self._limits, self._clock, self._sources = hub, limits, clock, tuple(sources)
         self._facts = Facts(limits.window_s, limits.busy_pct)
         self._pending: list[Published] = []
         self._open: dict[_Key, _Open] = {}
@@ -75,7 +90,7 @@ class Findings:
         """Whether the last look is a second ago, and over."""
         return not self._looking and self._clock() >= self._due_s
 
-    async def look(self) -> None:
+    async def look(self, *, is_last: bool = False) -> None:
         """Ask every analysis about all that has come so far, and say what is new, different or over."""
         if self._looking:
             return
@@ -87,6 +102,8 @@ class Findings:
                 results = self._judge(records)
             else:
                 results = await asyncio.to_thread(self._judge, records)
+            for source in self._sources:
+                results[source.name] = await self._asked(source, is_last)
         finally:
             self._looking = False
             self._due_s = began_s + max(EVERY_S, PAUSE * (self._clock() - began_s))
@@ -132,6 +149,13 @@ class Findings:
                 except Exception:  # noqa: BLE001 - as the docstring says; it is told as an error
                     results[name] = traceback.format_exc(limit=-3)
         return results
+
+    @staticmethod
+    async def _asked(source: Source, is_last: bool) -> list[Found] | str:
+        try:
+            return list(await source.found(is_last=is_last))
+        except Exception:  # noqa: BLE001 - one that fails stops no other; it is told as an error
+            return traceback.format_exc(limit=-3)
 
     def _say_failure(self, name: str, story: str) -> None:
         if name not in self._failed:

@@ -98,6 +98,13 @@ class Control(Protocol):
         """
         ...
 
+    def want_clocks(self, who: str, wanted: bool) -> None:
+        """Have clocks probed without pause while anybody wants it; `who` tells those who want it apart.
+
+        What the probes find comes as records. Nothing happens where `[clock]` forbids it, or there are no nodes.
+        """
+        ...
+
     async def stop(self) -> None:
         """End orderly: agents told, connections closed."""
         ...

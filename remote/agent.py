@@ -15,6 +15,7 @@ from .blobs import Blobs
 from .nvml import opening
 from .outbox import Outbox
 from .samplers.base import Context, Unavailable
+from .samplers.clock import ServiceSampler, SnapshotSampler
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
 from .samplers.host import HostSampler
@@ -107,6 +108,7 @@ class Agent(object):
         self.epoch = time.monotonic()  # where the grid of ticks begins
         self.missing = []
         self.threads = []
+        self.clocks = None  # the desk of the probes, once the console has asked for any
         self.farewell = None  # called when the agent ends
         self._at_end = []
         self._presence = None  # the file that tells others that this agent uses the cache
@@ -242,6 +244,9 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml)]
+        snapshot_period_ms = self.config.get("snapshot_period_ms", 0)
+        if snapshot_period_ms:
+            samplers += [SnapshotSampler(self.context, self, snapshot_period_ms), ServiceSampler(self.context, self)]
         names = self.config.get("watch_locals")
         if names:
             samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))

@@ -8,7 +8,11 @@ import threading
 #: name → the arguments; `{blob}` is replaced by the path of a program whose content or place was checked, `{pid}` by a
 #: number.
 COMMANDS = {
+    "chrony_tracking": ["chronyc", "-c", "-n", "tracking"],
+    "ntpd_variables": ["ntpq", "-n", "-c", "rv 0 leap,stratum,rootdelay,rootdisp,refid,offset,frequency"],
+    "ptp_status": ["pmc", "-u", "-b", "0", "GET TIME_STATUS_NP"],
     "sudo_probe": ["sudo", "-n", "true"],
+    "timesyncd_state": ["timedatectl", "show-timesync"],
     "py_spy_version": ["{blob}", "--version"],
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],

@@ -62,7 +62,7 @@ class Outbox(object):
         self._wake = threading.Condition()
 
     def post(self, facts):
-        """Number, stamp and queue records: (kind, fields) of one instant. One call is one write.
+        """Number, stamp and queue records: (kind, fields) of one instant. One call is one write; the bytes they take.
 
         A fact that cannot be put on the wire (NaN, a type JSON has not) becomes a `log` record that says so.
         """
@@ -72,6 +72,7 @@ class Outbox(object):
             if lines:
                 self._append(lines)
                 self._wake.notify()
+        return sum(len(line) for line in lines)
 
     def control(self, frame):
         """Queue a frame that is no record (hello, pong, a reply): it goes before the records and is not kept.

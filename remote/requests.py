@@ -1,8 +1,12 @@
 """What the console may ask of an agent: one row a verb, nothing else is obeyed."""
 
 import threading
+import time
 
 from . import clock
+from .samplers.base import Unavailable
+
+_opening = threading.Lock()
 
 
 def act(agent, frame):
@@ -73,6 +77,36 @@ def _clean(agent, args):
     return cleaning.clean(agent, args)
 
 
+def _clock(agent, args, ask):
+    """Ask the desk of the probes something; it is there from the first such question on."""
+    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
+    from .clocks import desk, peers, plan
+
+    with _opening:
+        if agent.clocks is None:
+            agent.clocks = desk.Desk(agent)
+    try:
+        answer = ask(agent.clocks, args)
+        agent.clocks.spent(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
+        return answer
+    except (plan.BadPlan, peers.BadPeer) as error:
+        raise Refused("bad_request", str(error), "use the same version on both")
+    except Unavailable as error:
+        raise Refused(error.name, error.text, error.try_)
+
+
+def _clock_listen(agent, args):
+    return _clock(agent, args, lambda desk, args: desk.listen(args))
+
+
+def _clock_probe(agent, args):
+    return _clock(agent, args, lambda desk, args: desk.probe(args))
+
+
+def _clock_stop(agent, args):
+    return agent.clocks.stop() if agent.clocks is not None else {"probing": False}
+
+
 def _capture(agent, args):
     from . import stacks
 
@@ -85,6 +119,9 @@ def _capture(agent, args):
 VERBS = {
     "capture": _capture,
     "clean": _clean,
+    "clock_listen": _clock_listen,
+    "clock_probe": _clock_probe,
+    "clock_stop": _clock_stop,
     "doctor": _doctor,
     "offer": _offer,
     "settled": _settled,

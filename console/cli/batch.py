@@ -21,6 +21,9 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
+@click.option("--skew", is_flag=True,
+              help="Say who is late: --clocks, and at the end one capture (unless more is asked for).")
 @click.option("--metrics", metavar="FAMILY,…", default="",
               help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
               " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).")
@@ -30,7 +33,7 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str, metrics: str,
+    records: Path | None, source: Path | None, fail_on: str, clocks: bool, skew: bool, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
     flight_pipe: bool, form: str | None, threads: str, granularity: str,
 ) -> int:
@@ -39,6 +42,8 @@ def batch(
     \b
     gconsole batch hosts.toml --for 10s -o report.json
     gconsole batch hosts.toml --diagnose
+    gconsole batch hosts.toml --clocks --for 30s
+    gconsole batch hosts.toml --skew --fail-on straggler,desync
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
@@ -46,11 +51,16 @@ def batch(
     """
     if (target is None) == (source is None):
         raise click.UsageError("give either a TARGET or --from FILE")
+    if skew and source is not None:
+        raise click.UsageError("--skew needs nodes; who is late in a file is told without it")
+    capture, clocks = capture or (skew and not diagnose), clocks or skew
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
+    if clocks and source is not None:
+        raise click.UsageError("--clocks needs nodes; the clocks of a file are shown without it")
     stacks = wanted_stacks(form, threads, granularity, output)
     if form is not None and (families or (source is None and order is None)):
         raise click.UsageError("--format belongs to --capture, --diagnose or --from, without --metrics")
@@ -67,7 +77,7 @@ def batch(
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families, stacks=stacks,
+        order=order, metrics=families, clocks=clocks, stacks=stacks,
     )
 
 

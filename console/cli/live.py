@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
+import msgspec
 
 from .. import __version__, batch
 from ..analysis.models import BadModel, parse_model
+from ..clocklines import ClockLines
+from ..clockwork import Clockwork, measure
 from ..config import Config, ConfigError
 from ..config.follow import HostsFile
 from ..diagnose import Diagnosis
@@ -23,7 +26,8 @@ from ..recordfile import RecordWriter
 from ..records import Console
 from ..samples import SampleStream
 from ..store import Store
-from .main import EXIT_INTERRUPTED
+from ..timefaults import ClockFaults, LatenessFaults
+from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
 
@@ -51,13 +55,23 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         return await app.ask(who, prompt)
 
     fleet = Fleet(config, hub, ask)
+    clockwork = Clockwork(hub, config.clock, config.cluster)
+
+    async def start() -> None:
+        clockwork.start()
+        await fleet.start()
+
+    async def stop() -> None:
+        await fleet.stop()
+        await clockwork.stop()
+
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
-        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
+        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=start, on_stop=stop,
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=Findings(hub, config.health),
+        findings=_findings(hub, store, config),
     )
     app.run()
     return app.return_code or 0
@@ -87,16 +101,31 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY,
+    metrics: tuple[str, ...] = (), clocks: bool = False, stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
     `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr.
+    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile.
     """
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics))
+    clocks_s = 0.0 if clocks else None
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, clocks_s))
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     return EXIT_INTERRUPTED if interrupted else status
+
+
+def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
+    """Probe a fleet's clocks, and print what was found; an exit code."""
+    from ..report.clocks import clocks_line, clocks_text
+
+    lines = ClockLines(sys.stdout.buffer) if as_json else None
+    store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))
+    if not as_json:
+        click.echo(clocks_text(store) or "no clock was measured")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)
+    return EXIT_NOTHING if not lined else EXIT_OK if lined == len(store.nodes) else EXIT_PARTIAL
 
 
 def observe(config: Config) -> Store:
@@ -110,7 +139,9 @@ def observe(config: Config) -> Store:
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
+    clocks_s: float | None = None, clock_lines: ClockLines | None = None,
 ) -> tuple[Store, bool]:  # fmt: skip
+    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without, not at all."""
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
@@ -120,12 +151,19 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = Findings(hub, config.health)
+    findings = _findings(hub, store, config)
     hub.say(_console(config))
-    fleet = Fleet(config, hub)
+    if clock_lines:
+        hub.subscribe(clock_lines)
+    fleet = Fleet(config if clocks_s is not None else _without_probes(config), hub)
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress)
+    clockwork = Clockwork(hub, config.clock, config.cluster)
+    if clocks_s is not None:
+        clockwork.start()
+        fleet.want_clocks("batch", True)
+        before = _measured(hub, fleet, clockwork, clocks_s, progress, before)
     watching = asyncio.create_task(
         batch.watch(
             store, hub, fleet, for_s, progress, order, before, findings,
@@ -139,6 +177,8 @@ async def _watch(
     except asyncio.CancelledError:
         if not interrupted.done():
             raise
+    finally:
+        await clockwork.stop()
     if not quiet:
         click.echo("", err=True)
         for line in batch.warnings(store):
@@ -150,6 +190,33 @@ async def _watch(
         if writer.failure:
             click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
     return store, interrupted.done()
+
+
+def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+    """Whoever looks for what is wrong, the clocks and who is late among it."""
+    return Findings(
+        hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
+    )
+
+
+def _measured(
+    hub: Hub, fleet: Fleet, clockwork: Clockwork, for_s: float, progress: batch.Progress,
+    then: Callable[[], Awaitable[None]] | None,
+) -> Callable[[], Awaitable[None]]:  # fmt: skip
+    """What measures the clocks once every node has been seen, and then does what was to be done at that moment."""
+
+    async def first() -> None:
+        await measure(hub, fleet, clockwork.config, for_s, progress.tell)
+        await clockwork.look()
+        if then is not None:
+            await then()
+
+    return first
+
+
+def _without_probes(config: Config) -> Config:
+    """Who does not ask for clocks costs the nodes no probes."""
+    return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
 
 
 def _console(config: Config) -> Console:

@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
+    "clocks": ("clocks:clocks", "How far the nodes' clocks are apart, with bounds."),
     "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),
     "clean": ("clean:clean", "Remove what gconsole left on the nodes."),
     "config": ("config:config", "Show the effective configuration, write a starter file."),

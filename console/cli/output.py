@@ -13,6 +13,7 @@ from .. import batch, files, plaintext, report
 from ..analysis.hang.text import to_text
 from ..analysis.stacks import PLAIN, Shape
 from ..report.captures import capture_text
+from ..report.clocks import clocks_text
 from ..report.collectives import collectives_text
 from ..samples import SampleStream
 from ..session.export import BY_NAME
@@ -55,7 +56,7 @@ def finish(
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
         shown = capture_text(store, stacks.shape) if stacks.form is None else ""
-        for part in (shown, collectives_text(store)):
+        for part in (shown, collectives_text(store), clocks_text(store)):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)

@@ -126,7 +126,7 @@ def check(document: Document) -> Contents:
 
 def resolve_path(key: Key, value: Value, folder: Path) -> Value:
     """The value; where the key is a local path, absolute: `~` expanded, else relative to `folder`. Raises BadValue."""
-    if not key.is_path or not isinstance(value, str):
+    if not key.is_path or not isinstance(value, str) or not value:
         return value
     expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
     if expanded.startswith("~"):

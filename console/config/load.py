@@ -14,6 +14,8 @@ from .document import Contents, Document, Entry, check, read, resolve_path
 from .model import Config, ConfigError, NodeConfig, Origin, Section, Setting
 from .nodeset import Host, expand
 from .nodetext import BadNodeSet
+from .presets import check as check_clock
+from .presets import with_preset
 from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
 
 _TARGET = Origin("target")
@@ -116,7 +118,7 @@ def _assemble(
     contents: Contents, forced: Mapping[str, Setting], *, cluster: str, path: Path | None, warnings: tuple[str, ...]
 ) -> Config:
     defaults = {str(key): Setting(str(key), key.default, Origin("default")) for key in all_keys().values()}
-    shared = {**defaults, **contents.settings, **forced}
+    shared = with_preset({**defaults, **contents.settings, **forced})
     if shared["cluster.name"].value is None:
         shared["cluster.name"] = Setting("cluster.name", cluster, Origin("default"))
     nodes: list[NodeConfig] = []
@@ -126,8 +128,8 @@ def _assemble(
         partial += _for_entry(entry, own, forced)
         nodes += _nodes(entry, {**shared, **own}, forced)
     return Config(
-        cluster=str(shared["cluster.name"].value), nodes=tuple(nodes), path=path, warnings=warnings,
-        settings=(*shared.values(), *partial),
+        cluster=str(shared["cluster.name"].value), nodes=tuple(nodes), path=path,
+        warnings=(*warnings, *check_clock(shared)), settings=(*shared.values(), *partial),
         **{name: _section(name, shared) for name in sections() if name != "cluster"},
     )  # fmt: skip
 

@@ -27,6 +27,13 @@ Jump = Annotated[
 ]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$", extra={"form": "a command"})]
+#: As LocalPath, and "" for none.
+LocalFolder = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]*$", extra={"form": 'a folder, or ""', "path": True})]
+Interface = Annotated[
+    str,
+    Meta(pattern=r"^([=^]?[A-Za-z0-9_.:%-]{1,64}(,[A-Za-z0-9_.-]{1,15})*)?$",
+         extra={"form": 'an address, names of interfaces between commas, or ""'}),
+]
 RemotePath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", extra={"form": 'an absolute path, or ""'})]
 Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "one line of text"})]
 Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
@@ -169,6 +176,61 @@ class HangConfig(Section, frozen=True):
     ] = 5.0
 
 
+class ClockConfig(Section, frozen=True):
+    """How the nodes' clocks are compared. The preset sets what is not set here; `presets` says to what."""
+
+    enabled: Annotated[bool, Meta(description="false: no clock is read or compared")] = True
+    preset: Annotated[
+        Literal["low", "default", "high", "debug"],
+        Meta(description="what is not set below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
+                         "high 0.8 ms, 4 s; debug 1 ms, 2 s"),
+    ] = "default"
+    probe_cadence_us: Annotated[
+        int, Meta(ge=500, le=1_000_000, description="between two triples of probes, microseconds")
+    ] = 5000
+    duty: Annotated[
+        Literal["auto", "continuous", "off"],
+        Meta(description="auto: one window a minute, at 20 ms, while somebody looks or captures always; off: never"),
+    ] = "auto"
+    probe_window_s: Annotated[
+        int, Meta(ge=1, le=60, description="one line through the clocks is drawn over so long, seconds")
+    ] = 4
+    packet_spacing_us: Annotated[
+        int, Meta(ge=10, le=10_000, description="between the three packets of a triple, microseconds")
+    ] = 100
+    snapshot_period_ms: Annotated[
+        int, Meta(ge=10, le=1000, description="a node's clocks are read against each other so often, milliseconds")
+    ] = 100
+    peers: Annotated[
+        int, Meta(ge=2, le=16, description="other nodes that each is compared with, of more than 7; an even number")
+    ] = 6
+    cpu_cap_pct: Annotated[
+        int, Meta(ge=1, le=100, description="of a core: probes that cost a node more come less often")
+    ] = 15
+    interface: Annotated[
+        Interface, Meta(description='where probes leave: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
+    ] = ""
+    method: Annotated[
+        Literal["auto", "probe", "ssh", "ntp", "ptp", "system"],
+        Meta(description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
+                         "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"),
+    ] = "auto"
+    max_bound_us: Annotated[
+        float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")
+    ] = 100.0
+    output_dir: Annotated[
+        LocalFolder, Meta(description='also write windows and nodes there, a line of JSON each; "": nowhere')
+    ] = ""
+
+
+class SkewConfig(Section, frozen=True):
+    """When a rank is late."""
+
+    max_ms: Annotated[
+        float, Meta(ge=0.001, le=60_000, description="a rank that arrives later is a straggler, milliseconds")
+    ] = 10.0
+
+
 class HealthConfig(Section, frozen=True):
     """When a figure is a finding. DCGM: the limit of NVIDIA DCGM's own health checks; ours: chosen here."""
 
@@ -275,6 +337,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     hang: HangConfig = HangConfig()
     watch: WatchConfig = WatchConfig()
     health: HealthConfig = HealthConfig()
+    clock: ClockConfig = ClockConfig()
+    skew: SkewConfig = SkewConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
     settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only

@@ -54,7 +54,7 @@ async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
     login = {key: os.environ[key] for key in INHERITED if key in os.environ}
     environments = [{**login, MARK: mark} for mark in marks]
     folder = Path(tempfile.mkdtemp(prefix="gconsole-demo-"))  # 0700
-    job = Job(ranks, environments, hang)
+    job = Job(ranks, environments, hang, folder)
     end = _when_told_to_end(job)
     servers: list[NodeServer] = []
     try:

@@ -39,11 +39,18 @@ def places(nodes: int, ranks: int) -> list[Place]:
 class Job:
     """The processes of all ranks. `environments` are those of the nodes' own processes, in order."""
 
-    def __init__(self, ranks: int, environments: Sequence[Mapping[str, str]], hang: str = "") -> None:
-        """`hang`: in which of the ways of ring.py it will hang when it is struck; "" for none."""
+    def __init__(
+        self, ranks: int, environments: Sequence[Mapping[str, str]], hang: str = "", dumps: Path | None = None
+    ) -> None:
+        """`hang`: in which of the ways of ring.py it will hang when it is struck; "" for none.
+
+        In the folder `dumps` each rank keeps what it remembers of its collectives; a job that will hang remembers
+        nothing: it shows what is found out without.
+        """
         self._places = places(len(environments), ranks)
         self._environments = environments
         self._hang = hang
+        self._recording = {"TORCH_FR_DUMP_TEMP_FILE": f"{dumps}/trace"} if dumps is not None and not hang else {}
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
@@ -58,7 +65,7 @@ class Job:
                     await asyncio.create_subprocess_exec(
                         sys.executable, str(PROGRAM),
                         env={**self._environments[place.node], **_environment(place, ports, fd, token),
-                             "RING_HANG": self._hang},
+                             **self._recording, "RING_HANG": self._hang},
                         pass_fds=(fd,), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                     )
                 )  # fmt: skip

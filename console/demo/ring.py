@@ -4,6 +4,7 @@ Plain Python and nothing else, so that it runs anywhere; small steps and long pa
 It is a program of its own (`python ring.py`), configured as torchrun would: RANK and WORLD_SIZE in the environment. Its
 launcher also gives it RING_LISTENER (the number of an inherited listening socket), RING_PORTS (the port of every rank's
 socket, in order), RING_TOKEN (what neighbours of this job say to each other) and RING_LAUNCHER (the launcher's pid).
+With TORCH_FR_DUMP_TEMP_FILE each rank keeps there what it remembers of its collectives (`recorder`).
 All sockets listen before the first rank runs, so a rank that starts late is waited for and no port is ever guessed.
 
 With RING_HANG (one of `HANGS`) SIGUSR1 makes the job hang in that way, to show what a console makes of it: `CULPRIT`
@@ -23,6 +24,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __name__ == "__main__":
+    from recorder import Recorder  # type: ignore[import-not-found]  # beside this file: it is a program of its own
+elif TYPE_CHECKING:
+    from .recorder import Recorder
 
 WEIGHTS = 48
 #: Computing takes this long, seconds; with the exchange it makes about four steps a second.
@@ -150,7 +159,7 @@ def compute(weights: list[float], target: list[float], noise: random.Random) -> 
     return sum(g * g for g in gradient) / len(gradient), gradient
 
 
-def train(ring: Ring, hang: Hang) -> None:
+def train(ring: Ring, hang: Hang, recorder: Recorder | None) -> None:
     """Step until somebody ends the process, or the hang sets in: in the same step on every rank."""
     noise = random.Random(ring.rank)
     target = [random.Random(index).uniform(-1, 1) for index in range(WEIGHTS)]
@@ -159,7 +168,8 @@ def train(ring: Ring, hang: Hang) -> None:
     while True:
         rate = LEARNING_RATE * min(1.0, loss)  # shorter steps near the goal
         own_loss, gradient = compute(weights, target, noise)
-        asked, total_loss, *total = ring.all_reduce([float(hang.asked), own_loss, *gradient])
+        with recorder.entered(WEIGHTS + 2) if recorder else nullcontext():
+            asked, total_loss, *total = ring.all_reduce([float(hang.asked), own_loss, *gradient])
         weights = [weight - rate * g / ring.world_size for weight, g in zip(weights, total, strict=True)]
         loss = total_loss / ring.world_size
         step += 1
@@ -251,7 +261,9 @@ def main() -> None:
     ports = [int(port) for port in os.environ["RING_PORTS"].split(",")]
     listener = socket.socket(fileno=int(os.environ["RING_LISTENER"]))
     token = os.environ["RING_TOKEN"].encode()
-    train(join(int(os.environ["RANK"]), ports, listener, token, patient=bool(hang.kind)), hang)
+    rank, dump = int(os.environ["RANK"]), os.environ.get("TORCH_FR_DUMP_TEMP_FILE")
+    recorder = Recorder(Path(f"{dump}{rank}"), len(ports)) if dump else None
+    train(join(rank, ports, listener, token, patient=bool(hang.kind)), hang, recorder)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from ..records import AgentCost, Log, Mark, NodeState
 from . import capture
 from .answers import Answer, answer
 from .assets import Assets
+from .clocks.duty import ClockDuty
 from .gate import Gate
 from .link import Link
 from .staging import Staging
@@ -44,6 +45,7 @@ class Fleet:
         self._ask = ask
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, Link] = {}
+        self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
         self._unsubscribe = hub.subscribe(self._watch)
         _raise_descriptor_limit(len(config.nodes))
 
@@ -51,10 +53,15 @@ class Fleet:
         """Begin to connect to every node; returns at once."""
         for node in self.config.nodes:
             self.add_node(node)
+        self._clocks.start()
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""
-        link = Link(node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now)
+        clock = self.config.clock
+        link = Link(
+            node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
+            clock.snapshot_period_ms if clock.enabled else 0,
+        )  # fmt: skip
         self.links[node.name] = link
         link.start()
 
@@ -77,6 +84,7 @@ class Fleet:
     async def apply(self, config: Config) -> Changes:
         changes = difference(self.config, config)
         self.config = config
+        self._clocks.follow(config.clock)
         gone = [name for name in changes.removed if name in self.links]
         other = [node for node in changes.changed if node.name in self.links]  # not those a person has let go of
         await asyncio.gather(*(self.remove_node(name) for name in gone))
@@ -95,14 +103,19 @@ class Fleet:
         self.hub.say(Mark(text=text))
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
+        self._clocks.want_window("capture")  # so that its instants can be compared as well as can be
         done = await capture.capture(self.links.values(), self.staging, order, self.config.hang)
         for node, failure in done.failures.items():
             text = f"no stacks of {node}: {failure.text}"
             self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return done
 
+    def want_clocks(self, who: str, wanted: bool) -> None:
+        self._clocks.want(who, wanted)
+
     async def stop(self) -> None:
         self._unsubscribe()
+        await self._clocks.stop()
         await self.staging.close()
         await asyncio.gather(*(link.stop() for link in self.links.values()))
         await asyncio.gather(*(transport.close() for transport in self._transports.values()))
@@ -118,6 +131,10 @@ class Fleet:
 
                 self._transports[kind] = AsyncsshTransport(self._gate, self._ask)
         return self._transports[kind]
+
+    def _sampled_links(self) -> dict[str, Link]:
+        """Nodes that can take part in probes: connected, and past their first tick."""
+        return {name: link for name, link in self.links.items() if link.state == "ok" and link.has_sampled}
 
     def _watch(self, records: Sequence[Published]) -> None:
         """The first full tick of an agent: now py-spy may travel without delaying the first sample."""

@@ -19,7 +19,7 @@ from ..plaintext import printable
 from ..records import Log, NodeState, State
 from . import assets, bundle, endings, failures, opening
 from .intake import Intake
-from .questions import Frame, Questions
+from .questions import Frame, Ping, Questions
 from .transport import Channel, Transport
 from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
@@ -68,12 +68,13 @@ class Link:
 
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
-        staging: Callable[[Link, str], None],
+        staging: Callable[[Link, str], None], snapshot_period_ms: int = 0,
     ) -> None:
         self.node = node
         self.state: State = "expected"
         self.arch = ""
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
+        self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._intake = Intake(node.name, hub, self._complain)
         self._questions = Questions(self._send)
         self._attempt = 0
@@ -148,6 +149,11 @@ class Link:
                 await self._settled.wait()
         if self.state not in ("ok", "lost"):
             raise self._failure or failures.Lost(f"{self.node.name} is not connected")
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether this connection's agent has sent its first full tick."""
+        return self._has_sampled
 
     def sampled(self) -> None:
         """A full tick of the agent has arrived."""
@@ -310,8 +316,8 @@ class Link:
 
     def _take_frame(self, frame: Frame) -> None:
         match frame:
-            case {"pong": int(number), "t": int(t)}:
-                self._questions.take_pong(number, t)
+            case {"pong": int(number), "t": int(t), "mono": int(mono)}:
+                self._questions.take_pong(number, t, mono)
             case {"gap": [int(first), int(last)]} if self._intake.skip(first, last, str(frame.get("reason", ""))):
                 pass
             case {"re": int(number)}:
@@ -330,7 +336,8 @@ class Link:
 
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
-        return opening.start(self.node, self._hub.console_id, self._intake.agent, self._intake.last_seq, offer)
+        agent, last_seq = self._intake.agent, self._intake.last_seq
+        return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
 
     def _acknowledge(self) -> None:
         self._send({"ack": self._intake.last_seq})
@@ -340,6 +347,12 @@ class Link:
         if self._channel is None or self._hello is None:
             raise failures.Lost(f"{self.node.name} is not connected")
         return await self._questions.ask(verb, args or {}, deadline_s)
+
+    async def ping(self, deadline_s: float) -> Ping:
+        """Compare the node's clocks with ours once. Raises FleetError where nothing comes back in time."""
+        if self._channel is None or self._hello is None:
+            raise failures.Lost(f"{self.node.name} is not connected")
+        return await self._questions.ping_once(deadline_s)
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""

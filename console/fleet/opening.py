@@ -16,10 +16,13 @@ from .wire import PROTOCOL
 _PIECE = 96 << 10
 
 
-def start(node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any]) -> dict[str, Any]:
+def start(
+    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0
+) -> dict[str, Any]:
     """The first frame: who speaks, what came of the node's earlier `agent` (up to its record `after`), the settings.
 
     `blobs` are offers of binaries by name, each by its digest; the agent asks for those that it does not have.
+    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never.
     """
     settings = node.agent
     return {
@@ -40,6 +43,7 @@ def start(node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapp
             "ephemeral": settings.ephemeral,
             "simulate_gpus": settings.simulate_gpus,
             "process_filter": node.process_filter,
+            "snapshot_period_ms": snapshot_period_ms,
             "watch_locals": list(node.watch.locals),
             "watch_every_s": node.watch.every_s,
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from . import failures
@@ -12,6 +13,16 @@ from . import failures
 Frame = dict[str, Any]
 #: So many pings may be under way; where more have no answer, none of them is worth waiting for.
 _PINGS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """One ping: when it left and came back on our own clock, and what the node's read in between; ns."""
+
+    sent: int  # time.monotonic_ns(), as `back`
+    back: int
+    real: int  # CLOCK_REALTIME of the node
+    mono: int  # its CLOCK_MONOTONIC_RAW
 
 
 class Questions:
@@ -23,6 +34,7 @@ class Questions:
         self._send = send
         self._number = 0
         self._pings: dict[int, int] = {}  # when each was sent, ns
+        self._awaited: dict[int, asyncio.Future[tuple[int, int, int]]] = {}
         self._replies: dict[int, asyncio.Future[Frame]] = {}
 
     def ping(self) -> None:
@@ -32,8 +44,27 @@ class Questions:
         self._pings[self._number] = time.time_ns()
         self._send({"ping": self._number})
 
-    def take_pong(self, number: int, t: int) -> None:
-        """The answer to a ping, with the node's clock as it was when it answered."""
+    async def ping_once(self, deadline_s: float) -> Ping:
+        """Ping and wait for the answer. Raises FleetError: no answer in time, a connection that ended."""
+        self._number += 1
+        number = self._number
+        reply = self._awaited[number] = asyncio.get_running_loop().create_future()
+        sent = time.monotonic_ns()
+        self._send({"ping": number})
+        try:
+            async with asyncio.timeout(deadline_s):
+                real, mono, back = await reply
+        except TimeoutError:
+            raise failures.Timeout(f"no answer to a ping within {deadline_s:g} s") from None
+        finally:
+            self._awaited.pop(number, None)
+        return Ping(sent, back, real, mono)
+
+    def take_pong(self, number: int, t: int, mono: int) -> None:
+        """The answer to a ping, with the node's clocks as they were when it answered."""
+        awaited = self._awaited.pop(number, None)
+        if awaited is not None and not awaited.done():
+            awaited.set_result((t, mono, time.monotonic_ns()))
         sent = self._pings.pop(number, None)
         if sent is None:
             return
@@ -72,6 +103,7 @@ class Questions:
     def abandon(self) -> None:
         """The connection has ended: nothing that is still open will be answered."""
         self._pings.clear()
-        for reply in self._replies.values():
+        waiting: list[asyncio.Future[Any]] = [*self._replies.values(), *self._awaited.values()]
+        for reply in waiting:
             if not reply.done():
                 reply.set_exception(failures.Lost("the connection ended before the answer came"))

@@ -10,6 +10,17 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
+from .clock import (
+    ClockBin,
+    ClockBins,
+    ClockCost,
+    ClockNode,
+    ClockSnapshot,
+    ClockSource,
+    ClockWindow,
+    Exchange,
+    Point,
+)
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
@@ -22,6 +33,7 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
+    | ClockBins | ClockSnapshot | ClockSource | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -97,6 +109,13 @@ __all__ = [
     "Ancestor",
     "AnyRecord",
     "BadRecord",
+    "ClockBin",
+    "ClockBins",
+    "ClockCost",
+    "ClockNode",
+    "ClockSnapshot",
+    "ClockSource",
+    "ClockWindow",
     "Collective",
     "CollectiveSource",
     "Confidence",
@@ -104,6 +123,7 @@ __all__ = [
     "Digest",
     "End",
     "EndKind",
+    "Exchange",
     "Failure",
     "Finding",
     "FlightStatus",
@@ -126,6 +146,7 @@ __all__ = [
     "Node",
     "NodeState",
     "PgStatus",
+    "Point",
     "Process",
     "Rank",
     "RankStat",

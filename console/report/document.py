@@ -9,6 +9,7 @@ from ..nodesets import natural
 from ..store import Store
 from ..verdicts import jobs_of, verdicts
 from .captures import CaptureLine, capture_lines
+from .clocks import ClocksLine, clocks_line
 from .collectives import CollectivesLine, collectives_line
 from .findings import FindingLine, finding_lines
 from .instants import iso
@@ -25,6 +26,7 @@ from .machines import (
     node_line,
     topology_lines,
 )
+from .skew import SkewLine, skew_line
 
 SCHEMA = "gconsole.report/1"
 
@@ -47,6 +49,8 @@ class Report(msgspec.Struct):
     topology: TopologyLines
     captures: list[CaptureLine]
     collectives: CollectivesLine
+    clocks: ClocksLine
+    skew: SkewLine
     verdicts: list[Verdict]  # of every job, where there is a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
@@ -72,6 +76,8 @@ def make_report(store: Store) -> Report:
         topology=topology_lines(store),
         captures=capture_lines(store),
         collectives=collectives_line(store),
+        clocks=clocks_line(store),
+        skew=skew_line(store),
         verdicts=verdicts(store),
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),

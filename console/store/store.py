@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..records import (
     AgentCost,
+    ClockBins,
+    ClockCost,
+    ClockNode,
+    ClockSnapshot,
+    ClockSource,
+    ClockWindow,
     Collective,
     Console,
     Finding,
@@ -39,10 +45,12 @@ from ..records import (
 )
 from ..table import Table
 from .captures import Captures
+from .clockbook import ClockBook
 from .curves import Curves
 from .now import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
 from .past import Past
 from .ranks import Ranks, key_of
+from .stepbook import StepBook
 
 if TYPE_CHECKING:
     from ..history import History
@@ -85,6 +93,8 @@ class Store:
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
         self.captures = Captures()
+        self.clocks = ClockBook()
+        self.steps = StepBook()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -97,7 +107,10 @@ class Store:
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
             Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
-            Finding: self._finding,
+            Finding: self._finding, ClockBins: self._pass,
+            ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
+            ClockCost: self._clock(self.clocks.add_cost), ClockWindow: self._clock(self.clocks.add_window),
+            ClockNode: self._clock(self.clocks.add_node),
         }  # fmt: skip
         self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
 
@@ -225,6 +238,7 @@ class Store:
             self._event(record)
 
     def _rank_stat(self, record: RankStat) -> None:
+        self.steps.add(record, self.version)
         if self._ranks.add_stat(record, self.version):
             self._remember("rank_stat", key_of(record), record)
 
@@ -234,6 +248,12 @@ class Store:
 
     def _flight(self, record: Collective | PgStatus) -> None:
         self.captures.add_flight(record, self.version)
+
+    def _pass(self, record: Record) -> None:
+        """Nothing of it is kept."""
+
+    def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
+        return lambda record: add(record, self.version)
 
     def _finding(self, record: Finding) -> None:
         key = (record.id, record.culprits)
@@ -263,6 +283,7 @@ class Store:
 
     def _forget_node(self, node: str) -> None:
         self._drop_facts(node)
+        self.clocks.forget(node, self.version)
         if self._curves is not None:
             self._curves.forget_node(node)
         self.nodes.drop(node, self.version)

@@ -39,6 +39,7 @@ from .questions import Questions
 from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
+from .timefold import TimeFold
 from .views.base import GpuWanted, NodeWanted, View
 from .views.gpus import Gpus
 from .views.nodes import Nodes
@@ -48,6 +49,8 @@ from .widgets.bar import Bar
 from .widgets.line_view import LineView
 from .widgets.tab_bar import Tab, TabBar
 
+#: Views for which the clocks are probed without pause.
+BY_THE_CLOCK = ("skew", "clocks")
 #: How often it is looked whether hosts.toml was saved, in seconds.
 FOLLOW_S = 1.0
 
@@ -99,6 +102,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
         self._differing = Differing(store, self._watch.topology, findings) if findings is not None else None
         self._fold = JobFold(self._watch, store)
+        self._time = TimeFold(store)
         self._pace = Pace()
         self._frozen: Frame | None = None
         self._store = store
@@ -193,11 +197,15 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             return
         frame = self._watch.look(self._frozen)
         if self._frozen is None:
-            frame = replace(frame, hang=self.stacks.seen, capturing=self.stacks.under_way)
+            header = replace(frame.header, clock_ns=self._time.seen.clocks.worst_ns)
+            frame = replace(
+                frame, hang=self.stacks.seen, capturing=self.stacks.under_way, time=self._time.seen, header=header
+            )
         self.frame = frame
         if self._frozen is None:
             self._fold.look(frame, partial(self.run_worker, name="fold jobs"))
             self.stacks.look(partial(self.run_worker, name="judge"))
+            self._time.look(frame.now, partial(self.run_worker, name="fold time"))
             self.view.look(frame)
             if isinstance(self.screen, Dialog):
                 self.screen.look(frame)
@@ -208,7 +216,11 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     def is_current(self) -> bool:
         """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
         mounted = all(name in self._views and self._views[name].is_mounted for name in (row.name for row in VIEWS))
-        return mounted and self._fold.is_current(self.frame) and self.stacks.is_current
+        return mounted and self._fold.is_current(self.frame) and self.stacks.is_current and self._is_time_current
+
+    @property
+    def _is_time_current(self) -> bool:
+        return self._frozen is not None or (self._time.is_current and self.frame.time is self._time.seen)
 
     def _draw_footer(self, _: object = None) -> None:
         self._footer.show(*self.guide.footer())
@@ -229,6 +241,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self._current = name
         self.view.display = True
         self._tabs.show(name)
+        self._control.want_clocks("screen", name in BY_THE_CLOCK)
         if self._frozen is None:
             self.view.look(self.frame)
         home = self.view.home()

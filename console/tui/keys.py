@@ -51,6 +51,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("hang.copy", "y", "copy", "copy", "Copy the verdict as text"),
     Action("gpus.figure", "m", "figure", "figure", "Draw the curve of the next figure of the GPU", footer=True),
     Action("gpus.span", "t", "span", "5 min / 1 h", "Draw the last five minutes, or the last hour", footer=True),
+    Action("clocks.matrix", "m", "matrix", "edges", "Show the matrix of all edges, or the list of nodes again",
+           footer=True),
+    Action("skew.meetings", "m", "meetings", "meetings", "Look at collectives, at steps, or at captures", footer=True),
+    Action("skew.copy", "y", "copy", "copy", "Copy what stands here, as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
     Action("list.reverse", "O", "reverse", "reverse", "Turn the order around"),
     Action("list.filter", "slash", "filter", "filter", "List only rows that match what you type", footer=True,
@@ -146,7 +150,7 @@ FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape",
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
 _APART: Final = ("filter", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
 #: Scopes of views that are no lists: there the keys of lists mean nothing.
-NO_LISTS: Final = ("overview", "hang", "topology")
+NO_LISTS: Final = ("overview", "hang", "topology", "skew")
 #: What also works there, beside what works in every dialog.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),

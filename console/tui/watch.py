@@ -21,6 +21,7 @@ from .models.heat import GpuIndex
 from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
+from .timefold import NO_TIME, TimeSeen
 
 if TYPE_CHECKING:
     from ..history import History
@@ -55,6 +56,7 @@ class Frame:
     history: History | None
     hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
     capturing: UnderWay | None = None  # the capture under way
+    time: TimeSeen = NO_TIME  # the nodes' clocks, and who is late on the common one
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""

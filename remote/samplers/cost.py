@@ -37,8 +37,9 @@ class CostSampler(Sampler):
             thread.ready.wait(max(0.0, deadline - time.monotonic()))
 
     def tick(self, now):
-        used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN)
-        sent = self.agent.outbox.posted_bytes
+        probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # told apart, as `clock_cost`
+        used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) - probing_s
+        sent = self.agent.outbox.posted_bytes - probing_bytes
         cpu_pct = tx = None
         if self._last:
             elapsed = now - self._last[0]

@@ -16,6 +16,10 @@ from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts
 from gconsole.records import (
     AgentCost,
+    ClockNode,
+    ClockSnapshot,
+    ClockSource,
+    ClockWindow,
     Collective,
     Failure,
     Finding,
@@ -94,6 +98,10 @@ class Cluster:
         self.names += new
         self.say(*(NodeState(node=name, state="expected") for name in new))
         return new
+
+    def want_clocks(self, who: str, wanted: bool) -> None:
+        if wanted:
+            self.asked.append(("clocks", who))
 
     async def apply(self, config: Config) -> Changes:
         self.asked.append(("apply", config.cluster))
@@ -256,6 +264,62 @@ class Cluster:
             )
         )  # fmt: skip
 
+    # -- clocks and lateness -------------------------------------------------------------------------------------------
+
+    def clocks(self, *names: str, windows: int = 6, bound_ns: int = 9_000) -> None:
+        """Some windows of these nodes (all, without any), each compared with three others; the first is reference."""
+        nodes = list(names or self.names)
+        for window in range(1, windows + 1):
+            for place, name in enumerate(nodes):
+                for other in sorted({nodes[(place + step) % len(nodes)] for step in (1, 2, 5)} - {name}):
+                    self.say(
+                        ClockWindow(
+                            node=name, dst=other, window_id=window, centre=self.at, width_ns=4 * SECOND, alpha=1.00001,
+                            beta_ns=1000 * place, bound_ns=bound_ns + 100 * place, pairs=2400, kept=2398, lost=2,
+                            min_rtt_ns=2 * bound_ns, residual_ns=120 - 7 * place, stamps="kernel_rx",
+                            flagged=place == 3, status="ok",
+                        )
+                    )  # fmt: skip
+                self.say(
+                    ClockSource(node=name, daemon="chrony", synced=place != 2, offset_ns=3_000 * place, source="ntp1",
+                                bound_ns=None if place == 2 else 40_000, text="" if place != 2 else "no source"),
+                    ClockNode(
+                        node=name, window_id=window, reference=nodes[0], at_mono=self.at - SECOND,
+                        at_common=self.at - SECOND + 900 * place, alpha=1.0,
+                        offset_ns=812_000 if place == 2 else 700 * place,
+                        drift_ppm=0.7 * place - 2.0 if place else 0.0, drift_bound_ppm=2.1,
+                        bound_ns=(bound_ns + 500 * place) if place else 0, repeat_ns=210, edges=6,
+                        min_rtt_ns=2 * bound_ns, stamps="kernel_rx", warnings=("asym",) if place == 3 else (),
+                    ),
+                )  # fmt: skip
+            self.later(4)
+
+    def snapshots(self, *names: str) -> None:
+        """The nodes' own clocks read against each other: all the same here."""
+        for name in names or self.names:
+            self.say(
+                ClockSnapshot(
+                    node=name, real=self.at, monotonic=self.at, raw=self.at, boot=self.at, width_ns=200, reads=10
+                )
+            )  # fmt: skip
+
+    def collectives(
+        self, job: str, ranks: int, late: dict[int, float], *, per_node: int = 8, count: int = 40, capture: str = "skew"
+    ) -> None:
+        """What the Flight Recorder of each rank has: all_reduce every 100 ms, some ranks so many ms late."""
+        for seq in range(count):
+            for rank in range(ranks):
+                node = self.names[rank // per_node % len(self.names)]
+                began = self.at + seq * SECOND // 10 + (rank * 7 + seq * 3) % 11 * 2_000
+                began += int(late.get(rank, 0.0) * 1e6)
+                self.say(
+                    Collective(
+                        node=node, capture=capture, source="worker_server", job=job, rank=rank, record_id=seq,
+                        process_group=("0", "default_pg"), collective_seq_id=seq, profiling_name="nccl:all_reduce",
+                        time_created_ns=began, time_discovered_completed_ns=began + SECOND // 20, group_size=ranks,
+                    )
+                )  # fmt: skip
+
     def later(self, seconds: float) -> None:
         self.at += int(seconds * SECOND)
 
@@ -266,6 +330,19 @@ class Cluster:
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
         arguments["say"] = self.say
         return ConsoleApp(self.store, self, **(arguments | changes))
+
+
+def compared() -> Cluster:
+    """64 nodes whose clocks are compared, and a job on them of which one rank, and all of one node, are late."""
+    cluster = Cluster(*(f"node{i:03}" for i in range(1, 65)))
+    cluster.up()
+    cluster.job("llama-70b", 64, per_node=1, step=18_204)
+    cluster.snapshots()
+    cluster.clocks()
+    cluster.snapshots()
+    cluster.collectives("llama-70b", 64, {17: 20.0, 5: 2.0, 40: 0.2}, per_node=1)
+    cluster.up()
+    return cluster
 
 
 def demo() -> Cluster:

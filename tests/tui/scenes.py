@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from invented import Cluster, busy_night, demo
+from invented import Cluster, busy_night, compared, demo
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -176,7 +176,7 @@ def _clear() -> Cluster:
     return cluster
 
 
-_UNBUILT = ("skew", "topology", "clocks", "query", "jobs")
+_UNBUILT = ("topology", "query", "jobs")
 
 SCENES = (
     Scene("overview", keys()),
@@ -202,6 +202,13 @@ SCENES = (
     Scene("gpus", keys("6")),
     Scene("page of a GPU", keys("6", "enter")),
     Scene("topology", keys("5")),
+    Scene("skew", keys("4"), cluster=compared),
+    Scene("no skew", keys("4")),
+    Scene("story of a late rank", keys("4", "enter"), StoryDialog, cluster=compared),
+    Scene("clocks", keys("7"), cluster=compared),
+    Scene("clocks, the edges", keys("7", "m"), cluster=compared),
+    Scene("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
+    Scene("no clocks", keys("7")),
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
     Scene("export", keys("2", "e"), ExportDialog),
     Scene("events, looking back", keys("8", "g")),

@@ -26,7 +26,8 @@ from gconsole.hub import Hub
 from gconsole.records import KINDS, Log, Record
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
-EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat"}
+EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
+            "clock_snapshot", "clock_source"}  # fmt: skip
 MARK = "GCONSOLE_CONTRACT"
 PATIENCE_S = 20.0
 WORK = """
@@ -114,11 +115,12 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
     hub, tap, assets, records = Hub(), Tap(), Assets(), []
     hub.subscribe(records.extend)
     staging = Staging(hub, assets)
-    link = Link(node, tap, hub, assets, staging.send_now)
+    link = Link(node, tap, hub, assets, staging.send_now, snapshot_period_ms=50)
     with a_rank(token) as rank:
         link.start()
         try:
             await wait_until(lambda: enough(records))
+            await probe_itself(link, records)
             staging.stage_py_spy(link)
             await wait_until(lambda: any(getattr(record, "watched", None) for record in records))
         finally:
@@ -141,7 +143,8 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
     others = [json.loads(line) for line in lines if not line.startswith(b'{"kind":')]
     strict = [strictly.decode(line) for line in said]
     assert json.loads(hello)["gconsole"]["python"].startswith(version)
-    assert all("pong" in frame or "re" in frame for frame in others)
+    assert all("pong" in frame or frame.get("ok") or "re" in frame for frame in others)
+    assert {json.loads(line)["kind"] for line in said} >= EXPECTED | PROBES
     assert [record.seq for record in strict] == list(range(1, len(strict) + 1))
     for line, record in zip(said, strict, strict=True):
         understood = msgspec.to_builtins(record)
@@ -155,6 +158,20 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
     }
     assert len({record.uuid for record in strict if isinstance(record, KINDS["gpu"])}) == 2
     assert (tap.exit_status, tap.errors) == (0, b"")
+
+
+PROBES = {"clock_bins", "clock_cost"}
+
+
+async def probe_itself(link: Link, records: list[Record]) -> None:
+    """Have an agent probe its own port by way of a peer that it is itself."""
+    port = await link.request("clock_listen", {"interface": "127.0.0.1", "for_s": 60.0})
+    row = {"name": "here", "address": port["address"], "port": port["port"], "key": secrets.token_hex(16)}
+    pace = {"cadence_us": 5000, "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60, "for_s": 60.0}
+    peers = [{**row, "edge": 1, "probes": True}]
+    assert await link.request("clock_probe", {"session": "s", "peers": peers, **pace}) == {"probing": True}
+    await wait_until(lambda: {record.__struct_config__.tag for record in records} >= PROBES)
+    assert await link.request("clock_stop", {}) == {"probing": False}
 
 
 def holds(understood: object, said: object) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import figures
 from ..text import clean, fit, width_of
+from .clockrows import micro
 from .nodes import FleetSummary
 from .spans import Span
 
@@ -30,6 +31,7 @@ class Header:
     replay_at: int | None = None  # console time of the newest record, ns; None where this is live
     frozen_at: int | None = None  # console time, ns
     staging: tuple[int, int] | None = None  # nodes that have py-spy, of how many; None when there is nothing to tell
+    clock_ns: int | None = None  # the common clock is known on every node to this; None where nothing was compared
     age_ns: int | None = None  # of the newest data, where nothing fresh comes in at all
 
 
@@ -82,6 +84,8 @@ def _parts(header: Header) -> list[_Part]:
     if header.job is not None:
         parts.append(_Part(8, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
     parts.append(_Part(2, _ranks(header)))
+    if header.clock_ns is not None:
+        parts.append(_Part(7, (Span("clock ", "muted"), Span(f"±{micro(header.clock_ns)} µs", "text"))))
     if header.staging is not None:
         staged, expected = header.staging
         parts.append(_Part(6, (Span(f"py-spy {staged}/{expected}", "muted"),)))

@@ -8,12 +8,14 @@ from typing import Final
 
 from ..keys import Action
 from .base import View
+from .clocks import Clocks
 from .events import Events
 from .gpus import Gpus
 from .hang import Hang
 from .nodes import Nodes
 from .overview import Overview
 from .ranks import Ranks
+from .skew import Skew
 from .soon import Soon
 from .topology import Topology
 
@@ -45,12 +47,14 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
             "nodes, GPUs, ranks and findings at one glance"),
     ViewRow("ranks", "2", "Ranks", "Ranks", lambda row: Ranks(id=row.name), "a row a rank, missing ones too"),
     ViewRow("hang", "3", "Hang", "Hang", lambda row: Hang(id=row.name), "which rank holds the job, and the proof"),
-    ViewRow("skew", "4", "Skew", "Skew", _soon, "who arrives late at each collective, with its uncertainty"),
+    ViewRow("skew", "4", "Skew", "Skew", lambda row: Skew(id=row.name),
+            "who arrives late at each collective, with its uncertainty"),
     ViewRow("topology", "5", "Topology", "Topo", lambda row: Topology(id=row.name),
             "GPUs, NICs and NUMA nodes, and the ranks on them"),
     ViewRow("gpus", "6", "GPUs", "GPUs", lambda row: Gpus(id=row.name),
             "every figure of every GPU, and the ranks that use it"),
-    ViewRow("clocks", "7", "Clocks", "Clk", _soon, "offset, drift and bound of every node's clock"),
+    ViewRow("clocks", "7", "Clocks", "Clk", lambda row: Clocks(id=row.name),
+            "offset, drift and bound of every node's clock"),
     ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
             "one stream of what happened: XID, OOM, node lost, marks"),
     ViewRow("query", "9", "Query", "Qry", _soon, "SQL over every record of the session"),

@@ -26,7 +26,7 @@ def refusal(target: str = "hosts.toml") -> str:
     ("text", "said"),
     [
         ('[shh]\nuser = "x"\n', "hosts.toml:1: shh: unknown section (did you mean [ssh]?)"),
-        ("[clock]\nrate = 1\n", "hosts.toml:1: clock: unknown section"),
+        ("[clocky]\nrate = 1\n", "hosts.toml:1: clocky: unknown section (did you mean [clock]?)"),
         ('[[node]]\nhosts = "a"\n', "hosts.toml:1: node: unknown section (did you mean [[nodes]]?)"),
         ('\nuser = "x"\n', "hosts.toml:2: user: unknown key outside of a section (did you mean user in [ssh]?)"),
         ('[ssh]\n# usr\nusr = "x"\n', "hosts.toml:3: ssh.usr: unknown key (did you mean user?)"),

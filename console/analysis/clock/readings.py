@@ -1,0 +1,87 @@
+"""A node's own clocks against each other: from any of them to MONOTONIC_RAW, in integers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ...records import ClockSnapshot
+
+#: Which clock of its node an instant was read from. Flight Recorder, Kineto and CUPTI stamp with `real`; `mono` of a
+#: record of ours is `raw`.
+NodeClock = Literal["raw", "real", "monotonic", "boot"]
+
+#: How much the rate of a disciplined clock changes while nobody looks, as a share of the time since somebody did.
+UNSEEN: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An instant on MONOTONIC_RAW of a node, and how far off that can be, ns."""
+
+    raw: int
+    bound_ns: int
+
+
+class Readings:
+    """The snapshots of one node, oldest first. After a reboot a new one begins."""
+
+    def __init__(self, snapshots: Iterable[ClockSnapshot]) -> None:
+        self._snapshots = list({one.raw: one for one in sorted(snapshots, key=lambda one: one.raw)}.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._snapshots)
+
+    def raw(self, instant: int, clock: NodeClock) -> Reading | None:
+        """When that was on MONOTONIC_RAW; None without a snapshot.
+
+        Straight between two snapshots. Where the clock was stepped between them the step is part of the bound, and so
+        is what its rate may have changed by; beyond the ends it runs as it last did.
+        """
+        if clock == "raw":
+            return Reading(instant, 0)
+        if not self._snapshots:
+            return None
+        found = bisect_right(self._snapshots, instant, key=lambda one: int(getattr(one, clock)))
+        before = self._snapshots[max(0, found - 1)]
+        if len(self._snapshots) == 1:
+            gone = instant - int(getattr(before, clock))
+            return Reading(before.raw + gone, before.width_ns // 2 + _unseen(gone))
+        left = min(max(0, found - 1), len(self._snapshots) - 2)
+        near, far = self._snapshots[left], self._snapshots[left + 1]
+        near_at, far_at = int(getattr(near, clock)), int(getattr(far, clock))
+        step = abs(far.step_ns) if clock == "real" else 0
+        if far_at <= near_at:  # set back in between
+            return Reading(near.raw, abs(far.raw - near.raw) + step)
+        raw = near.raw + (instant - near_at) * (far.raw - near.raw) // (far_at - near_at)
+        width = max(near.width_ns, far.width_ns) // 2
+        if near_at <= instant <= far_at:
+            return Reading(raw, width + step + self._bend(left, min(instant - near_at, far_at - instant)))
+        gone = near_at - instant if instant < near_at else instant - far_at
+        return Reading(raw, width + step + _unseen(gone) + self._bend(left, gone))
+
+    def real(self, raw: int) -> int | None:
+        """CLOCK_REALTIME at an instant of MONOTONIC_RAW, by the nearest snapshot; None without one."""
+        if not self._snapshots:
+            return None
+        found = bisect_right(self._snapshots, raw, key=lambda one: one.raw)
+        near = self._snapshots[max(0, found - 1)]
+        return near.real + raw - near.raw
+
+    def _bend(self, segment: int, away: int) -> int:
+        """How far the clock may be from the straight line of a segment, `away` ns from its nearer end."""
+        own = self._rate(segment)
+        others = [self._rate(one) for one in (segment - 1, segment + 1) if 0 <= one < len(self._snapshots) - 1]
+        return int(max((abs(own - other) for other in others), default=UNSEEN) * away)
+
+    def _rate(self, segment: int) -> float:
+        """CLOCK_REALTIME against MONOTONIC_RAW over a segment, less 1."""
+        near, far = self._snapshots[segment], self._snapshots[segment + 1]
+        took = far.raw - near.raw
+        return (far.real - near.real - took) / took if took else 0.0
+
+
+def _unseen(gone: int) -> int:
+    return int(abs(gone) * UNSEEN)

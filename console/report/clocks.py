@@ -1,0 +1,156 @@
+"""Clocks in a headless run: their part of the report, and the tables that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..clocklines import NodeLine, WindowLine, line_of
+from ..nodesets import natural
+from ..plaintext import printable
+from ..store import Store
+
+
+class ServiceLine(msgspec.Struct):
+    """What a node's own time service claims; see `clock_source`."""
+
+    node: str
+    daemon: str | None
+    synced: bool | None
+    offset_ns: int | None
+    bound_ns: int | None
+    source: str | None
+    stratum: int | None
+    text: str
+
+
+class ProbeCostLine(msgspec.Struct):
+    """What probing cost a node at its last word, apart from its agent; see `clock_cost`."""
+
+    node: str
+    cpu_pct: float
+    tx_packets_s: float
+    tx_bytes_s: float
+    records_bytes_s: float
+
+
+class ClocksLine(msgspec.Struct):
+    """The last window: all nodes on one time line, that of `reference`. Without a window everything is empty."""
+
+    reference: str | None
+    nodes: list[NodeLine]
+    edges: list[WindowLine]
+    services: list[ServiceLine]
+    cost: list[ProbeCostLine]
+
+
+def clocks_line(store: Store) -> ClocksLine:
+    """What the store knows of clocks now."""
+    book = store.clocks
+    nodes = [line_of(kept[-1]) for kept in book.nodes.values()]
+    edges = [line_of(kept[-1]) for kept in book.windows.values()]
+    newest = max((line.window_id for line in nodes), default=0)
+    told = [line for line in nodes if isinstance(line, NodeLine)]
+    return ClocksLine(
+        reference=next((line.reference for line in told if line.window_id == newest), None),
+        nodes=sorted(told, key=lambda line: natural(line.node)),
+        edges=sorted(
+            (line for line in edges if isinstance(line, WindowLine)),
+            key=lambda line: (natural(line.src), natural(line.dst)),
+        ),
+        services=[
+            ServiceLine(
+                one.node, one.daemon, one.synced, one.offset_ns, one.bound_ns, one.source, one.stratum, one.text
+            )
+            for one in sorted(book.sources.values(), key=lambda one: natural(one.node))
+        ],
+        cost=[
+            ProbeCostLine(one.node, one.cpu_pct, one.tx_packets_s, one.tx_bytes_s, one.records_bytes_s)
+            for one in sorted(book.costs.values(), key=lambda one: natural(one.node))
+        ],
+    )
+
+
+def clocks_text(store: Store) -> str:
+    """The tables of nodes and edges; "" where nothing was measured."""
+    line = clocks_line(store)
+    if not line.nodes and not line.edges:
+        return ""
+    services = {one.node: one for one in line.services}
+    parts = [f"clocks: common clock = {line.reference or 'none'}; offsets of CLOCK_REALTIME, ± is a bound, in µs"]
+    parts += _table(
+        ("node", "offset", "±", "drift ppm", "±", "repeat", "by", "its own service", ""),
+        [_node_cells(one, services.get(one.node)) for one in line.nodes],
+    )
+    if line.edges:
+        parts += ["", "edges: offset of MONOTONIC_RAW, far minus near"]
+        parts += _table(
+            ("edge", "offset", "±", "least rtt", "kept", "lost", "by", "stamps", ""),
+            [_edge_cells(one) for one in line.edges],
+        )
+    for edge in line.edges:
+        if edge.udp_blocked:
+            parts.append(f"UDP blocked {edge.src} → {edge.dst}")
+    if line.cost:
+        worst = max(line.cost, key=lambda one: one.cpu_pct)
+        parts.append(
+            f"probing cost at most {worst.cpu_pct:.1f} % of a core ({worst.node}), "
+            f"{max(one.records_bytes_s for one in line.cost) / 1000:.1f} kB/s of records a node"
+        )
+    return "\n".join(map(printable, parts))
+
+
+def _node_cells(one: NodeLine, service: ServiceLine | None) -> tuple[str, ...]:
+    method = one.method if one.stamps is None else f"{one.method} {one.stamps}"
+    words = ("" if one.status == "ok" else f"{one.status} ") + " ".join(one.warnings)
+    return (
+        one.node + (" *" if one.node == one.reference else ""), _us(one.offset_ns, True), _us(one.bound_ns),
+        _ppm(one.drift_ppm), _ppm(one.drift_bound_ppm), _us(one.repeat_ns), method, _service(service), words.strip(),
+    )  # fmt: skip
+
+
+def _edge_cells(one: WindowLine) -> tuple[str, ...]:
+    words = ("" if one.status == "ok" else one.status) + (" flagged" if one.flagged else "")
+    return (
+        f"{one.src} → {one.dst}", _us(one.beta_ns, True), _us(one.bound_ns), _us(one.min_rtt_ns), str(one.kept),
+        str(one.lost), one.method, one.stamps, words.strip(),
+    )  # fmt: skip
+
+
+def _service(one: ServiceLine | None) -> str:
+    if one is None or one.daemon is None:
+        return "–"
+    if one.synced is None:
+        return f"{one.daemon}: says nothing"
+    if not one.synced:
+        return f"{one.daemon}: no source"
+    bound = "" if one.bound_ns is None else f" ± {_us(one.bound_ns)}"
+    return f"{one.daemon}: {_us(one.offset_ns, True)}{bound}"
+
+
+def _us(ns: int | None, signed: bool = False) -> str:
+    """Nanoseconds as µs with a digit behind the point where that says something; – for unknown."""
+    if ns is None:
+        return "–"
+    us = ns / 1000
+    digits = 1 if abs(us) < 1000 else 0
+    return f"{us:{'+' if signed else ''},.{digits}f}"
+
+
+def _ppm(figure: float | None) -> str:
+    return "–" if figure is None else f"{figure:.2f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need; figures to the right, words to the left."""
+    lines = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    words = {0, len(head) - 1, len(head) - 2, len(head) - 3}
+    return [
+        "  " + "  ".join(
+            cell.ljust(width) if column in words else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]  # fmt: skip

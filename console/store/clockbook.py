@@ -1,0 +1,64 @@
+"""What the store knows of clocks: the newest windows and lines, and what they were drawn with beside the probes.
+
+Bins of probes are not kept: they are the largest thing that nodes say (thirty a second and node at default), and
+whoever makes windows of them (`clockwork`) has them from the hub.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ..records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow
+from ..table import Table
+
+#: Snapshots, windows and lines of one node or edge that are kept: an hour of background windows, 12 min of snapshots.
+KEPT_SNAPSHOTS: Final = 720
+KEPT_WINDOWS: Final = 64
+
+#: An edge as it is probed: (node, dst).
+EdgeKey = tuple[str, str]
+
+
+class ClockBook:
+    """Snapshots, claims, costs, and the console's own results; bounded, whatever the nodes say."""
+
+    def __init__(self) -> None:
+        self.snapshots: Table[str, deque[ClockSnapshot]] = Table()
+        self.sources: Table[str, ClockSource] = Table()
+        self.costs: Table[str, ClockCost] = Table()
+        self.windows: Table[EdgeKey, deque[ClockWindow]] = Table()
+        self.nodes: Table[str, deque[ClockNode]] = Table()
+
+    def add_snapshot(self, record: ClockSnapshot, version: int) -> None:
+        kept = self.snapshots.get(record.node)
+        if kept is None or kept[-1].agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
+            kept = deque(maxlen=KEPT_SNAPSHOTS)
+        kept.append(record)
+        self.snapshots.put(record.node, kept, version)
+
+    def add_source(self, record: ClockSource, version: int) -> None:
+        self.sources.put(record.node, record, version)
+
+    def add_cost(self, record: ClockCost, version: int) -> None:
+        self.costs.put(record.node, record, version)
+
+    def add_window(self, record: ClockWindow, version: int) -> None:
+        key = (record.node, record.dst)
+        kept = self.windows.get(key) or deque(maxlen=KEPT_WINDOWS)
+        kept.append(record)
+        self.windows.put(key, kept, version)
+
+    def add_node(self, record: ClockNode, version: int) -> None:
+        kept = self.nodes.get(record.node) or deque(maxlen=KEPT_WINDOWS)
+        kept.append(record)
+        self.nodes.put(record.node, kept, version)
+
+    def forget(self, node: str, version: int) -> None:
+        """A node is no longer of this fleet."""
+        self.snapshots.drop(node, version)
+        self.sources.drop(node, version)
+        self.costs.drop(node, version)
+        self.nodes.drop(node, version)
+        for edge in [key for key in self.windows if node in key]:
+            self.windows.drop(edge, version)

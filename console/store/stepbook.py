@@ -1,0 +1,79 @@
+"""What the store knows of steps: when each rank was seen to reach one, of a variable that is watched."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from ..records import RankStat
+
+#: So many steps of a rank are kept.
+KEPT: Final = 256
+
+#: (job, attempt, rank)
+RankKey = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeen:
+    """A rank was first seen at a step at `mono`, and was last seen before it at `before`: it came in between."""
+
+    step: int
+    before: int  # MONOTONIC_RAW of the node, ns
+    mono: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """One rank: where it is, since the last reading, and the steps before that, oldest first."""
+
+    node: str
+    process: tuple[int, int]
+    step: int
+    read: int  # MONOTONIC_RAW of the last reading
+    gained: int = 0  # steps between the last two readings
+    seen: tuple[StepSeen, ...] = ()
+
+
+class StepBook:
+    """The fold of `rank_stat` records that have a step; a rank whose process is a new one begins anew."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[RankKey, RankSteps] = {}
+        self._kept: dict[RankKey, deque[StepSeen]] = {}
+        self._changed = -1
+
+    def changed_since(self, version: int) -> bool:
+        """Whether any rank's step was read after that version of the store."""
+        return self._changed > version
+
+    def add(self, record: RankStat, version: int) -> None:
+        """Remember when a rank reached a step; a record without one says nothing."""
+        if record.step is None or record.rank is None:
+            return
+        key = (record.job, record.attempt, record.rank)
+        process = (record.pid, record.start_ticks)
+        known, read = self._ranks.get(key), _read_at(record)
+        if known is not None and known.process == process and read == known.read:
+            return  # told again, not read again
+        gained = 0
+        if known is None or known.process != process or read < known.read:
+            self._kept[key] = deque(maxlen=KEPT)
+        elif record.step > known.step:
+            gained = record.step - known.step
+            self._kept[key].append(StepSeen(record.step, known.read, read))
+        self._changed = version
+        self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
+
+    def ranks(self) -> dict[RankKey, RankSteps]:
+        """Every rank with a step, as it is now."""
+        return {
+            key: RankSteps(one.node, one.process, one.step, one.read, one.gained, tuple(self._kept[key]))
+            for key, one in self._ranks.items()
+        }
+
+
+def _read_at(record: RankStat) -> int:
+    """MONOTONIC_RAW of the node when the step was read; its record may come a while later, and again and again."""
+    return record.mono if record.watched_at is None else record.mono - (record.t - record.watched_at)

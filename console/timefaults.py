@@ -1,0 +1,62 @@
+"""What is wrong with the fleet's clocks and with who is late on them: two sources of findings, read from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from .analysis.clock.found import find as find_clocks
+from .analysis.found import Found
+from .analysis.skew import find as find_late
+from .skewing import prepared
+from .store import Store
+
+if TYPE_CHECKING:
+    from .config.model import ClockConfig, SkewConfig
+
+#: From so many entries of collectives on a look is made in a thread.
+MANY: Final = 2_000
+
+
+class ClockFaults:
+    """A source of findings (`Findings`): what the newest lines, windows and claims say is wrong with a clock."""
+
+    name = "clocks"
+
+    def __init__(self, store: Store, config: ClockConfig) -> None:
+        self._book = store.clocks
+        self._max_bound_ns = round(config.max_bound_us * 1000)
+
+    async def found(self, *, is_last: bool) -> list[Found]:
+        """What is wrong now."""
+        book = self._book
+        lines = [book.nodes[node][-1] for node in book.nodes]
+        windows = [book.windows[key][-1] for key in book.windows]
+        sources = {node: book.sources[node] for node in book.sources}
+        return list(find_clocks(lines, windows, sources, self._max_bound_ns))
+
+
+class LatenessFaults:
+    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come."""
+
+    name = "skew"
+
+    def __init__(self, store: Store, config: SkewConfig) -> None:
+        self._store, self._max_ms = store, config.max_ms
+        self._known = -1
+        self._last: list[Found] = []
+
+    async def found(self, *, is_last: bool) -> list[Found]:
+        """What is wrong now."""
+        store = self._store
+        if not len(store.captures) and not store.steps.changed_since(-1):
+            return []
+        tables = (store.captures.table, store.clocks.nodes)
+        if not any(table.changed_since(self._known) for table in tables) and not store.steps.changed_since(self._known):
+            return self._last
+        self._known = store.version
+        work = prepared(store)
+        entries = sum(len(capture.collectives) for capture in store.captures.values())
+        seen = work() if entries < MANY else await asyncio.to_thread(work)
+        self._last = list(find_late(seen.collectives, seen.violations, seen.desyncs, self._max_ms, seen.gpus))
+        return self._last

@@ -1,0 +1,91 @@
+"""How well windows of synthetic stamps become lines with bounds, beside the exchange of least round trip; the cost."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import numpy as np
+
+from gconsole.analysis.clock.constraints import Constraints, intervals
+from gconsole.analysis.clock.edge import edge_window
+from gconsole.analysis.clock.mesh import Mesh, solve
+from tests.clocks.judged import middle as median_of
+from tests.clocks.judged import windows
+from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular
+from tests.clocks.synthetic import measure as probe
+
+from .result import Outcome, Row
+from .result import middle as with_range
+
+#: Name, how often a triple is sent (us), the least ratio that is asked for.
+PATHS = (
+    ("veth m", 800, 100.0), ("veth m", 5_000, None), ("jitter m", 800, 20.0), ("jitter m", 5_000, None),
+    ("jitter and burners m", 800, 20.0), ("queue m", 800, 25.0), ("jitter u", 800, 5.0), ("queue u", 800, 5.0),
+    ("asymmetric m", 800, None), ("asymmetric jitter m", 800, None),
+)  # fmt: skip
+NODES, RUNS = 512, 5
+SOLVE_GOAL_S = 0.5
+
+
+def measure_paths(count: int) -> list[Row]:
+    """Error, bound and ratio of each path, 20 ppm apart."""
+    rows = []
+    for name, cadence_us, least in PATHS:
+        found = windows(SCENARIOS[name], count, cadence_us=cadence_us)
+        ours, peer = median_of(found, "edge") / 1000, median_of(found, "peer_edge") / 1000
+        covered = sum(one.is_covered is True for one in found)
+        bound = median(one.bound or 0.0 for one in found) / 1000
+        goal = "" if least is None else f"≤ 1/{least:.0f} of the peer, all covered"
+        met = None if least is None else peer / ours >= least and covered == len(found)
+        rows.append(
+            Row(
+                f"line of {name}, a triple each {cadence_us} µs",
+                f"{ours:.3f} µs error, ±{bound:.2f} bound, {covered}/{len(found)} covered", goal, met,
+                f"least round trip {peer:.1f} µs", ours / peer,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def solved(count: int, seed: int) -> tuple[float, float]:
+    """Seconds for the robust solution of a mesh, and for the certain interval of each node."""
+    rng = np.random.default_rng(seed)
+    edges = np.array(regular(count, seed))
+    truth = rng.normal(0.0, 1e6, count)
+    offset = truth[edges[:, 1]] - truth[edges[:, 0]] + rng.normal(0.0, 1000.0, len(edges))
+    bad = rng.random(len(edges)) < 0.05
+    offset[bad] += rng.choice([-1, 1], bad.sum()) * rng.uniform(30, 150, bad.sum()) * 1000.0
+    bound = np.full(len(edges), 200_000.0)
+    began = time.perf_counter()
+    solve(Mesh(count, edges[:, 0], edges[:, 1], offset, bound), 0)
+    middle_s = time.perf_counter()
+    intervals(Constraints(count, edges[:, 0], edges[:, 1], offset - bound, offset + bound), 0)
+    return middle_s - began, time.perf_counter() - middle_s
+
+
+def measure(quick: bool) -> Outcome:
+    count, runs, nodes = (3, 2, 64) if quick else (12, RUNS, NODES)
+    timed = [solved(nodes, seed) for seed in range(runs)]
+    records = bins(probe(JITTER, 0))
+    began = time.process_time()
+    for _ in range(50):
+        edge_window(records)
+    edge_ms = (time.process_time() - began) / 50 * 1000
+    solve_s, certain_s = [one[0] for one in timed], [one[1] for one in timed]
+    return Outcome(
+        [
+            *measure_paths(count),
+            Row(f"mesh of {nodes} nodes, 6 peers each, 5 % of the edges lie: the solution", with_range(solve_s, "s", 3),
+                f"< {SOLVE_GOAL_S} s", max(solve_s) < SOLVE_GOAL_S),
+            Row("the same: certain intervals of all nodes", with_range(certain_s, "s", 4)),
+            Row("one edge, one window of 4 s at 5 ms", f"{edge_ms:.2f} ms CPU"),
+        ],
+        [
+            "seeded synthetic stamps, 4 s windows, clocks 20 ppm apart; error is the largest within the window, median"
+            f" of {count} windows; m: user space sends, the kernel receives; u: user space only",
+            "peer: the offset of the exchange with the least round trip of the same stamps, as a constant",
+            "covered: the truth lies within the bound at both ends and in the middle of the window",
+        ],
+    )
+

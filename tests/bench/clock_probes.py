@@ -1,0 +1,95 @@
+"""What probing clocks costs a node and its SSH channel, and how good it is between namespaces of one machine."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rig import Rig
+
+from .result import Outcome, Row, middle
+
+#: Seven nodes are compared each with each: three own and three answered edges, as in any larger fleet at default.
+NODES, PEERS = 7, 6
+MEASURED_S = 30.0
+CPU_GOAL_PCT, BYTES_GOAL = 15.0, 8000.0
+#: Said by the console on arrival; not on the wire.
+_OURS = ("node", "agent", "rx")
+
+
+def measure(quick: bool) -> Outcome:
+    long_s = 6.0 if quick else MEASURED_S
+    default = _run(3 if quick else NODES, long_s, "default")
+    pair = _run(2, long_s, "default")
+    high = _run(2, long_s, "high")
+    cpu, sent = default.cpu_pct, default.bytes_s
+    return Outcome(
+        [
+            Row(f"probing's CPU at default, {default.nodes} nodes", middle(cpu, "% of a core"), "≤ 15 %",
+                statistics.median(cpu) <= CPU_GOAL_PCT),
+            Row(f"clock records over SSH at default, {default.nodes} nodes", middle(sent, "B/s a node", 0),
+                "≤ 8 kB/s", max(sent) <= BYTES_GOAL),
+            Row("probing's CPU at default, one edge, both ends", middle(pair.cpu_pct, "% of a core")),
+            Row("probing's CPU at high, one edge, both ends", middle(high.cpu_pct, "% of a core"), peer="at default",
+                ratio=statistics.median(high.cpu_pct) / statistics.median(pair.cpu_pct)),
+            Row("cadence in force at high, one edge", middle([us / 1000 for us in high.cadence_us], "ms")),
+            Row("bound of an edge at default", middle(default.bounds_us, "µs", 1)),
+            Row("error of an edge at default, the truth being 0", middle(default.errors_us, "µs")),
+            Row("windows whose error is beyond the bound", f"{default.misses} of {len(default.bounds_us)}", "0",
+                default.misses == 0),
+        ],
+        [
+            f"gconsole batch --clocks --for {long_s:g}s on namespaces of one machine, which share its clock: every true"
+            " offset is 0; the figures of each second after the first, of every node",
+            "CPU is that of the probing thread alone (`clock_cost`); bytes are those of bins, cost and snapshots as the"
+            " agent wrote them; kernel stamps on arrival",
+            f"load average {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores",
+        ],
+    )  # fmt: skip
+
+
+class _Found:
+    """What the records of one run say."""
+
+    def __init__(self, nodes: int, records: Iterable[dict[str, Any]]) -> None:
+        self.nodes = nodes
+        costs: dict[str, list[dict[str, Any]]] = {}
+        sizes: dict[str, int] = {}
+        self.bounds_us: list[float] = []
+        self.errors_us: list[float] = []
+        first, last = 0, 0
+        for record in records:
+            kind = record["kind"]
+            if kind == "clock_cost":
+                costs.setdefault(record["node"], []).append(record)
+            if kind in ("clock_bins", "clock_cost", "clock_snapshot"):
+                wire = {name: value for name, value in record.items() if name not in _OURS}
+                sizes[record["node"]] = sizes.get(record["node"], 0) + len(msgspec.json.encode(wire)) + 1
+            if kind == "clock_bins":
+                first, last = first or record["rx"], record["rx"]
+            if kind == "clock_window" and record["bound_ns"] is not None:
+                self.bounds_us.append(record["bound_ns"] / 1000)
+                self.errors_us.append(abs(record["beta_ns"]) / 1000)
+        steady = [one for rows in costs.values() for one in rows[1:-1]]
+        self.cpu_pct = [one["cpu_pct"] for one in steady]
+        self.cadence_us = [one["cadence_us"] for one in steady if one["cadence_us"]]
+        took_s = max(1.0, (last - first) / 1e9 + 1.0)
+        self.bytes_s = [size / took_s for size in sizes.values()]
+        self.misses = sum(error > bound for error, bound in zip(self.errors_us, self.bounds_us, strict=True))
+
+
+def _run(nodes: int, long_s: float, preset: str) -> _Found:
+    with Rig(nodes=nodes, name="bench", mode="namespaces") as rig, tempfile.TemporaryDirectory() as scratch:
+        records = Path(scratch, "records.ndjson")
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), clock={"preset": preset, "peers": PEERS})
+        argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--clocks", "--for", f"{long_s}s"]
+        subprocess.run([*argv, "--quiet", "--records", str(records)], check=False, timeout=long_s + 120)
+        lines = records.read_bytes().splitlines()
+        return _Found(nodes, (msgspec.json.decode(line) for line in lines))

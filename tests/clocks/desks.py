@@ -1,0 +1,87 @@
+"""Real probing threads in this process, over the loopback interface; what they say is kept."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gconsole_remote.clocks.desk import Desk
+from gconsole_remote.samplers.base import Context
+
+#: As a fleet at default would ask; tests are on machines that others use, too.
+PACE = {"cadence_us": 5000, "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60}
+PATIENCE_S = 20.0
+
+
+class Outbox:
+    """Keeps what is posted, and says what it would weigh on the wire."""
+
+    def __init__(self) -> None:
+        self.facts: list[tuple[str, dict[str, Any]]] = []
+
+    def post(self, facts: Sequence[tuple[str, dict[str, Any]]]) -> int:
+        self.facts += facts
+        head = len('{"kind":"clock_bins","seq":123456,"t":1763715000123456789,"mono":123456789012345,')
+        return sum(head + len(json.dumps(fields, separators=(",", ":"))) for _, fields in facts)
+
+
+class Agent:
+    """What a desk needs of an agent."""
+
+    def __init__(self, desk: type = Desk) -> None:
+        self.outbox, self.context = Outbox(), Context()
+        self.desk = desk(self)
+
+    def on_end(self, action: Callable[[], object]) -> None:
+        """These end with their test."""
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for found, fields in self.outbox.facts if found == kind]
+
+    def total(self, field: str) -> int:
+        return sum(cost[field] for cost in self.said("clock_cost"))
+
+    def ports(self) -> set[int]:
+        return open_ports()
+
+
+@contextmanager
+def desks(count: int) -> Iterator[list[Agent]]:
+    agents = [Agent() for _ in range(count)]
+    try:
+        yield agents
+    finally:
+        for agent in agents:
+            agent.desk.stop()
+
+
+def listen(agent: Agent, interface: str = "127.0.0.1", for_s: float = 60.0) -> dict[str, Any]:
+    return agent.desk.listen({"interface": interface, "for_s": for_s})
+
+
+def probe(agent: Agent, peers: list[dict[str, Any]], for_s: float = 60.0, **pace: int) -> dict[str, Any]:
+    session = secrets.token_hex(4)
+    return agent.desk.probe({"session": session, "for_s": for_s, "peers": peers, **PACE, **pace})
+
+
+def peer(port: dict[str, Any], key: str, *, probes: bool, edge: int = 1, name: str = "other") -> dict[str, Any]:
+    return {"edge": edge, "name": name, "address": port["address"], "port": port["port"], "key": key, "probes": probes}
+
+
+def open_ports() -> set[int]:
+    """The UDP ports of this network namespace, by the kernel's own list."""
+    lines = [line for name in ("udp", "udp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    began = time.monotonic()
+    while not (found := condition()):
+        assert time.monotonic() - began < PATIENCE_S, "not in time"
+        time.sleep(0.01)
+    return found

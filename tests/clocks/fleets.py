@@ -1,0 +1,90 @@
+"""A synthetic fleet through the product's fold, beside the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gconsole.analysis.clock import At, CommonClock
+from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
+
+from .synthetic import EPOCH, SECOND, Node, true_of
+
+#: What float64 leaves of the truth about an instant days after boot, ns.
+FLOAT_NS = 1_100
+
+
+class Told:
+    """What the fold said of some records."""
+
+    def __init__(self, records: Iterable[Record], limits: Limits | None = None) -> None:
+        self.records = list(records)
+        fold = ClockFold(limits or Limits())
+        said = [*fold.add(self.records), *fold.finish()]
+        self.windows = [one for one in said if isinstance(one, ClockWindow)]
+        self.lines = [one for one in said if isinstance(one, ClockNode)]
+
+    @property
+    def last(self) -> dict[str, ClockNode]:
+        """The last line of each node."""
+        return {line.node: line for line in self.lines}
+
+    @property
+    def clock(self) -> CommonClock:
+        names = {line.node for line in self.lines}
+        snapshots = [one for one in self.records if isinstance(one, ClockSnapshot)]
+        return CommonClock(
+            {name: [line for line in self.lines if line.node == name] for name in names},
+            {name: [one for one in snapshots if one.node == name] for name in names},
+        )
+
+    def misses(self, nodes: Sequence[Node]) -> list[tuple[str, float, int]]:
+        """Lines whose error at their own instant is beyond their bound: (node, error, bound), ns."""
+        by_name = {node.name: node for node in nodes}
+        missed = []
+        for line in self.lines:
+            if line.at_common is None or line.bound_ns is None:
+                continue
+            error = abs(line.at_common - self._common(line, by_name))
+            if error > line.bound_ns + FLOAT_NS:
+                missed.append((line.node, error, line.bound_ns))
+        return missed
+
+    def worst_ns(self, nodes: Sequence[Node]) -> float:
+        by_name = {node.name: node for node in nodes}
+        known = [(line, line.at_common) for line in self.lines if line.at_common is not None]
+        return max(abs(at - self._common(line, by_name)) for line, at in known)
+
+    def _common(self, line: ClockNode, nodes: dict[str, Node]) -> float:
+        """The truth: what the common clock read when this node's read `at_mono`."""
+        reference = nodes[line.reference]
+        true = true_of(nodes[line.node], line.at_mono)
+        epoch = epoch_of(self)
+        return reference.clock.reads + true * (1 + reference.clock.ppm * 1e-6) + epoch
+
+
+def epoch_of(told: Told) -> int:
+    """The constant by which the common clock is ahead of its reference's."""
+    return next(
+        one.at_common - one.at_mono for one in told.lines if one.node == one.reference and one.at_common is not None
+    )
+
+
+def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
+    """The truth: the common clock at a second of true time."""
+    own = next(one for one in told.lines if one.node == one.reference)
+    reference = next(node for node in nodes if node.name == own.reference)
+    mono = int(reference.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
+    return mono + epoch_of(told)
+
+
+def stamped(told: Told, node: Node, second: float, clock: str) -> At | None:
+    """What the product says of an instant that the node stamped with one of its clocks."""
+    if clock == "real":
+        instant = EPOCH + int(second * SECOND) + node.real_off_ns
+    else:
+        instant = int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
+        instant -= 7 * SECOND if clock == "monotonic" else 0
+    return told.clock.to_cluster(node.name, instant, clock)

@@ -1,0 +1,70 @@
+"""One window of one edge beside the truth and beside the estimator that everybody uses: the exchange of least RTT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+
+from .synthetic import FAR, NEAR, Clock, Path, Stamps, bins, measure
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Errors in ns: at the middle of the window, and the largest within it; of ours and of the peer's."""
+
+    centre: float
+    edge: float
+    peer_centre: float
+    peer_edge: float
+    bound: float | None
+    half_rtt: float  # of the fastest exchange
+    is_covered: bool | None  # whether the truth is inside the bound at both ends and in the middle; None: no bound
+    status: str
+
+
+def judge(stamps: Stamps) -> Judged:
+    """One window."""
+    window = edge_window(bins(stamps))
+    at = np.array([stamps.t1[0], window.x0, stamps.t1[-1]], dtype=np.int64)
+    truth = stamps.ahead(at)
+    base = stamps.far.reads - stamps.near.reads
+    error = np.abs(_line(window, at) - base - truth)
+    peer = np.abs(stamps.least_rtt_line() - truth)
+    bound = window.bound_ns
+    return Judged(
+        float(error[1]), float(error.max()), float(peer[1]), float(peer.max()), bound,
+        (window.min_rtt_ns or 0) / 2,
+        None if bound is None else _is_covered(window, at, truth + base, float(error[1])), window.status,
+    )  # fmt: skip
+
+
+def _line(window: EdgeWindow, at: np.ndarray) -> np.ndarray:
+    assert window.line is not None
+    slope, offset = window.line
+    return window.y0 + offset + slope * (at - window.x0)
+
+
+def _is_covered(window: EdgeWindow, at: np.ndarray, truth: np.ndarray, error: float) -> bool:
+    inside = all(
+        low <= true - window.y0 <= high
+        for when, true in zip(at.tolist(), truth.tolist(), strict=True)
+        for low, _, high in [window.at(when)]
+    )
+    assert window.bound_ns is not None
+    return inside and error <= window.bound_ns
+
+
+def windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> list[Judged]:
+    """So many windows of one path, each with its own seed."""
+    far = Clock(FAR.reads, ppm)
+    return [judge(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count)]
+
+
+def middle(found: Sequence[Judged], name: str) -> float:
+    """The median of one figure over windows."""
+    return float(median(getattr(one, name) for one in found))

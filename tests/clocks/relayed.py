@@ -1,0 +1,95 @@
+"""One edge over real sockets: a far end whose clocks are wrong as told, and between them a relay that delays."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from shifted import Truth, Wrong, copy_with_wrong_clock
+
+from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+from gconsole.records import ClockBins
+
+from .desks import Agent, listen, peer, probe, wait_for
+from .relay import Delay, Relay
+
+NEAR, FAR = "near", "far"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A window as the product sees it, and the truth about it."""
+
+    window: EdgeWindow
+    records: list[ClockBins]
+    truth: Truth
+
+    def error_ns(self, at: int) -> float:
+        """How wrong the line is at an instant of the near clock."""
+        return abs(self.window.y0 + self.window.at(at)[1] - self._true(at))
+
+    def is_covered(self, at: int) -> bool:
+        low, _, high = self.window.at(at)
+        return low <= self._true(at) - self.window.y0 <= high
+
+    def least_rtt_error_ns(self, at: int) -> float:
+        """How wrong the usual estimate is: the middle of the exchange of least round trip, for the whole window."""
+        best = min(
+            ((one.rtt, record.ahead + one.ahead - one.rtt / 2) for record in self.records for row in record.bins
+             for one in row.best),
+        )  # fmt: skip
+        return abs(best[1] - self._true(at))
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        half = self.window.width_ns // 2
+        return self.window.x0 - half, self.window.x0 + half
+
+    def _true(self, at: int) -> float:
+        return self.truth.between(NEAR, FAR, at)
+
+
+@contextmanager
+def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
+    """An agent whose package is a copy of the product's, with wrong clocks."""
+    name = f"gconsole_far_{secrets.token_hex(4)}"
+    own = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
+    sys.path.insert(0, str(folder))
+    try:
+        agent = Agent(importlib.import_module(f"{name}.clocks.desk").Desk)
+        yield agent, Truth(own.epoch, {FAR: wrong})
+        agent.desk.stop()
+    finally:
+        sys.path.remove(str(folder))
+        for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+            del sys.modules[module]
+
+
+def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pace: int) -> Seen:
+    """Probe for one window of some 4 s."""
+    near, key = Agent(), secrets.token_hex(16)
+    with far_agent(folder, wrong) as (far, truth):
+        ports = [listen(agent) for agent in (near, far)]
+        relay = Relay(ports[0]["port"], ports[1]["port"], there, back, seed)
+        relay.start()
+        try:
+            probe(far, [peer(relay.far_door, key, probes=False, name=NEAR)], **pace)
+            probe(near, [peer(relay.near_door, key, probes=True, name=FAR)], **pace)
+            wait_for(lambda: sum(len(fields["bins"]) for fields in near.said("clock_bins")) >= 35)
+        finally:
+            near.desk.stop()
+            relay.close()
+    records = [read(fields) for fields in near.said("clock_bins")]
+    return Seen(edge_window(records), records, truth)
+
+
+def read(fields: dict[str, Any]) -> ClockBins:
+    return msgspec.convert({"kind": "clock_bins", "node": NEAR, **fields}, ClockBins)

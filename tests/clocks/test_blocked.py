@@ -1,0 +1,45 @@
+"""An edge on which UDP gets no answer, and which the console therefore pings over SSH, at the same time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gconsole.records import ClockBin, ClockBins
+
+from .fleets import Told
+from .synthetic import JITTER, a_fleet, probed, regular
+
+
+def unanswered(record: ClockBins) -> ClockBins:
+    """The same second as an agent says it whose requests nobody answers."""
+    silent = tuple(ClockBin(None, None, (), row.sent, 0, 0, None) for row in record.bins)
+    return msgspec.structs.replace(record, bins=silent)
+
+
+def over_ssh(record: ClockBins) -> ClockBins:
+    """The same second as the console says it."""
+    return msgspec.structs.replace(record, method="ssh", stamps="ssh", agent="console", rx=record.rx + 1)
+
+
+def test_the_edge_is_measured_over_ssh_however_the_records_of_both_mix() -> None:
+    nodes = a_fleet(2, 1)
+    records = []
+    for record in probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER):
+        records += [unanswered(record), over_ssh(record)] if isinstance(record, ClockBins) else [record]
+
+    told = Told(records)
+
+    assert [(one.method, one.status, one.udp_blocked) for one in told.windows] == [("ssh", "ok", True)]
+    assert all(line.bound_ns is not None for line in told.lines)
+    assert not told.misses(nodes)
+
+
+def test_an_agent_that_began_anew_takes_its_old_bins_with_it() -> None:
+    nodes = a_fleet(2, 1)
+    records = list(probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER))
+    bins = [record for record in records if isinstance(record, ClockBins)]
+    bins[-1].agent = "another incarnation"
+
+    told = Told(records)
+
+    assert all(one.pairs <= sum(row.sent for row in bins[-1].bins) for one in told.windows)

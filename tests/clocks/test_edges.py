@@ -1,0 +1,146 @@
+"""One edge, one window: the gates that the design names, on seeded stamps (median over 12 windows, 20 ppm apart)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from gconsole.analysis.clock.edge import edge_window, slack_ns
+
+from .judged import judge, middle, windows
+from .synthetic import JITTER, MS, QUEUE, SCENARIOS, VETH, Clock, bins, measure
+
+FULL = 800  # us between triples
+US = 1_000.0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "least"),
+    [
+        ("veth m", 100), ("jitter m", 20), ("jitter and burners m", 20), ("queue m", 25), ("jitter u", 5),
+        ("queue u", 5),
+    ],
+)  # fmt: skip
+def test_a_window_is_better_than_its_fastest_exchange_by_far(scenario: str, least: float) -> None:
+    found = windows(SCENARIOS[scenario], cadence_us=FULL)
+    assert middle(found, "peer_edge") / middle(found, "edge") >= least
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_without_drift_it_is_never_much_worse_than_the_fastest_exchange(scenario: str) -> None:
+    found = windows(SCENARIOS[scenario], ppm=0.0, cadence_us=FULL)
+    assert middle(found, "centre") <= 2 * middle(found, "peer_centre") + 1  # 1 ns: both may be exact
+
+
+def test_without_drift_it_is_twice_as_good_through_jitter() -> None:
+    found = windows(JITTER, ppm=0.0, cadence_us=FULL)
+    assert middle(found, "peer_centre") >= 2 * middle(found, "centre")
+
+
+@pytest.mark.parametrize("cadence_us", [FULL, 5_000])
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_the_truth_is_within_the_bound_in_every_window(scenario: str, cadence_us: int) -> None:
+    assert all(one.is_covered for one in windows(SCENARIOS[scenario], cadence_us=cadence_us))
+
+
+@pytest.mark.parametrize("scenario", [name for name in sorted(SCENARIOS) if name.endswith(" m")])
+def test_the_bound_is_about_half_the_least_round_trip(scenario: str) -> None:
+    """Apart from what it allows for wander and for reading clocks, which is the same on every path."""
+    found = windows(SCENARIOS[scenario], cadence_us=FULL)
+    assert middle(found, "bound") - slack_ns(4_000_000_000) <= 1.3 * middle(found, "half_rtt")
+
+
+def test_a_path_that_is_longer_one_way_moves_the_offset_by_half_of_that_and_is_covered() -> None:
+    found = windows(SCENARIOS["asymmetric m"], cadence_us=FULL)
+    assert middle(found, "centre") <= 32 * US
+    assert all(one.is_covered for one in found)
+
+
+@pytest.mark.parametrize(("path", "most_us"), [(VETH, 1.0), (JITTER, 4.0), (QUEUE, 5.0)])
+def test_stamps_that_are_early_now_and_then_hardly_move_the_line(path, most_us: float) -> None:
+    early = replace(path, early=(1.0, 0.005, 20.0))  # sigma 1 us, and one in 200 is 20 us early
+    assert middle(windows(early, cadence_us=FULL), "edge") <= most_us * US
+
+
+def test_stamps_that_are_not_causal_are_noticed_where_the_path_is_clean() -> None:
+    early = replace(VETH, early=(1.0, 0.005, 20.0))
+    assert {one.status for one in windows(early, cadence_us=FULL)} == {"noncausal"}
+
+
+def test_probing_six_times_less_costs_little() -> None:
+    often, seldom = (middle(windows(JITTER, cadence_us=one), "edge") for one in (FULL, 5_000))
+    assert seldom <= 2.5 * often
+
+
+@pytest.mark.parametrize("seconds", [4.0, 16.0])
+def test_wander_within_the_window_is_covered(seconds: float) -> None:
+    for seed in range(12):
+        far = Clock(5 * MS, 20.0, wander_ns=2_000.0)
+        assert judge(measure(VETH, seed, seconds, far=far, start_s=1.0 + 3 * seed)).is_covered
+
+
+def test_a_clock_that_is_set_within_the_window_gets_no_bound() -> None:
+    stamps = measure(JITTER, 1)
+    later = np.arange(len(stamps.t2)) > len(stamps.t2) // 2
+    stepped = replace(stamps, t2=stamps.t2 + later * MS, t3=stamps.t3 + later * MS)
+    window = edge_window(bins(stepped))
+    assert (window.status, window.bound_ns) == ("noncausal", None)
+
+
+def test_half_the_packets_of_one_way_may_be_lost() -> None:
+    for seed in range(6):
+        found = judge(measure(replace(JITTER, lost_forward=0.5), seed))
+        assert found.is_covered
+    window = edge_window(bins(measure(replace(JITTER, lost_forward=0.5), 1)))
+    assert window.lost == pytest.approx(window.sent / 2, rel=0.1)
+
+
+def test_packets_that_overtake_each_other_or_come_twice_change_nothing() -> None:
+    stamps = measure(JITTER, 3)
+    order = np.random.default_rng(3).permutation(len(stamps.t1))
+    twice = np.concatenate([order, order[: len(order) // 2]])
+    mixed = replace(
+        stamps, t1=stamps.t1[twice], t2=stamps.t2[twice], t3=stamps.t3[twice], t4=stamps.t4[twice],
+        got=stamps.got[twice],
+    )  # fmt: skip
+    first = int(stamps.t1.min())
+    start = int(np.argmin(mixed.t1))
+    for name in ("t1", "t2", "t3", "t4"):  # the generator takes the first stamp for the window's beginning
+        array = getattr(mixed, name)
+        array[0], array[start] = array[start], array[0]
+    assert mixed.t1[0] == first
+    found, expected = (edge_window(bins(one)) for one in (mixed, stamps))
+    assert found.region is not None
+    assert expected.region is not None
+    away = found.y0 - expected.y0  # both are round figures near the first stamps, which are not the same packet's
+    interval = [low_or_high + away for low_or_high in found.region.interval(0.0)]
+    assert interval == pytest.approx(expected.region.interval(0.0), abs=1.0)
+
+
+def test_stamps_at_the_end_of_64_bits_are_no_stamps_of_this_window() -> None:
+    records = bins(measure(JITTER, 4))
+    far = records[0].bins[0]
+    assert far.forward is not None
+    broken = replace_bin(records[0], far, 2**63 - 1)
+    window = edge_window([broken, *records[1:]])
+    sound = edge_window(records)
+    assert window.status == "ok"
+    assert window.bound_ns == pytest.approx(sound.bound_ns, rel=0.05)
+
+
+def test_a_window_with_little_in_it_is_no_line() -> None:
+    records = bins(measure(JITTER, 5, seconds=0.8))
+    assert edge_window(records).status == "few"
+    silent = bins(measure(replace(JITTER, lost_backward=1.0), 5))
+    assert edge_window(silent).status == "no_answer"
+
+
+def replace_bin(record, one, at: int):
+    """The record with that bin's forward point and exchanges at an absurd instant."""
+    forward = type(one.forward)(at, -(2**63))
+    best = tuple(type(found)(at, -(2**63), 0, 2**63 - 1) for found in one.best)
+    broken = msgspec.structs.replace(one, forward=forward, best=best)
+    return msgspec.structs.replace(record, bins=(broken, *record.bins[1:]))

@@ -1,0 +1,122 @@
+"""From records to what a pipeline sees: the fold's windows in a store, findings, the report and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.batch import summary
+from gconsole.config.model import ClockConfig, HealthConfig, SkewConfig
+from gconsole.findings import Findings
+from gconsole.hub import Hub
+from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, Record
+from gconsole.report import exit_code, make_report, unknown_words
+from gconsole.store import Store
+from gconsole.timefaults import ClockFaults, LatenessFaults
+
+from .synthetic import MS, US, VETH, Node, a_fleet, probed, regular
+from .test_skew import NODES, entries
+
+
+class Watched:
+    """A store on a hub, with whoever looks for faults in clocks and lateness."""
+
+    def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
+        self.hub, self.store = Hub(), Store()
+        self.hub.subscribe(self.store.apply)
+        sources = (
+            ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us)),
+            LatenessFaults(self.store, SkewConfig(max_ms=max_ms)),
+        )
+        self.findings = Findings(self.hub, HealthConfig(), sources=sources)
+
+    def probe(self, nodes: Sequence[Node], **limits: int) -> None:
+        """Three windows of these nodes, folded as while watching."""
+        fold = ClockFold(Limits(**limits))
+        records: list[Record] = []
+        for window in range(3):
+            records += probed(nodes, regular(len(nodes), 1), window, 1.0 + 4 * window, path=lambda _a, _b: VETH)
+        records.sort(key=lambda record: record.rx)
+        self.hub.publish(records)  # type: ignore[arg-type]
+        self.hub.say(*(NodeState(node=node.name, state="ok") for node in nodes))
+        said = [*fold.add(records), *fold.finish()]
+        assert all(isinstance(one, ClockNode | ClockWindow) for one in said)
+        self.hub.say(*said)
+
+    async def ids(self) -> set[str]:
+        await self.findings.look(is_last=True)
+        return {one.id for one in self.store.findings.values()}
+
+
+async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails_a_pipeline() -> None:
+    watched = Watched(max_ms=1.0)
+    watched.probe(NODES)
+    watched.hub.publish(entries({5: 2 * MS}))
+    assert await watched.ids() == {"straggler"}
+    report = make_report(watched.store)
+    assert [one.rank for one in report.skew.culprits] == [5]
+    assert report.clocks.reference in {node.name for node in NODES}
+    assert exit_code(report, ("straggler",)) == 1
+    assert exit_code(report, ("clock_unsynced", "desync")) == 0
+    assert "rank 5 on node002: last at 40 of 40" in summary(report)
+
+
+async def test_the_same_rank_is_none_where_more_is_allowed() -> None:
+    watched = Watched(max_ms=10.0)
+    watched.probe(NODES)
+    watched.hub.publish(entries({5: 2 * MS}))
+    assert await watched.ids() == set()
+    assert [one.rank for one in make_report(watched.store).skew.culprits] == [5]  # told, not judged
+
+
+async def test_what_the_clocks_cannot_tell_is_counted_as_unresolved() -> None:
+    watched = Watched()
+    watched.probe(NODES)
+    watched.hub.publish(entries({5: 1 * US}))
+    await watched.ids()
+    skew = make_report(watched.store).skew
+    assert skew.culprits == []
+    [unresolved] = skew.unresolved
+    assert (unresolved.judged, unresolved.unresolved) == (40, 40)
+    assert not any(one.is_resolved for one in skew.ranks)
+
+
+async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> None:
+    watched = Watched(max_bound_us=1.0)
+    nodes = a_fleet(3, 1)
+    watched.probe(nodes)
+    watched.hub.publish([ClockSource(node="node001", daemon="chrony", synced=False, text="chronyd has no source")])
+    assert await watched.ids() == {"clock_unsynced"}
+    told = {one.culprits[0]: one.text for one in watched.store.findings.values()}
+    assert "chrony: chronyd has no source" in told["node001"]
+    reference = make_report(watched.store).clocks.reference
+    assert {"node000", "node001", "node002"} - set(told) <= {reference}
+
+
+async def test_a_node_without_any_time_service_is_not_blamed() -> None:
+    watched = Watched()
+    watched.probe(a_fleet(3, 1))
+    watched.hub.publish([ClockSource(node="node001", daemon=None, synced=False, text="no time service was found")])
+    assert await watched.ids() == set()
+
+
+async def test_what_services_claim_is_no_fault_where_nobody_probes() -> None:
+    watched = Watched()
+    line = {"window_id": 1, "reference": "node000", "at_mono": 1, "at_common": 1, "alpha": 1.0, "method": "ntp"}
+    watched.hub.publish([ClockNode(node="node001", bound_ns=12 * MS, warnings=("wide",), **line)])
+    assert await watched.ids() == set()
+
+
+def test_every_id_of_clocks_and_skew_can_be_named_to_fail_on() -> None:
+    ids = ["clock_unsynced", "straggler", "desync", "clock_step", "clock_slew", "clock_violated", "clock_udp_blocked"]
+    assert unknown_words(ids) == []
+
+
+def test_the_report_is_json_and_as_large_as_its_ranks() -> None:
+    store = Store()
+    empty = msgspec.to_builtins(make_report(store))
+    assert empty["skew"]["ranks"] == empty["skew"]["culprits"] == empty["skew"]["unresolved"] == []
+    assert empty["clocks"]["reference"] is None
+

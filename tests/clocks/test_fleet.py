@@ -1,0 +1,238 @@
+"""The fold of a fleet's clock records: every line is within its bound, and what cannot be known is not claimed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.records import ClockBins, ClockSnapshot, ClockSource
+
+from .fleets import Told, common_at, stamped
+from .synthetic import (
+    ASYM_FIXED,
+    EPOCH,
+    JITTER,
+    MS,
+    SECOND,
+    US,
+    VETH,
+    Path,
+    a_fleet,
+    probed,
+    regular,
+    snapshot,
+    uniform,
+)
+
+
+def told(count: int, windows: int = 3, path: Path = VETH, limits: Limits | None = None, path_of=None, edges=None):
+    nodes = a_fleet(count, 1)
+    edges = edges or regular(count, 1)
+    records = []
+    for number in range(windows):
+        paths = path_of or (lambda _a, _b: path)
+        records += probed(nodes, edges, 100 + number, 1.0 + 4.0 * number, path=paths)
+    return nodes, Told(sorted(records, key=lambda record: record.rx), limits)
+
+
+@pytest.mark.parametrize("path", [VETH, JITTER, ASYM_FIXED])
+@pytest.mark.parametrize("count", [2, 3, 6, 16])
+def test_every_line_of_every_window_is_within_its_bound(count: int, path: Path) -> None:
+    nodes, result = told(count, path=path)
+    assert len(result.last) == count
+    assert {line.status for line in result.lines} == {"ok"}
+    assert result.misses(nodes) == []
+
+
+def test_one_node_names_the_common_clock_and_keeps_it() -> None:
+    _, result = told(8)
+    assert len({line.reference for line in result.lines}) == 1
+    reference = result.last[result.lines[0].reference]
+    assert (reference.bound_ns, reference.alpha) == (0, 1.0)
+
+
+def test_the_drift_of_a_node_is_measured_with_a_bound() -> None:
+    nodes, result = told(6)
+    ppm = {node.name: node.clock.ppm for node in nodes}
+    for line in result.lines:
+        assert line.drift_ppm is not None
+        assert line.drift_bound_ppm is not None
+        truth = ((1 + ppm[line.node] * 1e-6) / (1 + ppm[line.reference] * 1e-6) - 1) * 1e6
+        assert abs(line.drift_ppm - truth) <= line.drift_bound_ppm + 1e-3
+
+
+@pytest.mark.parametrize("clock", ["raw", "real", "monotonic"])
+@pytest.mark.parametrize("second", [2.0, 4.9, 9.3, 12.5, 14.0, 30.0, 300.0])
+def test_an_instant_of_any_clock_converts_within_its_bound_and_the_bound_grows_with_age(clock, second) -> None:
+    nodes, result = told(6)
+    truth = common_at(result, nodes, second)
+    for node in nodes:
+        at = stamped(result, node, second, clock)
+        assert at is not None
+        assert abs(at.ns - truth) <= at.bound_ns + 2
+    worst = {when: max(stamped(result, node, when, clock).bound_ns for node in nodes) for when in (9.3, 14.0, 300.0)}
+    assert worst[9.3] < worst[14.0] < worst[300.0]
+
+
+def test_an_edge_that_is_longer_one_way_is_flagged_within_three_windows_and_moves_nobody() -> None:
+    crooked = Path(uniform(300.0, 300.1), uniform(0.2, 0.3))
+    straight_nodes, straight = told(16, path=VETH)
+    bad = regular(16, 1)[5]
+    nodes, result = told(16, path_of=lambda a, b: crooked if (a, b) == bad else VETH)
+    flagged = {(one.node, one.dst) for one in result.windows if one.flagged}
+    assert flagged == {(nodes[bad[0]].name, nodes[bad[1]].name)}
+    assert result.misses(nodes) == []
+    assert result.worst_ns(nodes) <= 2 * straight.worst_ns(straight_nodes) + 500
+
+
+def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
+    nodes = a_fleet(8, 1)
+    crooked, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular(8, 1)
+    over_ssh = {edge for edge in edges if 3 in edge}  # all of one node's
+    records = []
+    for number in range(3):
+        records += probed(
+            nodes, edges, number, 1.0 + 4 * number, path=lambda a, b: crooked if (a, b) in over_ssh else VETH
+        )
+    for record in records:
+        if isinstance(record, ClockBins) and "node003" in (record.node, record.dst):
+            record.method, record.stamps = "ssh", "ssh"
+    result = Told(sorted(records, key=lambda record: record.rx))
+    assert not any(one.flagged for one in result.windows)
+    assert {line.method for line in result.lines if line.node == "node003"} <= {"ssh"}
+    assert result.last["node003"].status == "ok"
+    assert result.misses(nodes) == []
+
+
+def test_residuals_are_told_only_of_edges_that_a_loop_passes() -> None:
+    _, result = told(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
+    assert {one.residual_ns is None for one in result.windows if one.dst == "node003"} == {True}
+    assert all(one.residual_ns is not None for one in result.windows if one.dst != "node003")
+
+
+def test_of_two_nodes_it_is_said_that_nothing_cross_checks_them() -> None:
+    _, result = told(2)
+    assert all("noloop" in line.warnings for line in result.lines)
+
+
+def test_a_fleet_in_two_parts_has_a_common_clock_in_the_larger_one_only() -> None:
+    _, result = told(5, edges=[(0, 1), (1, 2), (0, 2), (3, 4)])
+    assert {name for name, line in result.last.items() if line.status == "ok"} == {"node000", "node001", "node002"}
+    assert {result.last[name].status for name in ("node003", "node004")} == {"island"}
+    assert result.clock.to_cluster("node003", 1) is None
+
+
+def test_a_single_node_is_its_own_common_clock_which_begins_at_its_own_realtime() -> None:
+    nodes = a_fleet(1, 1)
+    result = Told(snapshot(nodes[0], second * SECOND) for second in range(1, 30))
+    real = EPOCH + 10 * SECOND + nodes[0].real_off_ns  # before the first line was drawn
+    at = result.clock.to_cluster("node000", real, "real")
+    assert at is not None
+    assert abs(at.ns - real) < 30 * US
+
+
+def test_a_node_whose_clock_was_set_within_a_window_gets_no_line_from_it() -> None:
+    nodes = a_fleet(4, 1)
+    records = probed(nodes, regular(4, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    bins = [record for record in records if isinstance(record, ClockBins)]
+    began = {node.name: min((one.base for one in bins if one.node == node.name), default=0) for node in nodes}
+    for record in bins:
+        if "node003" in (record.node, record.dst) and record.base - began[record.node] >= 2 * SECOND:
+            record.ahead += MS if record.dst == "node003" else -MS
+    result = Told(records)
+    assert {one.status for one in result.windows if "node003" in (one.node, one.dst)} == {"noncausal"}
+    assert result.last["node003"].bound_ns is None
+    assert "noncausal" in result.last["node003"].warnings
+    assert result.misses(nodes) == []
+
+
+def test_edges_that_cannot_all_be_true_are_named() -> None:
+    nodes = a_fleet(6, 1)
+    records = probed(nodes, regular(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    for record in records:
+        if isinstance(record, ClockBins) and (record.node, record.dst) == ("node000", "node001"):
+            record.ahead += MS  # a whole window off: nothing within the edge can tell
+    result = Told(records)
+    assert [(one.node, one.dst) for one in result.windows if one.flagged] == [("node000", "node001")]
+    assert result.misses(nodes) == []
+
+
+def test_a_helper_in_another_time_namespace_is_said() -> None:
+    nodes = a_fleet(3, 1)
+    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    for record in records:
+        if record.node == "node001" and isinstance(record, ClockSnapshot):
+            record.timens_monotonic_ns = 5 * SECOND
+    assert "timens" in Told(records).last["node001"].warnings
+
+
+def test_steps_and_slews_of_a_nodes_own_clock_are_said_and_do_no_harm() -> None:
+    nodes = a_fleet(3, 1)
+    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    for record in records:
+        if record.node == "node001" and isinstance(record, ClockSnapshot):
+            record.step_ns, record.slew_ppm = 3 * MS, 400.0
+    result = Told(records)
+    assert set(result.last["node001"].warnings) == {"step", "slew"}
+    assert result.misses(nodes) == []
+
+
+def test_loss_is_counted_and_said() -> None:
+    _, result = told(3, path=replace(VETH, lost_forward=0.5))
+    assert all("loss" in line.warnings for line in result.lines)
+    assert all(one.lost == pytest.approx(one.pairs / 2, rel=0.2) for one in result.windows)
+
+
+def test_a_bound_beyond_what_was_asked_for_is_said() -> None:
+    _, result = told(3, path=JITTER, limits=Limits(max_bound_ns=10_000))
+    assert all("wide" in line.warnings for line in result.lines if line.node != line.reference)
+
+
+# -- what services claim -----------------------------------------------------------------------------------------------
+
+
+def claims(count: int, bound_ns: int | None) -> list:
+    nodes = a_fleet(count, 1)
+    records = [snapshot(node, second * SECOND) for second in range(1, 15) for node in nodes]
+    sources = [
+        ClockSource(node=node.name, daemon="chrony", synced=True, offset_ns=0, bound_ns=bound_ns) for node in nodes
+    ]
+    return [*sources, *records]
+
+
+def test_without_probes_the_claims_of_both_ends_make_the_bound() -> None:
+    line = Told(claims(2, 40_000)).last["node001"]
+    assert line.method == "ntp"
+    assert line.bound_ns is not None
+    assert 80_000 <= line.bound_ns < 81_000
+
+
+def test_without_probes_and_claims_the_bound_is_unknown_and_nothing_is_converted() -> None:
+    result = Told(claims(2, None))
+    line = result.last["node001"]
+    assert (line.method, line.bound_ns, line.status) == ("system", None, "no_data")
+    assert result.clock.to_cluster("node001", 5, "real") is None
+
+
+def test_a_claim_that_the_probes_contradict_is_not_used() -> None:
+    nodes = a_fleet(3, 1)  # their CLOCK_REALTIME are milliseconds apart
+    sources = [ClockSource(node=node.name, daemon="chrony", synced=True, bound_ns=1_000) for node in nodes]
+    result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
+    assert {line.method for line in result.lines} == {"probe"}
+    assert result.misses(nodes) == []
+
+
+def test_a_better_claim_that_fits_the_probes_is_used_and_said() -> None:
+    nodes = [replace(node, real_off_ns=0) for node in a_fleet(3, 1)]
+    sources = [ClockSource(node=node.name, daemon="ptp4l", synced=True, bound_ns=1_000) for node in nodes]
+    result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
+    assert {line.method for line in result.lines if line.node != line.reference} == {"ptp"}
+    assert result.misses(nodes) == []
+
+
+def test_nothing_in_nothing_out() -> None:
+    fold = ClockFold(Limits())
+    assert fold.add([]) == []
+    assert fold.finish() == []

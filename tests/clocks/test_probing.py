@@ -1,0 +1,187 @@
+"""Two processes' worth of probing threads over loopback: what they find is true, what they cost is bounded."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+
+import pytest
+
+from gconsole_remote import clock
+from gconsole_remote.clocks import addresses
+from gconsole_remote.samplers.base import Unavailable
+
+from .desks import Agent, desks, listen, open_ports, peer, probe, wait_for
+
+KEY = secrets.token_hex(16)
+
+
+def pair(asking: Agent, answering: Agent, interface: str = "127.0.0.1", **pace: int) -> None:
+    """One edge, from the first to the second."""
+    here, there = listen(asking, interface), listen(answering, interface)
+    probe(answering, [peer(here, KEY, probes=False, name="asking")], **pace)
+    probe(asking, [peer(there, KEY, probes=True, name="answering")], **pace)
+
+
+def exchanges(agent: Agent) -> int:
+    return sum(row[4] for record in agent.said("clock_bins") for row in record["bins"])
+
+
+def test_a_socket_is_open_only_while_probes_are_wanted():
+    before = open_ports()
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        during = open_ports() - before
+        assert len(during) == 2
+        wait_for(lambda: exchanges(asking) > 100)
+
+        assert asking.desk.stop() == {"probing": False}
+        assert len(open_ports() & during) == 1
+    assert not open_ports() & during
+
+
+def test_no_tcp_port_is_ever_opened():
+    def listening() -> set[str]:
+        rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
+        inodes = {row[9] for row in rows if row[3] == "0A"}
+        mine = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+        return {inode for inode in inodes if f"socket:[{inode}]" in mine}
+
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        wait_for(lambda: exchanges(asking))
+        assert not listening()
+
+
+def test_a_console_that_has_gone_is_probed_for_no_longer_than_its_lease():
+    with desks(2) as (asking, answering):
+        port = listen(asking, for_s=0.3)
+        wait_for(lambda: port["port"] not in open_ports())
+        assert asking.desk.probe({"session": "late", "for_s": 5, "peers": [], "cadence_us": 5000, "spacing_us": 100,
+                                  "bin_ms": 100, "cpu_cap_pct": 15}) == {"probing": False}  # fmt: skip
+        assert not answering.desk.is_probing
+
+
+def test_the_same_session_again_prolongs_it_and_changes_nothing():
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        there = listen(answering)
+        args = {"session": "s", "for_s": 60.0, "peers": [peer(there, KEY, probes=True)], "cadence_us": 5000,
+                "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60}  # fmt: skip
+        probe(asking, [])
+        asking.desk.probe(args)
+        wait_for(lambda: exchanges(asking) > 100)
+        bases = [record["base"] for record in asking.said("clock_bins")]
+        asking.desk.probe(args)
+        wait_for(lambda: len(asking.said("clock_bins")) > len(bases) + 1)
+
+        steps = [b["base"] - a["base"] for a, b in zip(asking.said("clock_bins"), asking.said("clock_bins")[1:],
+                                                      strict=False)]  # fmt: skip
+        assert all(step % 100_000_000 == 0 for step in steps)  # the grid of bins goes on
+
+
+def test_the_bins_hold_the_truth_between_their_extremes():
+    """Both ends read the same clock: far is ahead by nothing."""
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        wait_for(lambda: len(asking.said("clock_bins")) >= 3)
+
+    for record in asking.said("clock_bins"):
+        assert (record["dst"], record["stamps"], record["family"]) == ("answering", "kernel_rx", "ipv4")
+        assert abs(record["base_real"] - record["base"] - (clock.realtime_ns() - clock.mono_ns())) < 50_000_000
+        for forward, backward, best, sent, got, noncausal, _ in record["bins"]:
+            assert record["ahead"] + forward[1] >= 0 >= record["ahead"] + backward[1]
+            assert got <= sent <= 63 and noncausal == 0 and 1 <= len(best) <= 4
+            assert all(t1 >= 0 and turn > 0 and rtt > 0 for t1, _, turn, rtt in best)
+            assert [t1 for t1, *_ in best] == sorted(t1 for t1, *_ in best)
+
+
+def test_what_probes_cost_is_told_apart_from_the_agent():
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        wait_for(lambda: len(asking.said("clock_cost")) >= 3 and len(answering.said("clock_cost")) >= 3)
+
+        cost, other = asking.said("clock_cost")[1], answering.said("clock_cost")[1]
+        assert cost["cpu_pct"] > 0 and cost["cadence_us"] == 5000 and other["cadence_us"] == 0
+        assert cost["tx_packets_s"] == pytest.approx(600, rel=0.5)
+        assert cost["tx_bytes_s"] == pytest.approx(64 * cost["tx_packets_s"], rel=0.01)
+        cpu_s, size = asking.context.shared["probing"]
+        assert cpu_s > 0 and size > 1000
+
+
+def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
+    with desks(2) as (asking, answering):
+        pair(asking, answering, cadence_us=500, cpu_cap_pct=1)
+        wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 2000)
+
+        wait_for(lambda: asking.said("clock_bins")[-1]["cadence_us"] > 2000)
+
+
+def test_a_tick_that_was_missed_is_counted_and_not_made_up_for():
+    with desks(2) as (asking, answering):
+        pair(asking, answering, cadence_us=500, spacing_us=100, cpu_cap_pct=100)
+        wait_for(lambda: sum(record["ticks"] for record in asking.said("clock_bins")) > 2000)
+
+        records = asking.said("clock_bins")
+        sent = sum(row[3] for record in records for row in record["bins"])
+        ticks, missed = (sum(record[name] for record in records) for name in ("ticks", "missed"))
+        assert sent <= 3 * (ticks - missed) + 3 * 2000  # the last reports' bins are still under way
+        assert max(row[3] for record in records for row in record["bins"]) <= 3 * 201
+
+
+def test_ipv6_works_alike():
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as one:
+        try:
+            one.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"no IPv6 on this machine: {error}")
+    with desks(2) as (asking, answering):
+        pair(asking, answering, "::1")
+        wait_for(lambda: exchanges(asking) > 100)
+
+        assert {(record["family"], record["stamps"]) for record in asking.said("clock_bins")} == {("ipv6", "kernel_rx")}
+
+
+def test_a_peer_that_never_answers_costs_bins_without_replies():
+    with desks(1) as (asking,):
+        listen(asking)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.1", 0))
+            address, port = silent.getsockname()
+            probe(asking, [peer({"address": address, "port": port}, KEY, probes=True)])
+            (record, *_) = wait_for(lambda: asking.said("clock_bins"))
+
+        assert record["bins"][1][:3] == [None, None, []]
+        assert record["bins"][1][3] > 30 and record["bins"][1][4] == 0
+
+
+def test_the_interface_is_chosen_as_nccl_does():
+    family, address = addresses.choose("=lo")
+    assert (family, address) == (socket.AF_INET, "127.0.0.1")
+    assert addresses.choose("l") == addresses.choose("lo") == addresses.choose("127.0.0.1")
+    assert addresses.choose("::1") == (socket.AF_INET6, "::1")
+    with pytest.raises(Unavailable, match="no interface here is called nosuch"):
+        addresses.choose("nosuch")
+    with pytest.raises(Unavailable, match="no UDP socket at"), desks(1) as (agent,):
+        listen(agent, "192.0.2.77")
+
+
+@pytest.mark.parametrize(("connection", "chosen"), [
+    ("10.1.0.9 50000 10.1.0.5 22", (socket.AF_INET, "10.1.0.5")),
+    ("fd00::9 50000 fd00::5 22", (socket.AF_INET6, "fd00::5")),
+    ("::ffff:10.1.0.9 50000 ::ffff:10.1.0.5 22", (socket.AF_INET, "10.1.0.5")),
+])  # fmt: skip
+def test_without_an_interface_probes_leave_where_ssh_came_in(connection, chosen):
+    assert addresses.choose("", {"SSH_CONNECTION": connection}) == chosen
+
+
+def test_bins_never_say_the_same_instant_twice():
+    with desks(2) as (asking, answering):
+        pair(asking, answering)
+        wait_for(lambda: len(asking.said("clock_bins")) >= 3)
+
+    ends = 0
+    for record in asking.said("clock_bins"):
+        assert record["base"] >= ends
+        ends = record["base"] + len(record["bins"]) * 100_000_000

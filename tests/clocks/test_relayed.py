@@ -1,0 +1,36 @@
+"""Real sockets, real threads, a relay that delays: the truth is inside the bound, on ways of every sort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shifted import Wrong
+
+from .relay import jitter, lossy, queue
+from .relayed import seen
+
+US = 1e-6
+DRIFTING = Wrong(5_000_000, 20_000)  # 5 ms ahead, and 20 ppm fast
+WAYS = {
+    "jitter": (jitter(100 * US, 50 * US), jitter(100 * US, 50 * US)),
+    "queue": (queue(50 * US, 100 * US, 0.6), queue(50 * US, 100 * US, 0.6)),
+    "longer one way by 50 us": (jitter(150 * US, 10 * US), jitter(100 * US, 10 * US)),
+    "half of it lost one way": (lossy(0.5, jitter(100 * US, 50 * US)), jitter(100 * US, 50 * US)),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_truth_is_within_the_bound_on_every_sort_of_way(tmp_path: Path, name: str) -> None:
+    there, back = WAYS[name]
+    found = seen(tmp_path, DRIFTING, there, back, seed=7)
+
+    window = found.window
+    assert (window.status, window.stamps) == ("ok", "kernel_rx")
+    for at in (*found.ends, window.x0):
+        assert found.is_covered(at)
+    assert window.bound_ns is not None and found.error_ns(window.x0) <= window.bound_ns
+    assert window.slope_bound is not None and window.line is not None
+    assert abs(window.line[0] - 20e-6) <= window.slope_bound
+    if "lost" in name:
+        assert 0.3 < window.lost / window.sent < 0.7

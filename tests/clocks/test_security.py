@@ -1,0 +1,184 @@
+"""Only who was named, with the key of that edge, gets an answer; once, as long as the question, and not too often."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gconsole_remote.clocks import packet
+from gconsole_remote.clocks.limits import MOST_PER_S, Bucket, Once
+from gconsole_remote.clocks.plan import BadPlan
+
+from .desks import Agent, desks, listen, peer, probe, wait_for
+
+KEY = secrets.token_hex(16)
+EDGE = 7
+
+
+class Asker:
+    """A socket that asks a desk; `answers` is what came back until a genuine request was answered."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.port = listen(agent)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(0.5)
+        self.seal = packet.sealer(bytes.fromhex(KEY))
+        self._last = 1_000_000
+
+    @property
+    def named(self) -> dict[str, object]:
+        address, port = self.socket.getsockname()
+        return peer({"address": address, "port": port}, KEY, probes=False, edge=EDGE)
+
+    def request(self, number: int, edge: int = EDGE, seal: object = None) -> bytes:
+        return packet.pack(seal or self.seal, packet.REQUEST, edge, number, 0)
+
+    def send(self, data: bytes, from_: socket.socket | None = None) -> None:
+        (from_ or self.socket).sendto(data, (self.port["address"], self.port["port"]))
+
+    def answers(self) -> list[bytes]:
+        """What came in answer to all that was sent before: a last, genuine request draws the line."""
+        found: list[bytes] = []
+        for _ in range(20):  # until the thread has taken up its plan nobody is answered
+            self._last += 1
+            self.send(self.request(self._last))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    found.append(self.socket.recv(4096))
+                    if packet.head(found[-1])[2] == self._last:
+                        return found[:-1]
+        raise AssertionError("no genuine request was answered")
+
+    def counts(self, field: str, count: int) -> bool:
+        """Whether so many were counted, as soon as the counts are said."""
+        return wait_for(lambda: self.agent.total(field) >= count) and self.agent.total(field) == count
+
+
+@pytest.fixture
+def asker() -> Iterator[Asker]:
+    with desks(1) as (agent,):
+        asker = Asker(agent)
+        probe(agent, [asker.named])
+        asker._last = 0
+        asker.answers()  # the thread has taken up its plan
+        asker._last = 1_000_000
+        yield asker
+        asker.socket.close()
+
+
+def test_a_named_peer_with_its_key_gets_one_answer_of_the_size_it_sent(asker):
+    asker.send(asker.request(105))
+
+    (answer,) = asker.answers()
+
+    assert len(answer) == packet.SIZE == len(asker.request(105))
+    assert packet.head(answer)[:4] == (packet.REPLY, EDGE, 105, 0)
+    assert packet.is_genuine(asker.seal, answer)
+    received, answered = packet.times(answer)
+    assert 0 < received <= answered
+
+
+def test_a_wrong_tag_gets_no_answer_and_is_counted(asker):
+    asker.send(asker.request(105, seal=packet.sealer(b"another key of 16")))
+    forged = bytearray(asker.request(106))
+    forged[20] ^= 1
+    asker.send(bytes(forged))
+
+    assert asker.answers() == []
+    assert asker.counts("bad_tag", 2)
+
+
+def test_what_is_no_packet_of_ours_gets_no_answer_however_long_it_is(asker):
+    for data in (b"", b"x", asker.request(105)[:-1], asker.request(105) + b"\0", b"GET / HTTP/1.1\r\n\r\n" * 80):
+        asker.send(data)
+
+    assert asker.answers() == []
+    assert asker.counts("bad_tag", 5)
+
+
+def test_a_request_that_comes_again_is_answered_once(asker):
+    for _ in range(5):
+        asker.send(asker.request(105))
+
+    assert len(asker.answers()) == 1
+    assert asker.counts("replayed", 4)
+
+
+def test_requests_that_overtake_each_other_are_all_answered(asker):
+    for number in (109, 105, 107, 106, 108):
+        asker.send(asker.request(number))
+
+    assert sorted(packet.head(answer)[2] for answer in asker.answers()) == [105, 106, 107, 108, 109]
+
+
+def test_who_was_not_named_gets_no_answer_even_with_the_key(asker):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        asker.send(asker.request(105), stranger)
+        asker.send(asker.request(106, edge=EDGE + 1))  # the peer, on an edge that it was not named for
+        asker.answers()
+        stranger.setblocking(False)
+
+        with pytest.raises(BlockingIOError):
+            stranger.recv(4096)
+    assert asker.counts("unnamed", 2)
+
+
+def test_a_reply_that_was_never_asked_for_is_not_answered_nor_believed(asker):
+    asker.send(packet.pack(asker.seal, packet.REPLY, EDGE, 5, 0, packet.KERNEL, 1, 2))
+
+    assert asker.answers() == []
+    assert asker.counts("bad_tag", 1)
+
+
+def test_a_flood_is_neither_answered_nor_read_beyond_the_bucket(asker):
+    """One edge at 5 ms needs 600 packets/s; twice that, and 0.1 s of it at once, may be read, and no more."""
+    flood = [asker.request(number) for number in range(2000, 22_000)]
+    began = time.monotonic()
+
+    for data in flood:
+        asker.send(data)
+    asker.socket.settimeout(1.0)
+    answers = 0
+    try:
+        while asker.socket.recv(4096):
+            answers += 1
+    except TimeoutError:
+        took = time.monotonic() - began
+    assert answers <= 120 + 1200 * took
+    read = sum(cost["rx_packets_s"] for cost in asker.agent.said("clock_cost"))
+    assert read <= 120 + 1200 * (took + 1)
+    wait_for(lambda: asker.agent.total("over_rate") > len(flood) / 2)
+
+
+def test_a_bucket_gives_its_rate_and_never_more_than_the_agents_limit():
+    bucket = Bucket(1000, now=0.0)
+    assert sum(bucket.take(0.0) for _ in range(5000)) == 100
+    assert sum(bucket.take(1 + i / 10_000) for i in range(10_000)) == pytest.approx(1100, abs=2)
+    assert Bucket(10**9, now=0.0).rate == MOST_PER_S
+
+
+def test_the_window_of_numbers_accepts_each_once_and_none_that_is_old():
+    once = Once()
+    assert [once.accept(number) for number in (0, 0, 3, 1, 1, 100, 36, 37, 37, 2**32 * 3, 100)] == [
+        True, False, True, True, False, True, False, True, False, True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [
+    {"cadence_us": 5}, {"cadence_us": "5000"}, {"spacing_us": 5000}, {"bin_ms": 0}, {"cpu_cap_pct": 0},
+    {"for_s": 1e6}, {"for_s": -1}, {"for_s": None},
+])  # fmt: skip
+def test_an_agent_refuses_a_pace_that_would_harm_its_node(wrong):
+    """A cadence in the wrong unit (5 µs for 5 ms) would saturate both ends."""
+    with desks(1) as (agent,):
+        port = listen(agent)
+        with pytest.raises(BadPlan):
+            probe(agent, [peer(port, KEY, probes=True)], **wrong)

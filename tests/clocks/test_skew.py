@@ -1,0 +1,263 @@
+"""Who is late, with known truth: synthetic nodes, probed clocks, ranks that stamp with their own nodes' REALTIME."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from gconsole.analysis.clock import CommonClock
+from gconsole.analysis.skew import (
+    Skew,
+    Walk,
+    desyncs_of_steps,
+    find,
+    lateness,
+    meetings,
+    skew,
+    step_meetings,
+    violations,
+)
+from gconsole.analysis.skew.found import RankGpu
+from gconsole.analysis.skew.meetings import first_of_periods, period_of
+from gconsole.analysis.skew.ranking import binomial_tail
+from gconsole.records import Collective, RankStat
+from gconsole.store.stepbook import StepBook, StepSeen
+
+from .fleets import Told
+from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire
+
+NODES = a_fleet(4, 1)
+PER_NODE = 2
+
+
+def a_clock(path: Path, nodes: Sequence[Node] = NODES) -> CommonClock:
+    records = []
+    for number in range(3):
+        records += probed(nodes, regular(len(nodes), 1), number, 1.0 + 4 * number, path=lambda _a, _b: path)
+    return Told(sorted(records, key=lambda record: record.rx)).clock
+
+
+@pytest.fixture(scope="module")
+def good_clock() -> CommonClock:
+    """Within about 3 us an edge."""
+    return a_clock(VETH)
+
+
+def entries(
+    late_ns: dict[int, int], count: int = 40, seed: int = 1, noise_ns: int = 500, ranks: int = 8
+) -> list[Collective]:
+    """What each rank's Flight Recorder has: collectives every 100 ms, `late_ns` after the others, all over at once."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for seq in range(count):
+        begin = 3 * SECOND + seq * 100 * MS
+        arrive = [begin + late_ns.get(rank, 0) + int(rng.integers(0, noise_ns + 1)) for rank in range(ranks)]
+        over = max(arrive) + 2 * MS
+        for rank, true in enumerate(arrive):
+            node = NODES[rank // PER_NODE]
+            real = EPOCH + node.real_off_ns
+            found.append(
+                Collective(
+                    node=node.name, capture="c1", source="worker_server", job="llama", rank=rank, record_id=seq,
+                    process_group=("0", "default_pg"), collective_seq_id=seq, profiling_name="nccl:all_reduce",
+                    time_created_ns=real + true, time_discovered_completed_ns=real + over, state="completed",
+                )
+            )  # fmt: skip
+    return found
+
+
+def of(records: list[Collective], clock: CommonClock) -> Skew:
+    [found] = skew(meetings(records, clock))
+    return found
+
+
+@pytest.mark.parametrize("late_ns", [20 * MS, 2 * MS, 200 * US])
+def test_a_late_rank_is_ranked_with_its_error_bar(good_clock: CommonClock, late_ns: int) -> None:
+    found = of(entries({5: late_ns}), good_clock)
+    worst = found.ranks[0]
+    assert (worst.rank, worst.is_culprit, worst.share_last) == (5, True, 1.0)
+    assert worst.behind_ns is not None
+    assert worst.behind_bound_ns is not None
+    assert abs(worst.behind_ns - late_ns) <= worst.behind_bound_ns + 1_000
+    assert [one.rank for one in found.culprits] == [5]
+    assert found.unresolved == 0
+
+
+def test_five_microseconds_between_nodes_are_refused() -> None:
+    """Over a switch; where a bound is smaller than that (two namespaces of one machine) they may well be told apart."""
+    switch = Path(wire(6.0), wire(6.0))
+    found = of(entries({5: 5 * US}), a_clock(switch))
+    assert found.resolved == 0
+    assert found.unresolved == 40
+    assert found.culprits == ()
+    assert all(not one.is_resolved for one in found.ranks)
+
+
+def test_a_coarse_clock_refuses_what_a_good_one_resolves(good_clock: CommonClock) -> None:
+    coarse = a_clock(JITTER)
+    assert of(entries({5: 60 * US}), good_clock).resolved == 40
+    assert of(entries({5: 60 * US}), coarse).resolved == 0
+    assert of(entries({5: 2 * MS}), coarse).culprits[0].rank == 5
+
+
+def test_ranks_of_one_node_need_no_common_clock() -> None:
+    records = [one for one in entries({1: 50 * US}, noise_ns=100) if one.node == "node000"]
+    found = of(records, CommonClock({}, {}))
+    assert [one.rank for one in found.culprits] == [1]
+
+
+def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
+    assert meetings(entries({5: 20 * MS}), CommonClock({}, {})) == []
+
+
+def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
+    found = of(entries({4: MS, 5: MS}), good_clock)
+    assert {one.rank for one in found.culprits} == {4, 5}
+    assert found.by_node[0].name == "node002"
+    assert lateness(meetings(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
+
+
+def test_what_the_others_waited_is_what_it_cost(good_clock: CommonClock) -> None:
+    found = of(entries({5: 20 * MS}, count=50), good_clock)
+    assert found.ranks[0].caused_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
+    assert found.ranks[0].waited_s == 0.0
+    assert sum(one.waited_s for one in found.ranks) == pytest.approx(found.ranks[0].caused_s)
+
+
+def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) -> None:
+    rng = np.random.default_rng(7)
+    records = []
+    for seq in range(60):
+        late = int(rng.integers(0, 8))
+        records += [one for one in entries({late: 2 * MS}, count=60, seed=seq) if one.collective_seq_id == seq]
+    found = of(records, good_clock)
+    assert found.resolved == 60
+    assert found.culprits == ()
+
+
+def test_a_trend_is_seen(good_clock: CommonClock) -> None:
+    records = [
+        one
+        for seq in range(40)
+        for one in entries({5: seq * 100 * US}, count=40, seed=seq)
+        if one.collective_seq_id == seq
+    ]
+    worst = of(records, good_clock).ranks[0]
+    assert worst.trend_ns == pytest.approx(2 * MS, rel=0.1)
+
+
+def test_the_chance_of_being_last_is_that_of_the_binomial() -> None:
+    assert binomial_tail(10, 0, 0.1) == 1.0
+    assert binomial_tail(2, 2, 0.5) == pytest.approx(0.25)
+    assert binomial_tail(40, 40, 1 / 8) == pytest.approx(8.0**-40)
+
+
+def test_meetings_with_a_missing_record_blame_nobody(good_clock: CommonClock) -> None:
+    records = [one for one in entries({5: MS}) if not (one.rank == 5 and (one.collective_seq_id or 0) % 2)]
+    found = of(records, good_clock)
+    assert found.incomplete == 20
+    assert found.ranks[0].meetings == 20
+
+
+def test_a_rank_of_which_there_are_two_captures_is_counted_once(good_clock: CommonClock) -> None:
+    once = entries({5: MS})
+    assert len(meetings([*once, *entries({5: MS})], good_clock)) == 40
+
+
+def test_collectives_that_end_before_they_began_count_against_the_clock(good_clock: CommonClock) -> None:
+    assert violations(meetings(entries({5: MS}), good_clock)) == []
+    wrong = entries({})
+    for one in wrong:
+        if one.node == "node003":  # its clock is not where it is said to be
+            assert one.time_created_ns is not None
+            assert one.time_discovered_completed_ns is not None
+            one.time_created_ns += 30 * MS
+            one.time_discovered_completed_ns += 30 * MS
+    met = meetings(wrong, good_clock)
+    broken = violations(met)
+    assert len(broken) == 40
+    assert broken[0].entered.node == "node003"
+    assert [one.id for one in find(skew(met), broken, (), 1000.0)] == ["clock_violated"]
+
+
+def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: CommonClock) -> None:
+    met = meetings(entries({5: 20 * MS}), good_clock)
+    gpus = {("llama", 0, rank): RankGpu(f"n:gpu{rank}", 1980.0 if rank != 5 else 1200.0, 600.0) for rank in range(8)}
+    [found] = find(skew(met), (), (), 10.0, gpus)
+    assert (found.id, found.culprits) == ("straggler", ("rank 5",))
+    assert found.victims == tuple(f"rank {rank}" for rank in (0, 1, 2, 3, 4, 6, 7))
+    assert "last at 40 of 40 collectives" in found.text
+    assert "1200 MHz, its peers at 1980 MHz" in found.text
+    assert list(find(skew(met), (), (), 30.0)) == []
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float = 0.05) -> Walk:
+    """A rank seen at steps, each first at that true second, by readings `every_s` apart."""
+
+    def mono(second: float) -> int:
+        return int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
+
+    return Walk(node.name, step, [StepSeen(one, mono(second - every_s), mono(second)) for one, second in at])
+
+
+def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonClock) -> None:
+    steps = range(5, 15)
+    walks = {
+        ("llama", 0, rank): walk(NODES[rank], 14, [(step, step / 2 + (0.2 if rank == 2 else 0.0)) for step in steps])
+        for rank in range(4)
+    }
+    [found] = skew(step_meetings(walks, good_clock))
+    assert [one.rank for one in found.culprits] == [2]
+    slowly = {
+        ("llama", 0, rank): walk(NODES[rank], 14, [(s, s / 2 + (0.2 if rank == 2 else 0.0)) for s in steps], 1.0)
+        for rank in range(4)
+    }
+    assert skew(step_meetings(slowly, good_clock))[0].resolved == 0
+
+
+def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clock: CommonClock) -> None:
+    assert period_of(["a", "b", "b"] * 5) == 3
+    assert period_of(["a", "b", "c", "d"]) is None
+    records = entries({5: MS}, count=30)
+    for one in records:
+        one.profiling_name = "nccl:all_gather" if (one.collective_seq_id or 0) % 3 else "nccl:all_reduce"
+    steps = first_of_periods(meetings(records, good_clock))
+    assert [one.number for one in steps] == list(range(10))
+    assert skew(steps)[0].culprits[0].rank == 5
+
+
+def test_a_rank_two_steps_behind_is_out_of_step() -> None:
+    walks = {("llama", 0, rank): Walk("n", 100 if rank != 3 else 98) for rank in range(8)}
+    [found] = desyncs_of_steps(walks)
+    assert (found.behind, found.at, found.others) == ((3,), 98, 100)
+    assert [one.id for one in find((), (), [found], 10.0)] == ["desync"]
+    walks["llama", 0, 3] = Walk("n", 99)
+    assert desyncs_of_steps(walks) == []
+
+
+def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
+    walks = {("llama", 0, rank): Walk("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
+    assert desyncs_of_steps(walks) == []
+    walks["llama", 0, 3] = Walk("n", 950, (), 40)
+    assert [one.behind for one in desyncs_of_steps(walks)] == [(3,)]
+
+
+def test_a_step_that_is_told_again_was_not_read_again() -> None:
+    book = StepBook()
+
+    def tell(second: int, step: int, read: int) -> None:
+        known = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
+        at = {"t": EPOCH + second * SECOND, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
+        book.add(RankStat(node="n", step=step, **known, **at), second)  # type: ignore[arg-type]
+
+    for second in range(10, 20):
+        tell(second, 100, 10)
+    tell(21, 140, 20)
+    [one] = book.ranks().values()
+    assert (one.step, one.gained, one.read) == (140, 40, 20 * SECOND)
+    assert one.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)

@@ -1,0 +1,160 @@
+"""Clocks of real nodes: real agents probe each other over UDP, and every socket is closed when they are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live import Watched, watched
+from rig import Rig
+from shifted import Wrong, wrong_clocks
+
+from gconsole.hub import CaptureOrder, new_capture
+from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
+
+
+@pytest.fixture
+def hosts(rig: Rig, tmp_path: Path) -> Path:
+    return rig.write_hosts_toml(tmp_path / "hosts.toml")
+
+
+def bins(fleet: Watched, method: str = "udp") -> list[ClockBins]:
+    return [one for one in fleet.records if isinstance(one, ClockBins) and one.method == method]
+
+
+def edges(fleet: Watched, method: str = "udp") -> set[tuple[str, str]]:
+    return {(one.node, one.dst) for one in bins(fleet, method) if any(row.got for row in one.bins)}
+
+
+def seconds_of_bins(fleet: Watched, edge: tuple[str, str]) -> int:
+    return sum(len(one.bins) for one in bins(fleet) if (one.node, one.dst) == edge) // 10
+
+
+async def test_every_pair_of_four_nodes_is_probed_once_and_the_truth_lies_within(hosts: Path) -> None:
+    async with watched(hosts) as fleet:
+        await fleet.sampled()
+        fleet.fleet.want_clocks("test", True)
+        await fleet.until(lambda: len(edges(fleet)) == 6 and all(seconds_of_bins(fleet, e) >= 2 for e in edges(fleet)))
+
+    assert len({frozenset(edge) for edge in edges(fleet)}) == 6
+    for one in bins(fleet):
+        assert one.stamps == "kernel_rx"
+        for row in one.bins:  # all nodes share one clock: far is ahead by nothing
+            assert row.forward is None or one.ahead + row.forward.ahead >= 0
+            assert row.backward is None or one.ahead + row.backward.ahead <= 0
+    costs = [one for one in fleet.records if isinstance(one, ClockCost)]
+    assert {one.node for one in costs} == {f"node{number}" for number in range(1, 5)}
+    assert sum(one.bad_tag + one.replayed + one.over_rate for one in costs) == 0
+    assert {one.node for one in fleet.records if isinstance(one, ClockSnapshot)} == {one.node for one in costs}
+    assert not [one.text for one in fleet.records if isinstance(one, Log) and one.severity != "info"]
+
+
+def ports(rig: Rig) -> int:
+    """UDP sockets on all nodes together, by their kernels' own lists."""
+    return sum(
+        len(node.output(["cat", "/proc/net/udp", "/proc/net/udp6"]).splitlines()) - 2 for node in rig.nodes
+    )
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_nodes_have_a_udp_socket_while_they_probe_and_at_no_other_time(rig: Rig, hosts: Path) -> None:
+    async with watched(hosts, clock_duty="off") as fleet:
+        await fleet.sampled()
+        fleet.fleet.want_clocks("test", True)
+        assert ports(rig) == 0  # forbidden is forbidden, whoever asks
+
+    async with watched(hosts, clock_probe_window_s="2", clock_duty="auto") as fleet:
+        await fleet.sampled()
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        await fleet.until(lambda: ports(rig) == 0)  # one window in the background, and then nothing
+        before = len(bins(fleet))
+        fleet.fleet.want_clocks("a view", True)
+        fleet.fleet.want_clocks("another", True)
+        await fleet.until(lambda: len(bins(fleet)) > before + 12)
+        assert ports(rig) == 4
+        fleet.fleet.want_clocks("a view", False)
+        assert ports(rig) == 4
+        fleet.fleet.want_clocks("another", False)
+        await fleet.until(lambda: ports(rig) == 0)
+    assert ports(rig) == 0
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_probes_find_clocks_that_are_wrong_and_drift(rig: Rig, hosts: Path, tmp_path: Path) -> None:
+    errors = {"node2": Wrong(5_000_000, 20_000), "node3": Wrong(-2_000_000_000, -30_000), "node4": Wrong(700, 0)}
+    with wrong_clocks(tmp_path, errors) as truth:
+        async with watched(hosts) as fleet:
+            await fleet.sampled()
+            fleet.fleet.want_clocks("test", True)
+            await fleet.until(lambda: len(edges(fleet)) == 6 and len(bins(fleet)) > 20)
+
+    rows = 0
+    for one in bins(fleet):
+        for row in one.bins:
+            if row.forward is None or row.backward is None:
+                continue
+            rows += 1
+            above = one.ahead + row.forward.ahead - truth.between(one.node, one.dst, one.base + row.forward.at)
+            below = one.ahead + row.backward.ahead - truth.between(one.node, one.dst, one.base + row.backward.at)
+            # 1 us of grace: between a stamp and the error that is put on it lie two reads of a clock
+            assert below < 1000 and above > -1000 and above - below < 1_000_000, (one.node, one.dst, row)
+    assert rows > 100
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_an_edge_without_udp_is_measured_over_ssh_and_said_to_be_blocked(rig: Rig, hosts: Path) -> None:
+    near, far = rig.nodes[0], rig.nodes[1]
+    near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
+    try:
+        async with watched(hosts) as fleet:
+            await fleet.sampled()
+            fleet.fleet.want_clocks("test", True)
+            await fleet.until(lambda: len(edges(fleet)) == 5 and edges(fleet, "ssh") and len(bins(fleet, "ssh")) >= 3)
+    finally:
+        near.output(["ip", "route", "del", "blackhole", f"{far.address}/32"])
+
+    ((src, dst),) = edges(fleet, "ssh")
+    assert {src, dst} == {"node1", "node2"}
+    assert [one.text for one in fleet.records if isinstance(one, Log) and one.severity == "warning"] == [
+        f"UDP blocked {src} → {dst}: clocks are compared over SSH there, with a wide bound"
+    ]
+    for one in bins(fleet, "ssh"):
+        assert (one.stamps, one.agent) == ("ssh", fleet.hub.console_id)
+        for row in one.bins:
+            assert row.forward is None or one.ahead + row.forward.ahead >= 0
+            assert row.backward is None or one.ahead + row.backward.ahead <= 0
+
+
+async def test_asked_for_ssh_no_node_opens_a_socket(rig: Rig, hosts: Path) -> None:
+    async with watched(hosts, clock_method="ssh") as fleet:
+        await fleet.sampled()
+        fleet.fleet.want_clocks("test", True)
+        await fleet.until(lambda: len(edges(fleet, "ssh")) == 6)
+        assert not bins(fleet) and not [one for one in fleet.records if isinstance(one, ClockCost)]
+
+
+@pytest.mark.full
+async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> None:
+    async with watched(hosts) as fleet:
+        await fleet.sampled()
+        fleet.fleet.want_clocks("test", True)
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        await fleet.fleet.remove_node("node4")
+        fleet.records.clear()
+        await fleet.until(lambda: len(edges(fleet)) >= 3 and len(bins(fleet)) > 30)
+        fleet.records.clear()
+        await fleet.until(lambda: len(edges(fleet)) == 3)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_capture_asks_for_one_window_beside_it(rig: Rig, hosts: Path) -> None:
+    async with watched(hosts) as fleet:
+        await fleet.sampled()
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        await fleet.until(lambda: ports(rig) == 0)  # the first window of the background is over
+        fleet.records.clear()
+        await fleet.fleet.capture(CaptureOrder(new_capture()))
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        assert min(one.cadence_us for one in bins(fleet)) == 5000
+        await fleet.until(lambda: ports(rig) == 0)

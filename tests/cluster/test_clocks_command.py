@@ -1,0 +1,192 @@
+"""`gconsole clocks` and `batch --clocks` on real nodes, and the fleet's clock against clocks of a known error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from live import Watched, watched
+from program import batch, gconsole
+from rig import Rig, find_python
+from shifted import Truth, Wrong, wrong_clocks
+
+from gconsole.clockwork import Clockwork
+from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
+
+NAMES = [f"node{number}" for number in range(1, 5)]
+
+
+@pytest.fixture
+def hosts(rig: Rig, tmp_path: Path) -> Path:
+    return rig.write_hosts_toml(tmp_path / "hosts.toml")
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_namespaces")
+def test_every_node_gets_an_offset_with_a_bound_that_holds(hosts: Path) -> None:
+    """All nodes of the rig share one clock: every true offset is 0."""
+    run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
+
+    assert run.status == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    nodes = [line for line in lines if line["type"] == "node"]
+    windows = [line for line in lines if line["type"] == "window" and line["status"] == "ok"]
+    assert {line["node"] for line in nodes} == set(NAMES)
+    assert len({frozenset((line["src"], line["dst"])) for line in windows}) == 6
+    for line in windows:
+        assert abs(line["beta_ns"]) <= line["bound_ns"] and abs(line["alpha"] - 1) < 2e-4
+        assert (line["method"], line["stamps"]) == ("udp", "kernel_rx") and line["kept"] > 100
+    assert len({line["reference"] for line in nodes}) == 1
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_tables_name_the_common_clock_every_node_and_every_edge(hosts: Path) -> None:
+    run = gconsole("clocks", hosts, "--for", "4s")
+
+    assert run.status == 0, run.stderr
+    head, *lines = run.stdout.splitlines()
+    assert head.startswith("clocks: common clock = node")
+    assert [line.split()[0] for line in lines[1:5]] == NAMES
+    assert sum(" → " in line for line in lines) == 6
+    assert any(line.startswith("probing cost at most") for line in lines)
+    assert "clocks: 6 edges probed" in run.stderr
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_a_report_has_the_clocks_where_they_were_asked_for(hosts: Path, tmp_path: Path) -> None:
+    records, folder = tmp_path / "records.ndjson", tmp_path / "lines"
+    run = batch(hosts, "--clocks", "--records", records, "--set", f"clock.output_dir={folder}")
+
+    clocks = run.report["clocks"]
+    assert clocks["reference"] in NAMES
+    assert [line["node"] for line in clocks["nodes"]] == NAMES
+    assert len(clocks["edges"]) == 6 and {line["method"] for line in clocks["edges"]} == {"udp"}
+    assert {line["node"] for line in clocks["services"]} == set(NAMES)
+    (written,) = folder.iterdir()
+    types = {json.loads(line)["type"] for line in written.read_text().splitlines()}
+    assert types == {"window", "node"} and written.name.startswith("clocks-rig-")
+
+    again = gconsole("batch", "--from", records, "-o", "-", "--quiet")
+    assert json.loads(again.stdout)["clocks"] == clocks
+
+
+@pytest.mark.full
+def test_who_does_not_ask_for_clocks_gets_no_probes(hosts: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.ndjson"
+    run = batch(hosts, "--for", "3s", "--records", records)
+
+    assert run.report["clocks"]["nodes"] == run.report["clocks"]["edges"] == []
+    kinds = {json.loads(line)["kind"] for line in records.read_text().splitlines()}
+    assert not kinds & {"clock_bins", "clock_cost", "clock_node"} and "clock_snapshot" in kinds
+
+
+def checked(fleet: Watched, truth: Truth) -> list[tuple[float, int]]:
+    """(error, bound) of every edge's window, ns."""
+    found = []
+    for one in fleet.records:
+        if isinstance(one, ClockWindow) and one.beta_ns is not None and one.bound_ns is not None:
+            found.append((abs(one.beta_ns - truth.between(one.node, one.dst, one.centre)), one.bound_ns))
+    return found
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hosts: Path, tmp_path: Path) -> None:
+    errors = {"node1": Wrong(800_000, 5_000), "node2": Wrong(5_000_000, 20_000), "node3": Wrong(-90_000_000, -30_000)}
+    with wrong_clocks(tmp_path, errors) as truth:
+        async with watched(hosts) as fleet:
+            clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+            clockwork.start()
+            await fleet.sampled()
+            fleet.fleet.want_clocks("test", True)
+            await fleet.until(lambda: len(checked(fleet, truth)) >= 12)
+            await clockwork.stop()
+
+    pairs = checked(fleet, truth)
+    assert all(error <= bound for error, bound in pairs), pairs
+    lines = [one for one in fleet.records if isinstance(one, ClockNode) and one.bound_ns is not None]
+    common = {line.reference for line in lines}
+    assert len(common) == 1
+    (reference,) = common
+    drift = {node: errors.get(node, Wrong()).ppb / 1000 for node in NAMES}
+    for line in lines:
+        assert line.drift_ppm is not None and line.drift_bound_ppm is not None
+        true_ppm = drift[line.node] - drift[reference]
+        assert abs(line.drift_ppm - true_ppm) <= line.drift_bound_ppm + 0.01
+        assert "rate" not in line.warnings and line.status == "ok"
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_blocked_edge_has_a_row_with_its_wide_bound(rig: Rig, hosts: Path) -> None:
+    near, far = rig.nodes[0], rig.nodes[1]
+    near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
+    try:
+        run = gconsole("clocks", hosts, "--for", "8s")
+    finally:
+        near.output(["ip", "route", "del", "blackhole", f"{far.address}/32"])
+
+    rows = [line for line in run.stdout.splitlines() if line.startswith("UDP blocked ")]
+    assert len(rows) == 1 and {"node1", "node2"} <= set(rows[0].split())
+    (edge,) = [line for line in run.stdout.splitlines() if " ssh " in line and " → " in line]
+    assert rows[0].removeprefix("UDP blocked ") in edge
+
+
+def readme_one_liners() -> list[str]:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    return [line for line in text.splitlines() if line.startswith("jq ") and "clocks-" in line]
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_readmes_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("no jq on this machine")
+    folder = tmp_path / "clocks"
+    gconsole("clocks", hosts, "--for", "4s", "--set", f"clock.output_dir={folder}")
+    lines = readme_one_liners()
+    assert len(lines) == 3
+
+    said = [
+        subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True, timeout=20).stdout
+        for line in lines
+    ]
+
+    assert int(said[0]) >= 6
+    rows = [row.split() for row in said[1].splitlines()]
+    assert len(rows) >= 6 and all(abs(float(row[3]) - 1) < 1e-3 and int(row[4]) is not None for row in rows)
+    assert int(said[2]) >= 0
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
+    """Its clocks are floats, which keep 0.24 us of CLOCK_REALTIME: within what a bound allows for."""
+    with Rig(nodes=2, name="old", python=find_python("3.6")) as rig:
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
+
+    assert run.status == 0, run.stderr
+    windows = [line for line in map(json.loads, run.stdout.splitlines()) if line["type"] == "window"]
+    assert windows and {line["stamps"] for line in windows} == {"kernel_rx"}
+    assert all(abs(line["beta_ns"]) <= line["bound_ns"] < 1_000_000 for line in windows)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts: Path) -> None:
+    """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""
+    async with watched(hosts) as fleet:
+        clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+        clockwork.start()
+        await fleet.until(lambda: len(fleet.store.clocks.nodes) == len(NAMES), 60.0)
+        costs = [fleet.store.nodes[node].cost for node in NAMES]
+        seen = len(fleet.records)
+        await fleet.until(lambda: len([one for one in fleet.records[seen:] if isinstance(one, AgentCost)]) > 6 * 4)
+        await clockwork.stop()
+
+    assert all(cost is not None for cost in costs)
+    lines = [one for one in fleet.records if isinstance(one, ClockNode)]
+    assert {line.method for line in lines} == {"probe"} and all(line.bound_ns is not None for line in lines)
+    cadences = {one.cadence_us for one in fleet.records if isinstance(one, ClockBins)}
+    assert min(cadences) == 20_000  # twenty milliseconds in the background, longer only where that costs too much

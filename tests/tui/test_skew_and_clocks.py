@@ -1,0 +1,96 @@
+"""The views Skew and Clocks: what they show of late ranks and of clocks, and what is asked of the nodes meanwhile."""
+
+from __future__ import annotations
+
+from invented import Cluster, compared, demo
+from looks import picture
+from scenes import Stage
+from waiting import settle, until
+
+
+def text(stage: Stage) -> str:
+    return "\n".join(picture(stage.app).lines)
+
+
+async def on(cluster: Cluster, *keys: str) -> str:
+    """What the screen says after these keys."""
+    async with cluster.app().run_test(size=(120, 40)) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        await stage.press(*keys)
+        await stage.still()
+        return text(stage)
+
+
+async def test_a_late_rank_stands_at_the_top_with_its_error_and_what_it_cost() -> None:
+    lines = (await on(compared(), "4")).splitlines()
+    lanes = [line for line in lines if "±" in line and "node0" in line]
+    assert lanes[0].split()[:2] == ["17", "node018"]
+    assert "✖" in lanes[0]
+    assert lanes[1].split()[0] == "5"
+    assert lanes[2].split()[0] == "40"
+    assert any("40 of 40 (100 %)" in line and "node018" in line for line in lines)
+
+
+async def test_ranks_that_the_clocks_cannot_tell_apart_are_grey() -> None:
+    lines = (await on(compared(), "4")).splitlines()
+    rest = [line for line in lines if line.split()[:1] and line.split()[0] in ("62", "63", "54")]
+    assert rest
+    assert all("◌" in line for line in rest)
+
+
+async def test_other_meetings_are_looked_at_in_turn() -> None:
+    assert "at collectives" in await on(compared(), "4")
+    assert "at steps (by the pattern of collectives)" in await on(compared(), "4", "m")
+    assert "at captures" in await on(compared(), "4", "m", "m")
+    assert "at collectives" in await on(compared(), "4", "m", "m", "m")
+
+
+async def test_without_a_common_clock_no_rank_of_another_node_is_judged() -> None:
+    cluster = demo()
+    cluster.collectives("demo-ring", 8, {3: 20.0}, per_node=2)
+    said = await on(cluster, "4")
+    assert "No collective can be judged yet." in said
+
+
+async def test_a_node_whose_clock_is_wrong_shows_what_its_own_service_claims() -> None:
+    lines = (await on(compared(), "7")).splitlines()
+    [line] = [line for line in lines if "node003" in line]
+    assert "▲ unsynced" in line
+    assert "+812" in line
+    assert "chrony: no source" in line
+
+
+async def test_the_page_of_a_clock_has_its_edges_and_its_past() -> None:
+    said = await on(compared(), "7", "g", "j", "j", "enter")
+    assert "whatever the paths are like" in said
+    assert "EDGES 6" in said
+    assert "WINDOWS 6" in said
+
+
+async def test_the_matrix_shows_an_edge_that_the_others_contradict() -> None:
+    said = await on(compared(), "7", "m")
+    assert "▲9.30" in said
+
+
+async def test_clocks_are_filtered_by_what_is_known_of_them() -> None:
+    said = await on(compared(), "7", "slash", *"bound:>40", "enter")
+    assert "node064" in said
+    assert "node030" not in said
+
+
+async def test_the_nodes_probe_without_pause_only_while_somebody_looks_at_clocks_or_skew() -> None:
+    cluster = compared()
+    wanted: list[bool] = []
+    cluster.want_clocks = lambda who, wants: wanted.append(wants)  # type: ignore[method-assign]
+    async with cluster.app().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert True not in wanted
+        for key, wants in (("7", True), ("4", True), ("2", False), ("7", True), ("1", False)):
+            await pilot.press(key)
+            await until(pilot, lambda wants=wants: wanted[-1] is wants, f"{key}: {wants}")
+
+
+async def test_the_header_says_how_well_the_common_clock_is_known() -> None:
+    assert "clock ±40.5 µs" in (await on(compared())).splitlines()[0]
+    assert "clock" not in (await on(demo())).splitlines()[0]

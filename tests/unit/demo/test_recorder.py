@@ -1,0 +1,25 @@
+"""What a rank of the demo remembers of its collectives: the agent reads it as it reads torch's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gconsole.demo.recorder import KEPT, Recorder
+from gconsole_remote.flight import trace
+
+
+def test_the_agent_reads_what_the_recorder_writes(tmp_path: Path) -> None:
+    path = tmp_path / "trace3"
+    recorder = Recorder(path, 8)
+    for _ in range(KEPT + 5):
+        with recorder.entered(50):
+            pass
+    read = trace.parse(path.read_bytes())
+    assert read.problems == []
+    assert len(read.entries) == KEPT
+    last = read.entries[-1]
+    assert (last["collective_seq_id"], last["retired"], last["input_numel"]) == (KEPT + 5, True, 50)
+    assert last["time_created_ns"] <= last["time_discovered_completed_ns"]
+    [group] = read.groups
+    assert group["ranks"] == list(range(8))
+    assert [file.name for file in tmp_path.iterdir()] == ["trace3"]

@@ -1,0 +1,103 @@
+"""Snapshots of a node's clocks: the tightest of many, a step at once, a slew as a rate."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gconsole_remote import clock
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.clock import SnapshotSampler
+
+MS = 1_000_000
+
+
+class Clock:
+    """Clocks of a node that the test moves."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.raw, self.ahead, self.width = 10**12, 10**18, 200
+        monkeypatch.setattr(clock, "snapshot", self.snapshot)
+
+    def snapshot(self) -> dict[str, int]:
+        real = self.raw + self.ahead
+        return {"real": real, "monotonic": self.raw, "raw": self.raw, "boot": self.raw, "width_ns": self.width}
+
+
+class Desk:
+    is_probing = False
+
+
+class Agent:
+    clocks = Desk()
+
+
+@pytest.fixture
+def node(monkeypatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def a_sampler() -> SnapshotSampler:
+    sampler = SnapshotSampler(Context(), Agent(), 100)
+    sampler.start()
+    return sampler
+
+
+def ticks(sampler: SnapshotSampler, node: Clock, count: int, slew: int = 0) -> list[dict]:
+    """That many reads, 100 ms apart; `slew` ns a read."""
+    said = []
+    for _ in range(count):
+        node.raw += 100 * MS
+        node.ahead += slew
+        said += [fields for _, fields in sampler.tick(0.0)]
+    return said
+
+
+def test_it_is_said_every_ten_seconds_and_every_second_while_probes_run(node, monkeypatch):
+    sampler = a_sampler()
+    assert len(ticks(sampler, node, 201)) == 3
+    monkeypatch.setattr(Desk, "is_probing", True)
+    assert [one["reads"] for one in ticks(sampler, node, 50)] == [10] * 5
+
+
+def test_the_tightest_read_is_the_one_that_is_said(node):
+    sampler = a_sampler()
+    ticks(sampler, node, 1)
+    node.width = 5000
+    ticks(sampler, node, 50)
+    node.width = 150
+    ticks(sampler, node, 1)
+    at = node.raw
+    node.width = 5000
+    (said,) = ticks(sampler, node, 50)
+
+    assert (said["raw"], said["width_ns"]) == (at, 150)
+
+
+@pytest.mark.parametrize("step", [1 * MS, -3 * MS, 100_000])
+def test_a_step_is_said_at_once(node, step):
+    sampler = a_sampler()
+    ticks(sampler, node, 3)
+    node.ahead += step
+    (said,) = ticks(sampler, node, 1)
+
+    assert said["step_ns"] == step and said["slew_ppm"] is None
+    assert ticks(sampler, node, 3) == []
+
+
+def test_a_slew_is_a_rate_and_no_step(node):
+    """500 ppm is the most that adjtime does: 50 us in 100 ms."""
+    (first, *rest) = ticks(a_sampler(), node, 102, slew=50_000)
+
+    assert [one["step_ns"] for one in (first, *rest)] == [0, 0]
+    assert rest[0]["slew_ppm"] == pytest.approx(500, rel=0.02)
+
+
+def test_the_real_clocks_are_read_together():
+    said = clock.snapshot()
+
+    assert 0 < said["width_ns"] < 1_000_000_000
+    assert abs(said["real"] - time.time_ns()) < 5_000_000_000
+    assert abs(clock.mono_of_kernel(said["real"]) - said["raw"]) < 5_000_000_000
+    assert set(clock.time_namespace()) == {"timens", "timens_monotonic_ns", "timens_boot_ns"}
