@@ -1,0 +1,101 @@
+"""A whole session out of records that are there already: of other sessions, of a file."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from .. import __version__
+from ..hub import Published
+from ..records import encode
+from . import frames
+from .layout import Heard, Meta, Part, Session, SessionError, now
+from .reading import kind_of
+from .segments import SegmentWriter
+
+#: Records in a frame: some megabytes, which is where larger frames no longer get smaller.
+FRAME_RECORDS = 4096
+
+
+def make(session: Session, records: Iterable[Published], meta: Meta | None = None) -> Meta:
+    """Write a closed session. Raises SessionError where it is there already, OSError; then nothing is left of it."""
+    meta = begin(session, meta or Meta())
+    try:
+        with session.lock():
+            return _fill(session, records, meta)
+    except BaseException:
+        shutil.rmtree(session.path, ignore_errors=True)
+        raise
+
+
+def begin(session: Session, meta: Meta) -> Meta:
+    """Make the folder of a new session. Raises SessionError where the name is taken, OSError."""
+    session.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        session.path.mkdir(mode=0o700)
+    except FileExistsError as error:
+        text = "try another name, or: gconsole sessions delete"
+        raise SessionError(f"{session.name}: there is such a session already; {text} {session.name}") from error
+    session.segments_folder.mkdir(mode=0o700)
+    made = msgspec.structs.replace(
+        meta, name=session.name, id=meta.id or secrets.token_hex(8), created=meta.created or now()
+    )
+    session.write(made)
+    return made
+
+
+def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
+    writer = SegmentWriter(session)
+    tally = Tally(meta)
+    try:
+        for batch in _batches(records):
+            lines = [encode(record) for record in batch]
+            kinds = tally.add(batch)
+            arrivals = [record.rx for record in batch]
+            writer.append(frames.pack(lines, kinds, min(arrivals), max(arrivals)))
+            if writer.is_full:
+                writer.roll()
+    finally:
+        writer.close()
+    ended = now()
+    meta.parts = meta.parts or (Part(began=meta.created, ended=ended, how="stopped", version=__version__),)
+    meta.sealed, meta.state, meta.closed = writer.number, "closed", ended
+    session.write(meta)
+    return meta
+
+
+def _batches(records: Iterable[Published]) -> Iterator[tuple[Published, ...]]:
+    rest = iter(records)
+    while batch := tuple(islice(rest, FRAME_RECORDS)):
+        yield batch
+
+
+class Tally:
+    """Keeps a session's counts true, batch by batch."""
+
+    def __init__(self, meta: Meta) -> None:
+        self.meta = meta
+
+    def add(self, batch: Iterable[Published]) -> dict[str, int]:
+        """Count these; the answer is how many of each kind there were."""
+        meta = self.meta
+        kinds: Counter[str] = Counter()
+        for record in batch:
+            kinds[kind_of(record)] += 1
+            self._hear(record)
+            meta.first_rx = record.rx if meta.first_rx is None else min(meta.first_rx, record.rx)
+            meta.last_rx = record.rx if meta.last_rx is None else max(meta.last_rx, record.rx)
+        for kind, count in kinds.items():
+            meta.counts[kind] = meta.counts.get(kind, 0) + count
+        meta.records += sum(kinds.values())
+        return dict(kinds)
+
+    def _hear(self, record: Published) -> None:
+        known = self.meta.agents.get(record.agent)
+        if known is None or known.seq < record.seq:
+            self.meta.agents[record.agent] = Heard(record.node, record.seq)
