@@ -107,6 +107,11 @@ def observe(config: Config) -> Store:
     return store
 
 
+def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
+    """Watch a fleet for that long and write every record into a file; what is known, and whether it was interrupted."""
+    return asyncio.run(_watch(config, for_s, records, quiet=False))
+
+
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),

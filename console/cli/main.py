@@ -18,6 +18,7 @@ COMMANDS = {
     "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
+    "query": ("query:query", "Ask a session, a file of records or a cluster in SQL."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
