@@ -29,6 +29,7 @@ def difference(old: Config, new: Config) -> Changes:
     kept = {
         "cluster.name": old.cluster != new.cluster,
         "ssh.max_connecting": old.ssh.max_connecting != new.ssh.max_connecting,
+        "sessions": old.sessions != new.sessions,
         "console.history_bytes": old.console != new.console,
         **{f"health.{name}": value != getattr(new.health, name) for name, value in structs.asdict(old.health).items()},
     }
