@@ -32,6 +32,7 @@ Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "on
 Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
 
+Limit = Annotated[int, Meta(ge=1 << 20, le=1 << 60)]
 Age = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[mhdw]$", extra={"form": "an age, like 12h, 30d or 8w"})]
 
 ModelText = Annotated[
@@ -138,8 +139,8 @@ class SessionsConfig(Section, frozen=True):
         Meta(description="folder of the sessions; unset: your data folder", extra={"example": "~/gconsole-sessions"}),
     ] = None
     max_bytes: Annotated[
-        int | None,
-        Meta(ge=1 << 20, le=1 << 60, description="all sessions together; beyond that the oldest closed ones go",
+        Limit | None,
+        Meta(description="all sessions together, bytes; beyond that the oldest closed ones go",
              extra={"example": 1 << 38}),
     ] = None
     max_age: Annotated[

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from .. import __version__
 from ..hub import Hub, Published, RecordingNow
 from ..records import Gap, Log, Node, Record
-from . import recovery, retention
+from . import recovery, resuming, retention
 from .layout import Heard, Meta, Part, Selection, Session, SessionError, named, now
 from .making import begin
 from .pseudonyms import Pseudonyms, key_of_this_user
@@ -42,6 +42,7 @@ class Recorder:
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
+        self._ending: list[asyncio.Future[RecordingNow]] = []  # asked for elsewhere
         self._words: deque[Record] = deque()  # from the threads of recordings, on their way to the hub
         hub.subscribe(self)
         hub.kept = self.kept
@@ -55,6 +56,8 @@ class Recorder:
                 recording.offer(self._number, records)
         while self._words:
             self._hub.say(self._words.popleft())
+        for name in [name for name, recording in self._running.items() if recording.is_asked_to_end]:
+            self._end_soon(name)
 
     def kept(self, agent: str, seq: int) -> int:
         """Of an agent's records up to `seq`, the last that every recording has on the disk."""
@@ -88,13 +91,13 @@ class Recorder:
             raise SessionError(f"{text}; try [sessions] folder") from error
         meta, lock, is_resumed, redact = begun
         if is_resumed:
-            self._gone[name] = last_agents(meta)
+            self._gone[name] = resuming.last_agents(meta)
         try:
             recording = Recording(session, meta, lock, redact, self._words.append)
         except OSError as error:
             os.close(lock)
             raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error
-        recording.offer(self._number, self._known())
+        recording.offer(self._number, self._news(meta))
         self._running[name] = recording
         verb = "goes on after a crash" if is_resumed else "begins"
         self._say(*words, f"recording {name} {verb}: {session.path}")
@@ -103,14 +106,23 @@ class Recorder:
     async def stop(self, name: str) -> RecordingNow:
         if name not in self._running:
             raise SessionError(f"{name}: it is not being recorded")
-        self._say(f"recording {name} ends")
-        recording = self._running.pop(name)
-        self._gone.pop(name, None)
-        return await asyncio.to_thread(recording.stop)
+        return await asyncio.to_thread(self._pop(name).stop)
 
     async def close(self) -> Sequence[RecordingNow]:
-        """End all of them."""
-        return [await self.stop(name) for name in tuple(self._running)]
+        """End all of them; what came of each, also of those that were asked to end before."""
+        ended = [await self.stop(name) for name in tuple(self._running)]
+        return [*await asyncio.gather(*self._ending), *ended]
+
+    def _end_soon(self, name: str) -> None:
+        """Somebody asked for it in another terminal."""
+        ending = self._pop(name)
+        ended = asyncio.ensure_future(asyncio.to_thread(ending.stop))
+        self._ending.append(ended)
+
+    def _pop(self, name: str) -> Recording:
+        self._say(f"recording {name} ends")
+        self._gone.pop(name, None)
+        return self._running.pop(name)
 
     # -- how one begins ----------------------------------------------------------------------------------------------
 
@@ -133,10 +145,7 @@ class Recorder:
 
     def _take_up(self, session: Session, selection: Selection | None) -> tuple[Meta, int]:
         """A session that a crashed console left. Raises SessionError for one that was closed, or is being written."""
-        before = session.read()
-        if before.state != "recording":
-            text = f"try another name, or: gconsole sessions delete {session.name}"
-            raise SessionError(f"{session.name}: there is such a session already; {text}")
+        resuming.check(session)
         lock = session.take_lock()
         try:
             recovery.recover_locked(session)
@@ -145,6 +154,11 @@ class Recorder:
             os.close(lock)
             raise
         return replace(meta, selection=selection or meta.selection), lock
+
+    def _news(self, meta: Meta) -> list[Published]:
+        """What is known already, and not in the session."""
+        recorded = {agent: heard.seq for agent, heard in meta.agents.items()}
+        return [record for record in self._known() if record.seq > recorded.get(record.agent, 0)]
 
     def _redactor(self, selection: Selection) -> Redactor:
         names = None
@@ -175,13 +189,6 @@ class Recorder:
 
     def _say(self, *texts: str) -> None:
         self._hub.say(*(Log(source="console", text=text) for text in texts))
-
-
-def last_agents(meta: Meta) -> dict[str, tuple[str, Heard]]:
-    """By node, the agent that was heard last there, and how far it is recorded; nodes as they are called in there."""
-    consoles = {part.console for part in meta.parts}
-    oldest_first = sorted(meta.agents.items(), key=lambda item: item[1].rx)
-    return {heard.node: (agent, heard) for agent, heard in oldest_first if heard.node and agent not in consoles}
 
 
 def _gap(name: str, first: Published, agent: str, heard: Heard) -> Gap | None:

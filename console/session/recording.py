@@ -14,8 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from ..hub import Published, RecordingNow
-from ..records import Gap, Log, Record, encode
-from . import frames
+from ..records import Gap, Log, Mark, Record, encode
+from . import frames, requests
 from .counting import Batch, add, count
 from .layout import Meta, Session, now
 from .redact import Redactor
@@ -66,6 +66,7 @@ class Recording:
         self._durable = 0
         self._busy = False
         self._ending = False
+        self._asked_to_end = False
         self._pending: deque[_Packed] = deque()
         self._lost = 0
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
@@ -107,6 +108,11 @@ class Recording:
         self._thread.join(LAST_S + 30.0)  # a disk that hangs must not keep the console
         return self.now()
 
+    @property
+    def is_asked_to_end(self) -> bool:
+        """Somebody in another terminal wants it to end."""
+        return self._asked_to_end
+
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -127,6 +133,7 @@ class Recording:
             taken, self._waiting = self._waiting, []
             number, ending, self._busy = self._offered, self._ending, True
         self._notice_jump()
+        self._hear_requests()
         for at in range(0, len(taken), FRAME_RECORDS):
             self._pack(taken[at : at + FRAME_RECORDS], number)
         self._write()
@@ -186,6 +193,13 @@ class Recording:
             self._seal(number)
         except OSError as error:
             self._say_trouble(_words(error))
+
+    def _hear_requests(self) -> None:
+        for request in requests.take(self.session):
+            if request is None:
+                self._asked_to_end = True
+            else:
+                self._tell(Mark(text=request))
 
     # -- words -------------------------------------------------------------------------------------------------------
 
