@@ -18,6 +18,7 @@ from .options import Duration, capture_order, capturing
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
 @click.option("--records", type=click.Path(dir_okay=False, path_type=Path),
               help="Also write every record, a line each.")
+@click.option("--record", "session", metavar="NAME", help="Also record all of it, as a session of that name.")
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
@@ -28,7 +29,7 @@ from .options import Duration, capture_order, capturing
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str, metrics: str,
+    records: Path | None, session: str | None, source: Path | None, fail_on: str, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
     flight_pipe: bool,
 ) -> int:
@@ -40,6 +41,7 @@ def batch(
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
+    gconsole batch hosts.toml --for 10m --diagnose --record hang-17
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
@@ -47,6 +49,8 @@ def batch(
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
+    if source is not None and session is not None:
+        raise click.UsageError("--record needs nodes; there is nothing to record in a file")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
     if families and output == "-":
@@ -59,10 +63,11 @@ def batch(
         )
     from .live import run_batch
     from .options import load_target
+    from .tape import Tape
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families,
+        order=order, metrics=families, tape=Tape(session, None) if session is not None else None,
     )
 
 

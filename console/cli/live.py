@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -23,8 +24,9 @@ from ..recordfile import RecordWriter
 from ..records import Console
 from ..samples import SampleStream
 from ..store import Store
-from .main import EXIT_INTERRUPTED
+from .main import EXIT_INTERRUPTED, EXIT_PARTIAL
 from .output import close_stream, finish
+from .tape import Tape, recorder_of
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -45,15 +47,21 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
     hub.say(_console(config))
+    recorder = recorder_of(config, hub, store)
     hosts = HostsFile(config.path, read) if config.path and read else None
 
     async def ask(who: str, prompt: str) -> str | None:
         return await app.ask(who, prompt)
 
-    fleet = Fleet(config, hub, ask)
+    fleet = Fleet(config, hub, ask, recorder)
+
+    async def stop() -> None:
+        await fleet.stop()
+        await recorder.close()
+
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
-        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=fleet.stop,
+        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=fleet.start, on_stop=stop,
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
@@ -87,16 +95,19 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (),
+    metrics: tuple[str, ...] = (), tape: Tape | None = None,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
     `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr.
+    families go to stdout as they come, and the summary to stderr. With `tape` it is recorded. Where `for_s` is
+    infinite, an interrupt is how it ends.
     """
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics))
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, tape))
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
-    return EXIT_INTERRUPTED if interrupted else status
+    if tape is not None and tape.failed:
+        status = max(status, EXIT_PARTIAL)
+    return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status
 
 
 def observe(config: Config) -> Store:
@@ -114,11 +125,14 @@ def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
 
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
+    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
 ) -> tuple[Store, bool]:  # fmt: skip
-    hub = Hub()
+    left = tape.left_behind(config) if tape else None
+    hub = Hub(left.console_id, left.seq) if left else Hub()
     store = Store()
     hub.subscribe(store.apply)
+    if tape and left:
+        tape.refold(store)
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
@@ -127,14 +141,16 @@ async def _watch(
         hub.subscribe(stream)
     findings = Findings(hub, config.health)
     hub.say(_console(config))
-    fleet = Fleet(config, hub)
+    if tape:
+        await tape.begin(recorder_of(config, hub, store))
+    fleet = Fleet(config, hub, agents=left.agents if left else None)
     interrupted = _on_signals()
     await fleet.start()
-    progress = batch.Progress(store, None if quiet else _progress)
+    progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     watching = asyncio.create_task(
         batch.watch(
             store, hub, fleet, for_s, progress, order, before, findings,
-            lambda: stream is not None and stream.is_closed,
+            lambda: (stream is not None and stream.is_closed) or (tape is not None and tape.is_over),
         )
     )  # fmt: skip
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,6 +160,8 @@ async def _watch(
     except asyncio.CancelledError:
         if not interrupted.done():
             raise
+    if tape:
+        await tape.end()
     if not quiet:
         click.echo("", err=True)
         for line in batch.warnings(store):

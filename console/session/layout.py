@@ -50,7 +50,7 @@ class NewerSchema(SessionError):
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of all records a session keeps. Empty: everything."""
 
-    nodes: tuple[str, ...] = ()  # names, folded where many
+    nodes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     every_s: float = 0.0  # of each figure of each thing at most one in so many seconds; events are all kept
     locals: bool = False  # variables of frames are kept
@@ -71,7 +71,8 @@ class Heard(msgspec.Struct, frozen=True):
     """How far one agent has been recorded."""
 
     node: str
-    seq: int
+    seq: int  # of its last record
+    rx: int  # when that came, console CLOCK_REALTIME, ns
 
 
 class Meta(msgspec.Struct, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -14,8 +13,8 @@ from .. import __version__
 from ..hub import Published
 from ..records import encode
 from . import frames
-from .layout import Heard, Meta, Part, Session, SessionError, now
-from .reading import kind_of
+from .counting import add, count
+from .layout import Meta, Part, Session, SessionError, now
 from .segments import SegmentWriter
 
 #: Records in a frame: some megabytes, which is where larger frames no longer get smaller.
@@ -51,13 +50,12 @@ def begin(session: Session, meta: Meta) -> Meta:
 
 def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
     writer = SegmentWriter(session)
-    tally = Tally(meta)
     try:
         for batch in _batches(records):
+            holds = count(batch)
             lines = [encode(record) for record in batch]
-            kinds = tally.add(batch)
-            arrivals = [record.rx for record in batch]
-            writer.append(frames.pack(lines, kinds, min(arrivals), max(arrivals)))
+            writer.append(frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
+            add(meta, holds)
             if writer.is_full:
                 writer.roll()
     finally:
@@ -73,29 +71,3 @@ def _batches(records: Iterable[Published]) -> Iterator[tuple[Published, ...]]:
     rest = iter(records)
     while batch := tuple(islice(rest, FRAME_RECORDS)):
         yield batch
-
-
-class Tally:
-    """Keeps a session's counts true, batch by batch."""
-
-    def __init__(self, meta: Meta) -> None:
-        self.meta = meta
-
-    def add(self, batch: Iterable[Published]) -> dict[str, int]:
-        """Count these; the answer is how many of each kind there were."""
-        meta = self.meta
-        kinds: Counter[str] = Counter()
-        for record in batch:
-            kinds[kind_of(record)] += 1
-            self._hear(record)
-            meta.first_rx = record.rx if meta.first_rx is None else min(meta.first_rx, record.rx)
-            meta.last_rx = record.rx if meta.last_rx is None else max(meta.last_rx, record.rx)
-        for kind, count in kinds.items():
-            meta.counts[kind] = meta.counts.get(kind, 0) + count
-        meta.records += sum(kinds.values())
-        return dict(kinds)
-
-    def _hear(self, record: Published) -> None:
-        known = self.meta.agents.get(record.agent)
-        if known is None or known.seq < record.seq:
-            self.meta.agents[record.agent] = Heard(record.node, record.seq)

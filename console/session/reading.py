@@ -8,8 +8,9 @@ from pathlib import Path
 
 from .. import recordfile
 from ..hub import Published
-from ..records import BadRecord, RawRecord, decode
+from ..records import BadRecord, decode
 from . import frames
+from .counting import kind_of
 from .frames import Damage, Frame, Label
 from .layout import SEGMENT_SUFFIX, Session, SessionError
 
@@ -89,11 +90,6 @@ def labels(path: Path, on_damage: OnDamage) -> Iterator[tuple[Path, Frame]]:
                 on_damage(found)
             else:
                 yield file, found
-
-
-def kind_of(record: Published) -> str:
-    """The word that says what a record is."""
-    return record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
 
 
 def segment_files(path: Path) -> list[Path]:

@@ -36,6 +36,11 @@ class SegmentWriter:
     def is_full(self) -> bool:
         return self.size >= self._segment_bytes
 
+    @property
+    def is_in_place(self) -> bool:
+        """False once somebody has removed the file: what is written there would be seen by nobody."""
+        return os.fstat(self._fd).st_nlink > 0
+
     def roll(self) -> None:
         """Seal this segment and begin the next. Raises OSError, and then this one stays open."""
         before = self._fd
