@@ -18,7 +18,7 @@ COMMANDS = {
     "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "record": ("record:record", "Record a cluster without a screen, into a session that survives a crash."),
-    "sessions": ("sessions:sessions", "List, show, recover, verify, rename, merge and delete recorded sessions."),
+    "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "query": ("query:query", "Ask a session, a file of records or a cluster in SQL."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),

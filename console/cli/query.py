@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
-from .options import Duration, load_target
+from .options import Duration, load_target, sessions_folder
 
 if TYPE_CHECKING:
     from ..session.answers import Format
@@ -33,10 +33,11 @@ _FORMATS = ("table", "json", "csv", "parquet")
 @click.option("--limit", type=click.IntRange(0), default=10_000, show_default=True, help="Rows at most; 0: all.")
 @click.option("--timeout", "deadline_s", type=Duration(), default="60s", show_default=True,
               help="Give up an answer after this long.")
+@sessions_folder
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
 def query(
     target: str, sql: str, how: Format, output: str | None, for_s: float, limit: int, deadline_s: float,
-    overrides: tuple[str, ...],
+    folder: Path, overrides: tuple[str, ...],
 ) -> int:
     """Ask a session, a file of `batch --records`, or a cluster (a hosts.toml, or a node set) in SQL.
 
@@ -50,7 +51,7 @@ def query(
 
     DuckDB's SQL, read-only: no other file, no extension, nothing is written.
     """
-    recorded = _recorded(target)
+    recorded = recorded_at(target, folder)
     if recorded is not None:
         return _ask(recorded, sql, how, output, limit, deadline_s)
     from .live import collect
@@ -65,15 +66,15 @@ def query(
         return EXIT_INTERRUPTED if interrupted else _coverage(store)
 
 
-def _recorded(target: str) -> Path | None:
+def recorded_at(target: str, folder: Path) -> Path | None:
     """The session or file of records that is meant; None for what is to be watched."""
-    from ..session.layout import SessionError, find, sessions_folder
+    from ..session.layout import SessionError, find
 
     path = Path(target)
     if path.is_file():
         return None if path.suffix == ".toml" else path
     with contextlib.suppress(SessionError):
-        return find(target, sessions_folder()).path
+        return find(target, folder).path
     return None
 
 

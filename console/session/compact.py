@@ -11,9 +11,11 @@ removes it. The segments stay as they are: they are the session, Parquet is how 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -73,24 +75,42 @@ def compacted(session: Session) -> Compacted:
 
 
 def pending(session: Session, done: Compacted) -> list[Path]:
-    """The segments that are not Parquet yet, without the one that is being written."""
-    segments = session.segments()
-    if session.is_being_written():
-        segments = segments[:-1]
-    return [path for path in segments if path.name not in done.segments]
+    """The segments that are not Parquet yet, without the last one of a session that is not closed. Raises SessionError.
+    """
+    sealed = session.read().sealed
+    return [
+        path for path in session.segments()
+        if path.name not in done.segments and int(path.name.partition(".")[0]) <= sealed
+    ]  # fmt: skip
 
 
 def compact(session: Session, progress: Progress = lambda done, of: None) -> Compacted:
     """Turn all sealed segments into Parquet, beginning where the last run ended. Raises SessionError, OSError."""
-    done = compacted(session)
-    _check(session, done)
-    _remove_strays(session, done)
-    todo = pending(session, done)
-    for first in range(0, len(todo), STEP_SEGMENTS):
-        progress(first, len(todo))
-        _step(session, done, todo[first : first + STEP_SEGMENTS])
-    progress(len(todo), len(todo))
-    return done
+    session.read()
+    session.parquet_folder.mkdir(mode=0o700, exist_ok=True)
+    with _alone(session):
+        done = compacted(session)
+        _check(session, done)
+        _remove_strays(session, done)
+        todo = pending(session, done)
+        for first in range(0, len(todo), STEP_SEGMENTS):
+            progress(first, len(todo))
+            _step(session, done, todo[first : first + STEP_SEGMENTS])
+        progress(len(todo), len(todo))
+        return done
+
+
+@contextlib.contextmanager
+def _alone(session: Session) -> Iterator[None]:
+    """Nobody else compacts it meanwhile; recording may go on. Raises SessionError where somebody does."""
+    fd = os.open(session.parquet_folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise SessionError(f"{session.name}: somebody else compacts it now") from error
+    finally:
+        os.close(fd)
 
 
 def _check(session: Session, done: Compacted) -> None:
@@ -114,7 +134,6 @@ def _remove_strays(session: Session, done: Compacted) -> None:
 
 
 def _step(session: Session, done: Compacted, segments: Sequence[Path]) -> None:
-    session.parquet_folder.mkdir(mode=0o700, exist_ok=True)
     sizes = {path.name: path.stat().st_size for path in segments}
     lost: list[Damage] = []
     first, last = (path.name.partition(".")[0] for path in (segments[0], segments[-1]))

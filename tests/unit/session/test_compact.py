@@ -1,21 +1,25 @@
 """Parquet out of segments: nothing lost, nothing twice, however often it is interrupted; and others can read it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import duckdb
+import msgspec
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from session_made import HOUR, START, a_job, a_session, gpu, records_in
 
+from gconsole.cli.sessions import sessions
 from gconsole.records import Host, Mark, decode, encode
 from gconsole.session import compact as compacting
 from gconsole.session.compact import MANIFEST, compact, compacted
-from gconsole.session.layout import Session, SessionError
+from gconsole.session.layout import SessionError
 from gconsole.session.reading import records
 
 
@@ -160,10 +164,26 @@ def test_dask_reads_the_folder_as_it_stands(tmp_path):
 
 
 def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
-    session = Session(a_session(tmp_path, many()).path)
-    fd = session.take_lock()
-    try:
-        assert compact(session).parts == ()
-    finally:
-        os.close(fd)
+    session = a_session(tmp_path, many())
+    meta = session.read()
+    session.write(msgspec.structs.replace(meta, sealed=0, state="recording"))
+    assert compact(session).parts == ()
+
+    session.write(meta)
     assert compact(session).parts
+
+
+def test_two_do_not_compact_one_session_at_once(tmp_path):
+    session = a_session(tmp_path, many())
+    session.parquet_folder.mkdir()
+    with compacting._alone(session), pytest.raises(SessionError, match="somebody else compacts it"):
+        compact(session)
+
+
+def test_the_command_says_what_it_made(tmp_path):
+    a_session(tmp_path, many())
+
+    result = CliRunner().invoke(sessions, ["compact", "night", "--folder", str(tmp_path)])
+
+    assert result.exit_code == 0
+    assert re.match(r"night: 2999 records in 1 files, [\d.]+ kB: .*/night/parquet", result.output)
