@@ -18,12 +18,8 @@ import pyarrow as pa
 from msgspec import inspect as types
 
 from ..records import KINDS, AnyRecord, RawRecord, encode
+from .question import TABLES, UNKNOWN
 from .words import meaning_of, words_of
-
-#: The table of records whose kind nobody knows.
-UNKNOWN: Final = "unknown"
-#: All tables there can be.
-TABLES: Final = (*KINDS, UNKNOWN)
 
 Make = Callable[[Sequence[Any]], pa.Array]
 
@@ -198,3 +194,6 @@ def _read_times(line: bytes) -> _Times:
         return _times.decode(line)
     except msgspec.ValidationError:
         return _Times()
+
+
+__all__ = ["SCHEMA", "TABLES", "UNKNOWN", "schema_of", "table_of", "to_batch"]

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from .clock_columns import with_cluster_time
 from .columns import TABLES, schema_of
+from .question import tables_named
 from .sources import Source, Tables
 from .views import SHORT_VIEWS
 from .words import meaning_of, unit_of, words_of
@@ -151,7 +152,7 @@ class Database:
 
     def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
         """A connection that has the tables which the question names, and is locked."""
-        wanted = self._tables | _named(sql)
+        wanted = self._tables | tables_named(sql)
         if self._connection is None or wanted != self._tables:
             self.close()
             self._connection = self._open(wanted)
@@ -263,15 +264,6 @@ def _described(sql: str) -> str:
     if name not in TABLES and name not in (view.name for view in SHORT_VIEWS):
         return sql
     return f"""SELECT "column", type, unit, meaning FROM plain.dictionary WHERE "table" = '{name}' ORDER BY place"""
-
-
-def _named(sql: str) -> frozenset[str]:
-    """The tables that may be read by the question: every word in it that is one, those behind a short view too."""
-    words = {word.lower() for word in re.findall(r"\w+", sql)}
-    for view in reversed(SHORT_VIEWS):
-        if view.name in words:
-            words |= set(view.tables)
-    return frozenset(words & set(TABLES))
 
 
 def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult, SystemCommand
@@ -18,6 +19,7 @@ from ..findings import Findings
 from ..hub import Control
 from ..records import Log
 from ..store import Store
+from .asking import Asking
 from .care import Care
 from .clipboard import Where
 from .commands import ConsoleCommands
@@ -34,6 +36,7 @@ from .models.header import header_spans
 from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
+from .query_actions import QueryActions
 from .questions import Questions
 from .screenshot import picture
 from .stack_actions import StackActions, Stacks
@@ -51,7 +54,7 @@ from .widgets.tab_bar import Tab, TabBar
 FOLLOW_S = 1.0
 
 
-class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False):
+class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_bindings=False):
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
@@ -60,6 +63,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
     `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
     `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
+    `recorded` is the session that is shown, for questions; without one they go to the store.
     """
 
     CSS_PATH = "console.tcss"
@@ -87,12 +91,14 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         keys: OwnKeys = NO_KEYS,
         memory: Memory | None = None,
         findings: Findings | None = None,
+        recorded: Path | None = None,
     ) -> None:
         super().__init__(themes, keys, memory or Memory(), on_stop, say)
         self.clipboard_where, self.picture_title = clipboard, f"gconsole {cluster}"
         self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
+        self.asking = Asking(store, recorded)
         self.stacks = Stacks(self, store, control, findings)
         self._on_start = on_start
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from textual.dom import DOMNode
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from .dialogs import KeysDialog
 from .keyfile import with_own_keys
@@ -45,8 +45,9 @@ class Guide:
         right = (Span(said, status if count else "muted"),)
         actions = [*app.view.actions, *in_scope("lines"), *in_scope("app")]
         screen = app.screen_stack[0]
-        if isinstance(screen.focused, Input):  # there a letter is a letter
-            actions = [*in_scope("filter"), *(action for action in actions if action.id == "app.palette")]
+        if isinstance(screen.focused, Input | TextArea):  # there a letter is a letter
+            typed = "sql" if isinstance(screen.focused, TextArea) else "filter"
+            actions = [*in_scope(typed), *(action for action in actions if action.id == "app.palette")]
         room = app.size.width - len(said) - 2
         return hints(screen.active_bindings, [self.own(action) for action in actions], room), right
 
@@ -59,6 +60,8 @@ class Guide:
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):
             groups.append(("In the filter", in_scope("filter")))
+        if self._app.view.id == "query":
+            groups.append(("In the question", in_scope("sql")))
         groups.append(("Everywhere", everywhere))
         return KeysDialog([(title, [self.own(action) for action in actions]) for title, actions in groups])
 

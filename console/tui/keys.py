@@ -80,6 +80,20 @@ ACTIONS: Final[tuple[Action, ...]] = (
            palette=False, shown_key="^r"),
     Action("filter.clear", "escape", "clear", "clear", "Clear the filter; on the list, Esc clears a kept one",
            footer=True, palette=False, shown_key="Esc"),
+    Action("query.edit", "slash,i", "edit", "ask", "Type a question in SQL", footer=True, shown_key="/"),
+    Action("query.plot", "p", "plot", "draw", "Show the answer as a table, a line, bars, a heat map", footer=True),
+    Action("query.copy", "y", "copy", "copy", "Copy the row under the cursor as text"),
+    Action("query.copy_json", "Y", "copy_json", "copy JSON", "Copy the row under the cursor as JSON"),
+    Action("query.left", "h,left", "left", "columns left", "Show the columns at the left again", palette=False),
+    Action("query.right", "l,right", "right", "columns right", "Show the columns further right", palette=False),
+    Action("sql.ask", "enter", "ask", "ask", "Ask what stands here", footer=True, palette=False, shown_key="⏎"),
+    Action("sql.newline", "ctrl+j", "newline", "new line", "Begin a new line", palette=False),
+    Action("sql.complete", "tab", "complete", "complete", "Put in what may come next; again: the one after it",
+           footer=True, palette=False, shown_key="Tab"),
+    Action("sql.recall", "ctrl+r", "recall", "earlier", "Bring back the question before this one", footer=True,
+           palette=False, shown_key="^r"),
+    Action("sql.leave", "escape", "leave", "leave", "Give up what is under way; else go to the answer", footer=True,
+           palette=False, shown_key="Esc"),
     Action("lines.open", "enter", "open", "details", "Tell everything about the thing under the cursor", footer=True,
            palette=False, shown_key="⏎"),
     Action("lines.down", "j,down", "down", "down", "Next line", palette=False),
@@ -142,9 +156,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
 #: Keys that mean the same for everybody: no action gets one of them that has it not here.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
-_APART: Final = ("filter", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
+_APART: Final = ("filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
 #: Scopes of views that are no lists: there the keys of lists mean nothing.
-NO_LISTS: Final = ("overview", "hang", "topology")
+NO_LISTS: Final = ("overview", "hang", "topology", "query")
 #: What also works there, beside what works in every dialog.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
@@ -178,7 +192,7 @@ def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
 
 def is_typed_into(action: Action) -> bool:
     """Whether it works where text is typed: there a letter is a letter."""
-    return action.scope in ("filter", "prompt", "export")
+    return action.scope in ("filter", "sql", "prompt", "export")
 
 
 def places(actions: Sequence[Action]) -> list[list[Action]]:
