@@ -138,7 +138,7 @@ class Series:
         return Curve(slots * COARSE_S, low, mean, high)
 
     def known(self) -> Known:
-        """A copy of all that is kept, entity by entity: the hour, as far as its seconds are gone, then those seconds."""
+        """A copy of all that is kept: of the hour the part whose seconds are gone, then those seconds."""
         keys, rows = list(self._row), list(self._row.values())
         if self._now == _NEVER:
             return Known([], np.zeros(0, np.int64), np.zeros((0, 0, len(self.metrics)), np.float32))

@@ -173,6 +173,23 @@ def compact_session(session: str, folder: Path) -> int:
     return 1 if done.damaged_bytes else 0
 
 
+@sessions.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", metavar="NAME", help="Of the new session; else the one that the file says, or is called.")
+@sessions_folder
+def import_session(file: Path, name: str | None, folder: Path) -> None:
+    """Make a session of FILE: what `gconsole export --format json` wrote, or the records of `batch --records`."""
+    from ..recordfile import RecordFileError
+    from ..session.importing import import_file
+    from ..session.layout import SessionError
+
+    try:
+        session, meta = import_file(file, name, folder)
+    except RecordFileError as error:
+        raise SessionError(str(error)) from error
+    click.echo(f"{session.name}: {meta.records} records")
+
+
 @sessions.command()
 @click.argument("session")
 @click.argument("text")

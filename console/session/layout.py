@@ -135,7 +135,7 @@ class Session:
             data = self.meta_path.read_bytes()
         except OSError as error:
             raise SessionError(f"{self.path}: no session ({error.strerror})") from error
-        _check_schema(self.path, data)
+        check_schema(self.path, data)
         try:
             return msgspec.json.decode(data, type=Meta)
         except msgspec.MsgspecError as error:
@@ -189,7 +189,8 @@ class _Schema(msgspec.Struct):
     schema: str = ""
 
 
-def _check_schema(path: Path, data: bytes) -> None:
+def check_schema(path: Path, data: bytes) -> None:
+    """Raises NewerSchema, or SessionError, where JSON does not begin as that of a session that this version reads."""
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""What a question asks for, told without a database: so that whoever holds records need not load one to hand them over."""
+"""What a question asks for, told without a database: whoever holds the records need not load one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Sessions in the forms that other programs read: one file a form."""
