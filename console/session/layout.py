@@ -231,11 +231,11 @@ def all_sessions(folder: Path) -> list[Session]:
     """Every session of a folder, by name; also those whose session.json cannot be read."""
     if not folder.is_dir():
         return []
-    return [Session(path) for path in sorted(folder.iterdir()) if (path / "segments").is_dir() or _has_meta(path)]
+    return [Session(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_one(path)]
 
 
-def _has_meta(path: Path) -> bool:
-    return path.is_dir() and (path / "session.json").exists()
+def _is_one(path: Path) -> bool:
+    return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
 
 
 def now() -> int:

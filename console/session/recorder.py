@@ -20,6 +20,7 @@ from .making import begin
 from .pseudonyms import Pseudonyms, key_of_this_user
 from .recording import Recording
 from .redact import Redactor
+from .segments import SEGMENT_BYTES
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
@@ -34,10 +35,10 @@ class Recorder:
 
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
-        cluster: str = "", hosts: Sequence[str] = (),
+        cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
     ) -> None:  # fmt: skip
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
-        self._cluster, self._hosts = cluster, hosts
+        self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self._running: dict[str, Recording] = {}
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
@@ -93,7 +94,7 @@ class Recorder:
         if is_resumed:
             self._gone[name] = resuming.last_agents(meta)
         try:
-            recording = Recording(session, meta, lock, redact, self._words.append)
+            recording = Recording(session, meta, lock, redact, self._words.append, self._segment_bytes)
         except OSError as error:
             os.close(lock)
             raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error

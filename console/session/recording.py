@@ -19,7 +19,7 @@ from . import frames, requests
 from .counting import Batch, add, count
 from .layout import Meta, Session, now
 from .redact import Redactor
-from .segments import SegmentWriter
+from .segments import SEGMENT_BYTES, SegmentWriter
 from .selection import Selected
 
 #: How long records wait for others to share a frame with them; with the write itself it stays below a second.
@@ -51,13 +51,15 @@ class Recording:
     The caller holds the session's lock and gives it away with `lock`, the descriptor.
     """
 
-    def __init__(self, session: Session, meta: Meta, lock: int, redact: Redactor, tell: Tell) -> None:
+    def __init__(
+        self, session: Session, meta: Meta, lock: int, redact: Redactor, tell: Tell, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
         """Begin a segment. Raises OSError."""
         self.session, self.meta = session, meta
         self.trouble = ""
         self._lock_fd, self._redact, self._tell = lock, redact, tell
         self._selected = Selected(meta.selection)
-        self._writer = SegmentWriter(session)
+        self._writer = SegmentWriter(session, segment_bytes)
         self._bytes = sum(path.stat().st_size for path in session.segments())
         self._began = time.monotonic()
         self._changed = threading.Condition()
@@ -135,8 +137,10 @@ class Recording:
         self._notice_jump()
         self._hear_requests()
         for at in range(0, len(taken), FRAME_RECORDS):
-            self._pack(taken[at : at + FRAME_RECORDS], number)
-        self._write()
+            self._pack(taken[at : at + FRAME_RECORDS], number if at + FRAME_RECORDS >= len(taken) else self._durable)
+            self._write()
+        if not taken:
+            self._write()
         with self._changed:
             self._busy = False
             return not ending or bool(self._waiting)
@@ -145,7 +149,7 @@ class Recording:
         kept = [self._redact(record) for record in records]
         holds = count(kept)
         data = frames.pack([encode(record) for record in kept], holds.kinds, holds.first_rx, holds.last_rx)
-        if sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
+        if self._pending and sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
             self._lost += len(kept)
         else:
             self._pending.append(_Packed(data, holds, number))
