@@ -35,6 +35,7 @@ from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
 from .questions import Questions
+from .recording_actions import RecordingActions, Tapes
 from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
@@ -51,7 +52,7 @@ from .widgets.tab_bar import Tab, TabBar
 FOLLOW_S = 1.0
 
 
-class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False):
+class ConsoleApp(NodeActions, StackActions, RecordingActions, PersonalApp, inherit_bindings=False):
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
@@ -95,7 +96,10 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self._questions = Questions(self)
         self.stacks = Stacks(self, store, control, findings)
         self._on_start = on_start
-        self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
+        self._watch = Watch(
+            store, cluster, expected_nodes, live=live, now=now, staging=staging, recordings=lambda: self.tapes.running
+        )
+        self.tapes = Tapes(self, control, cluster, self._watch.now)
         self._fold = JobFold(self._watch, store)
         self._pace = Pace()
         self._frozen: Frame | None = None
@@ -267,6 +271,11 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             if item.binding.id == id and item.enabled:
                 await self.run_action(item.binding.action, item.node)
                 return
+
+    async def action_quit(self) -> None:
+        """Leave; while something is recorded, only the second time."""
+        if self.tapes.may_leave():
+            self.exit()
 
     def action_freeze(self) -> None:
         """Freeze the picture, or let it go."""
