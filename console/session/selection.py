@@ -34,8 +34,9 @@ _OF: Final[dict[type, Callable[[Any], object]]] = {
     Nic: lambda record: (record.node, record.device, record.port),
     RankStat: lambda record: (record.node, record.pid, record.start_ticks),
 }
-#: A tick that comes a little early is still the next one.
-_EARLY: Final = 0.9
+#: A tick that comes so much early, as a share and in ns at most, is still the next one.
+_EARLY: Final = 0.1
+_EARLY_MOST_NS: Final = 250_000_000
 
 
 class Selected:
@@ -45,7 +46,8 @@ class Selected:
         self.takes_all = not (selection.nodes or selection.kinds or selection.every_s)
         self._nodes = frozenset(selection.nodes) if selection.nodes else None
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
-        self._apart_ns = int(selection.every_s * 1e9 * _EARLY)
+        apart_ns = int(selection.every_s * 1e9)
+        self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _EARLY_MOST_NS)
         self._kept: dict[tuple[type, object], int] = {}
 
     def __call__(self, records: Iterable[Published]) -> list[Published]:

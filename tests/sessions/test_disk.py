@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from builders import gpus
+from sessionfiles import gpus
 
 from gconsole.hub import Hub
 from gconsole.records import Gap, Log
