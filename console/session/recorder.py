@@ -40,6 +40,7 @@ class Recorder:
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self._running: dict[str, Recording] = {}
+        self._leaving: set[str] = set()  # those that hear their own end
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
@@ -57,7 +58,7 @@ class Recorder:
                 recording.offer(self._number, records)
         while self._words:
             self._hub.say(self._words.popleft())
-        for name in [name for name, recording in self._running.items() if recording.is_asked_to_end]:
+        for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
             self._end_soon(name)
 
     def kept(self, agent: str, seq: int) -> int:
@@ -121,7 +122,9 @@ class Recorder:
         self._ending.append(ended)
 
     def _pop(self, name: str) -> Recording:
-        self._say(f"recording {name} ends")
+        self._leaving.add(name)
+        self._say(f"recording {name} ends")  # which it records itself
+        self._leaving.discard(name)
         self._gone.pop(name, None)
         return self._running.pop(name)
 
