@@ -169,8 +169,8 @@ class ConsoleApp(NodeActions, StackActions, RecordingActions, PersonalApp, inher
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if not self.screen_stack:
-            return  # the app is on its way out, and its clock ticks once more
+        if self._is_leaving:
+            return
         if self._findings is not None and self._findings.is_due:
             self.run_worker(self._findings.look(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
@@ -178,8 +178,15 @@ class ConsoleApp(NodeActions, StackActions, RecordingActions, PersonalApp, inher
             self.draw()
             self.call_after_refresh(lambda: self._pace.painted(time.perf_counter() - began))
 
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether the screens are gone already, while the clock or a fold that ended wants to draw once more."""
+        return not self.screen_stack
+
     def draw(self) -> None:
         """Look at the store and show what changed; while frozen only the header is new."""
+        if self._is_leaving:
+            return
         frame = self._watch.look(self._frozen)
         if self._frozen is None:
             frame = replace(frame, hang=self.stacks.seen, capturing=self.stacks.under_way)
