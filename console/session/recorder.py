@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -99,7 +101,7 @@ class Recorder:
         except OSError as error:
             os.close(lock)
             raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error
-        recording.offer(self._number, self._news(meta))
+        recording.begin_with(self._news(meta))
         self._running[name] = recording
         verb = "goes on after a crash" if is_resumed else "begins"
         self._say(*words, f"recording {name} {verb}: {session.path}")
@@ -135,10 +137,13 @@ class Recorder:
         if is_resumed:
             meta, lock = self._take_up(session, selection)
         else:
-            begin(session, Meta(cluster=self._cluster, selection=selection or EVERYTHING))
-            meta, lock = session.read(), session.take_lock()
+            begin(session, Meta(cluster=self._cluster))
+            meta, lock = replace(session.read(), selection=selection or EVERYTHING), session.take_lock()
         try:
             redact = self._redactor(meta.selection)
+            if selection is not None and selection.nodes:
+                chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
+                meta = replace(meta, selection=chosen)
             part = Part(began=now(), console=self._hub.console_id, version=__version__)
             meta = replace(meta, parts=(*meta.parts, part), state="recording", closed=None)
             session.write(meta)
@@ -167,7 +172,8 @@ class Recorder:
     def _redactor(self, selection: Selection) -> Redactor:
         names = None
         if selection.anonymous:
-            names = Pseudonyms(key_of_this_user(self._folder), self._hosts)
+            hosts = (*self._hosts, platform.node())
+            names = Pseudonyms(key_of_this_user(self._folder), hosts, [getpass.getuser()])
         return Redactor(locals_too=selection.locals, pseudonyms=names)
 
     # -- what comes --------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Recording:
         self.session, self.meta = session, meta
         self.trouble = ""
         self._lock_fd, self._redact, self._tell = lock, redact, tell
-        self._selected = Selected(meta.selection)
+        self._selected = Selected(meta.selection, redact.node)
         self._writer = SegmentWriter(session, segment_bytes)
         self._bytes = sum(path.stat().st_size for path in session.segments())
         self._began = time.monotonic()
@@ -69,6 +69,7 @@ class Recording:
         self._busy = False
         self._ending = False
         self._asked_to_end = False
+        self._failed = False
         self._pending: deque[_Packed] = deque()
         self._lost = 0
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
@@ -77,7 +78,7 @@ class Recording:
 
     def offer(self, number: int, records: Iterable[Published]) -> None:
         """Keep what is selected of these; `number` counts the batches of the hub."""
-        chosen = self._selected(records)
+        chosen = self._selected(records) if not self._failed else []
         with self._changed:
             if len(self._waiting) + len(chosen) > MOST_WAITING:
                 self._lost += len(chosen)
@@ -87,12 +88,19 @@ class Recording:
             if chosen:
                 self._changed.notify()
 
+    def begin_with(self, records: Iterable[Published]) -> None:
+        """What was known before, however much that is."""
+        chosen = self._selected(records)
+        with self._changed:
+            self._waiting += chosen
+            self._changed.notify()
+
     @property
     def durable(self) -> int:
         """Everything it keeps of the batches up to this one is on the disk."""
         with self._changed:
             idle = not (self._waiting or self._busy or self._pending)
-            return self._offered if idle else self._durable
+            return self._offered if idle or self._failed else self._durable
 
     def now(self) -> RecordingNow:
         part = self.meta.parts[-1]
@@ -123,6 +131,7 @@ class Recording:
                 pass
             self._close()
         except Exception as error:  # noqa: BLE001 - a fault of ours must be told, not end the recording unseen
+            self._failed = True  # nobody has to wait for it any more
             self._say_trouble(f"an internal error ended it: {type(error).__name__}: {error}")
         finally:
             os.close(self._lock_fd)

@@ -40,9 +40,13 @@ _EARLY_MOST_NS: Final = 250_000_000
 
 
 class Selected:
-    """Picks records by a selection; it remembers, for its rate, what it kept last."""
+    """Picks records by a selection; it remembers, for its rate, what it kept last.
 
-    def __init__(self, selection: Selection) -> None:
+    `name_of` gives what a node is called in the selection.
+    """
+
+    def __init__(self, selection: Selection, name_of: Callable[[str], str] = str) -> None:
+        self._name_of = name_of
         self.takes_all = not (selection.nodes or selection.kinds or selection.every_s)
         self._nodes = frozenset(selection.nodes) if selection.nodes else None
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
@@ -58,7 +62,7 @@ class Selected:
         kind = record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
         if self._kinds is not None and kind not in self._kinds:
             return False
-        if self._nodes is not None and record.node and record.node not in self._nodes:
+        if self._nodes is not None and record.node and self._name_of(record.node) not in self._nodes:
             return False
         return not self._apart_ns or isinstance(record, RawRecord) or self._is_due(record)
 
