@@ -61,7 +61,7 @@ def measure(quick: bool) -> Outcome:
             f" {record_s} s on the disk of the temporary folder, fdatasync a second",
             f"CPU: of the whole process, less {alone_pct:.1f} % for the same records through a hub that nobody records",
             "bytes: frames of one second, label included; zstd level 1, independent frames, no dictionary",
-            "kill -9: 800 records/s; age at the kill of the first record that the session has not",
+            "kill -9: 800 records/s; age at the kill of the newest record that the session has",
             f"recover: {records:,} records, one segment of real records copied; page cache warm",
         ],
         [
@@ -147,7 +147,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _killed(kills: int) -> list[float]:
-    """Of each kill the age of the first record that is lost, s."""
+    """Of each kill the age of the newest record that is kept, s: nothing older is lost."""
     chance, ages = random.Random(2), []
     for number in range(kills):
         with tempfile.TemporaryDirectory() as folder:
