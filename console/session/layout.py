@@ -202,7 +202,8 @@ def _check_schema(path: Path, data: bytes) -> None:
 
 
 def sessions_folder(folder: str | None = None) -> Path:
-    """Where sessions are kept: what `[sessions] folder` says, else the user's data folder."""
+    """Where sessions are kept: what `[sessions] folder` says, else its environment variable, else the data folder."""
+    folder = folder or os.environ.get("GCONSOLE_SESSIONS_FOLDER")
     return Path(folder) if folder else platformdirs.user_data_path("gconsole") / "sessions"
 
 

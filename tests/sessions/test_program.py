@@ -188,3 +188,17 @@ def test_sessions_are_renamed_merged_and_deleted_by_name(program):
     listed = json.loads(program.run("sessions", "list", "--json").stdout)
     assert [(one["name"], one["state"]) for one in listed] == [("all", "closed")]
     assert program.run("sessions", "show", "first").returncode == 2
+
+
+def test_a_session_is_reported_and_judged_like_the_records_it_holds(program, tmp_path):
+    assert program.run("batch", str(program.hosts), "--for", "2s", "--record", "night", "--records",
+                       str(tmp_path / "night.ndjson")).returncode == 0  # fmt: skip
+    reports = []
+    for source in ("night", tmp_path / "night.ndjson"):
+        run = program.run("batch", "--from", str(source), "-o", str(tmp_path / "report.json"))
+        assert run.returncode == 0, run.stderr
+        reports.append(json.loads((tmp_path / "report.json").read_text()))
+    assert reports[0]["nodes"] == reports[1]["nodes"]
+    assert reports[0]["gpus"] == reports[1]["gpus"]
+    assert program.run("diagnose", "night").returncode in (0, 3)
+    assert program.run("diagnose", "nothing-of-that-name").returncode == 2
