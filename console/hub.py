@@ -15,7 +15,7 @@ from .records import AnyRecord, Failure, RawRecord, Record
 if TYPE_CHECKING:
     from .config.difference import Changes
     from .config.model import Config
-    from .diagnosis import Answer
+    from .doctor import Answer
     from .session.layout import Selection
 
 #: What travels on the bus.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from .analysis.collectives import LEAST_WAIT_S
+from .analysis.collectives import LEAST_WAIT_S, Communication, communication
+from .analysis.collectives.communication import JobKey, jobs_in
 from .analysis.collectives.evidence import evidence_of as collectives_evidence
 from .analysis.found import Found
 from .analysis.hang import CollectiveEvidence, Evidence, Judged, Still, Verdict, judge
-from .analysis.jobs import Job, job_table
+from .analysis.jobs import Job, JobTable, job_table
 from .analysis.models import BadModel, Model, parse_model
-from .communication import said_of
 from .records import Severity, Stack
-from .store import Store
+from .store import CaptureNow, Store
 
 
 def judged(store: Store) -> list[Judged]:
@@ -25,7 +25,7 @@ def evidences(store: Store) -> list[Evidence]:
     if not len(store.captures):
         return []
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
-    return [evidence_of(store, job, stacks) for job in _jobs(store)]
+    return [evidence_of(store, job, stacks) for job in jobs_of(store).jobs]
 
 
 def verdicts(store: Store) -> list[Verdict]:
@@ -87,10 +87,33 @@ def found_of(verdict: Verdict) -> Found | None:
     )
 
 
-def _jobs(store: Store) -> tuple[Job, ...]:
+def said_of(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
+    """What the newest capture with anything of a job says of it; None where no source has said anything."""
+    ranks = [now.rank for now in store.ranks.values()]
+    for capture in reversed(store.captures.values()):
+        if job in jobs_in(capture.collectives, capture.groups):
+            return communication(capture.collectives, capture.groups, job, ranks, least_wait_s)
+    return None
+
+
+def newest_said(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
+    """By job, the newest capture that has anything of it, and what it says."""
+    ranks = [now.rank for now in store.ranks.values()]
+    found = {}
+    for capture in store.captures.values():
+        for job in jobs_in(capture.collectives, capture.groups):
+            found[job] = capture
+    return {
+        job: (capture, communication(capture.collectives, capture.groups, job, ranks))
+        for job, capture in sorted(found.items(), key=lambda item: item[0])
+    }
+
+
+def jobs_of(store: Store) -> JobTable:
+    """The jobs of everything the store knows now."""
     ranks = store.ranks.values()
     return job_table(
         (now.rank for now in ranks),
         (now.stat for now in ranks if now.stat),
         (now.state for now in store.nodes.values() if now.state),
-    ).jobs
+    )

@@ -3,6 +3,8 @@
 import os
 import re
 
+from .smallfiles import read_number, read_text
+
 #: GT/s, as the kernel writes it: generation of PCIe.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
@@ -40,7 +42,7 @@ class Places(object):
         fields = {"via": [bridge.rpartition("/")[2] for bridge in bridges] + [root]}
         fields.update(_own_link(device, bridges[0] if bridges else None))
         fields.update(_narrowest(bridges))
-        cpus = _text(device + "/local_cpulist")
+        cpus = read_text(device + "/local_cpulist")
         if cpus:
             fields["cpus"] = cpus
         lacking = {field: "the kernel does not tell" for field in ("gen", "width", "cpus") if field not in fields}
@@ -49,7 +51,7 @@ class Places(object):
 
 def numa_node(device):
     """The NUMA node of a device's folder; None on a machine without NUMA."""
-    number = _number(device + "/numa_node")
+    number = read_number(device + "/numa_node")
     return number if number is not None and number >= 0 else None
 
 
@@ -63,7 +65,7 @@ def numa_distances(root="/sys"):
     nodes = sorted(int(name[4:]) for name in names)
     found = {}
     for node in nodes:
-        words = (_text("%s/node%d/distance" % (folder, node)) or "").split()
+        words = (read_text("%s/node%d/distance" % (folder, node)) or "").split()
         if len(words) == len(nodes) and all(word.isdigit() for word in words):
             found[node] = {other: int(word) for other, word in zip(nodes, words)}  # noqa: B905 - Python 3.6
     return found
@@ -71,18 +73,18 @@ def numa_distances(root="/sys"):
 
 def _own_link(device, port):
     """The link of a device to the port above it; what it can do is what both of its ends can."""
-    gen, width = _generation(device, "current"), _number(device + "/current_link_width")
-    most, widest = _generation(device, "max"), _number(device + "/max_link_width")
+    gen, width = _generation(device, "current"), read_number(device + "/current_link_width")
+    most, widest = _generation(device, "max"), read_number(device + "/max_link_width")
     if port is not None:
         most = _least(most, _generation(port, "max"))
-        widest = _least(widest, _number(port + "/max_link_width"))
+        widest = _least(widest, read_number(port + "/max_link_width"))
     found = {"gen": gen, "width": width or None, "gen_max": most, "width_max": widest or None}
     return {field: value for field, value in found.items() if value is not None}
 
 
 def _narrowest(bridges):
     """The narrowest link above a device's own. A port states the link on its outer side, so each is seen from both."""
-    links = [(_generation(bridge, "current"), _number(bridge + "/current_link_width")) for bridge in bridges[1:]]
+    links = [(_generation(bridge, "current"), read_number(bridge + "/current_link_width")) for bridge in bridges[1:]]
     known = [(gen, width) for gen, width in links if gen and width]
     if not known:
         return {}
@@ -91,7 +93,7 @@ def _narrowest(bridges):
 
 
 def _generation(device, which):
-    words = (_text("%s/%s_link_speed" % (device, which)) or "").split()  # "32.0 GT/s PCIe", "Unknown"
+    words = (read_text("%s/%s_link_speed" % (device, which)) or "").split()  # "32.0 GT/s PCIe", "Unknown"
     try:
         return _GENERATIONS.get(float(words[0])) if words else None
     except ValueError:
@@ -101,18 +103,3 @@ def _generation(device, which):
 def _least(one, other):
     known = [number for number in (one, other) if number]
     return min(known) if known else None
-
-
-def _text(path):
-    try:
-        with open(path) as f:
-            return f.read().strip() or None
-    except OSError:
-        return None  # a bridge without a link of its own has no such file
-
-
-def _number(path):
-    try:
-        return int(_text(path) or "")
-    except ValueError:
-        return None

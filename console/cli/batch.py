@@ -19,7 +19,8 @@ from .options import Duration, capture_order, capturing
 @click.option("--records", type=click.Path(dir_okay=False, path_type=Path),
               help="Also write every record, a line each.")
 @click.option("--record", "session", metavar="NAME", help="Also record all of it, as a session of that name.")
-@click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
+@click.option("--from", "source", type=click.Path(path_type=Path),
+              help="Read such a file, or a session, instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 @click.option("--metrics", metavar="FAMILY,…", default="",
@@ -45,7 +46,7 @@ def batch(
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
-        raise click.UsageError("give either a TARGET or --from FILE")
+        raise click.UsageError("give either a TARGET or --from SESSION|FILE")
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")

@@ -8,7 +8,7 @@ import click
 
 
 @click.command()
-@click.argument("source", metavar="RECORDS|FOLDER", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
 @click.option("--quiet", is_flag=True, help="No summary.")
 @click.option("--model", "models", metavar="'CLASS FUNCTION [FILE]'", multiple=True,
@@ -16,7 +16,7 @@ import click
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 def diagnose(source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str) -> int:
-    """Judge a hang from a file of records, or from a folder of dumps that somebody sent.
+    """Judge a hang from a recorded session, a file of records, or a folder of dumps that somebody sent.
 
     A folder holds what `py-spy dump` wrote of each rank, as text or JSON, one file a process; the rank is told by the
     name of its file (rank3.txt, node2.rank-3.1.json), or of its folder. Several dumps of one rank, some seconds apart,
@@ -24,14 +24,15 @@ def diagnose(source: Path, output: str | None, quiet: bool, models: tuple[str, .
     NCCL RAS, and logs of NCCL or its Inspector: what is told by them is shown, and weighed in the verdict.
 
     \b
+    gconsole diagnose evening-run
     gconsole diagnose night.ndjson
     gconsole diagnose dumps/
     """
-    from .offline import run_from_file, run_from_folder
+    from .offline import run_from_file, run_from_folder, session_of
 
     wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
-    if source.is_dir():
+    if session_of(source) is None and source.is_dir():
         return run_from_folder(source, models, output=output, quiet=quiet, fail_on=wanted)
     if models:
-        raise click.UsageError("--model is for a folder; a file of records says itself by which models it was read")
+        raise click.UsageError("--model is for a folder; records say themselves by which models it was read")
     return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=True)

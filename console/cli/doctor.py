@@ -18,12 +18,12 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     Looks at: reachability, host key and login, Python, the agent's start, /proc visibility, ptrace, sudo, psutil,
     py-spy, NVML, the clock, the cache folder, and how long the buffer lasts.
     """
-    from .. import diagnosis
+    from ..doctor import examine, exit_code, to_json, to_text
     from ..fleet.survey import survey
     from .progress import counted
 
     config = load_target(target, overrides)
     answers = asyncio.run(survey(config, "doctor", {}, deadline_s=60.0, progress=counted("examined")))
-    exam = diagnosis.examine(answers)
-    click.echo(diagnosis.to_json(exam) if as_json else diagnosis.to_text(exam))
-    return diagnosis.exit_code(exam)
+    exams = examine(answers)
+    click.echo(to_json(exams) if as_json else to_text(exams))
+    return exit_code(exams)

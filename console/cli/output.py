@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from .. import batch, captured, communication, files, plaintext, report
+from .. import batch, files, plaintext, report
 from ..analysis.hang.text import to_text
+from ..report.captures import capture_text
+from ..report.collectives import collectives_text
 from ..samples import SampleStream
 from ..store import Store
 
@@ -32,7 +34,7 @@ def finish(
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
-        for part in (captured.capture_text(store), communication.collectives_text(store)):
+        for part in (capture_text(store), collectives_text(store)):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)

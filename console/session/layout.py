@@ -203,7 +203,8 @@ def check_schema(path: Path, data: bytes) -> None:
 
 
 def sessions_folder(folder: str | None = None) -> Path:
-    """Where sessions are kept: what `[sessions] folder` says, else the user's data folder."""
+    """Where sessions are kept: what `[sessions] folder` says, else its environment variable, else the data folder."""
+    folder = folder or os.environ.get("GCONSOLE_SESSIONS_FOLDER")
     return Path(folder) if folder else platformdirs.user_data_path("gconsole") / "sessions"
 
 
@@ -232,11 +233,11 @@ def all_sessions(folder: Path) -> list[Session]:
     """Every session of a folder, by name; also those whose session.json cannot be read."""
     if not folder.is_dir():
         return []
-    return [Session(path) for path in sorted(folder.iterdir()) if (path / "segments").is_dir() or _has_meta(path)]
+    return [Session(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_one(path)]
 
 
-def _has_meta(path: Path) -> bool:
-    return path.is_dir() and (path / "session.json").exists()
+def _is_one(path: Path) -> bool:
+    return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
 
 
 def now() -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import msgspec
 
@@ -14,7 +16,7 @@ from ..hub import Published
 from ..records import encode
 from . import frames
 from .counting import add, count
-from .layout import Meta, Part, Session, SessionError, now
+from .layout import Meta, Part, Session, SessionError, now, sync_folder
 from .segments import SegmentWriter
 
 #: Records in a frame: some megabytes, which is where larger frames no longer get smaller.
@@ -33,18 +35,26 @@ def make(session: Session, records: Iterable[Published], meta: Meta | None = Non
 
 
 def begin(session: Session, meta: Meta) -> Meta:
-    """Make the folder of a new session. Raises SessionError where the name is taken, OSError."""
-    session.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        session.path.mkdir(mode=0o700)
-    except FileExistsError as error:
-        text = "try another name, or: gconsole sessions delete"
-        raise SessionError(f"{session.name}: there is such a session already; {text} {session.name}") from error
-    session.segments_folder.mkdir(mode=0o700)
+    """Make the folder of a new session, whole or not at all. Raises SessionError where the name is taken, OSError."""
     made = msgspec.structs.replace(
         meta, name=session.name, id=meta.id or secrets.token_hex(8), created=meta.created or now()
     )
-    session.write(made)
+    folder = session.path.parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = Session(Path(tempfile.mkdtemp(prefix=f".{session.name}.", dir=folder)))
+    try:
+        draft.segments_folder.mkdir(mode=0o700)
+        draft.write(made)
+        if session.path.exists():
+            raise FileExistsError
+        draft.path.rename(session.path)
+        sync_folder(folder)
+    except BaseException as error:
+        shutil.rmtree(draft.path, ignore_errors=True)
+        if isinstance(error, FileExistsError):
+            text = f"try another name, or: gconsole sessions delete {session.name}"
+            raise SessionError(f"{session.name}: there is such a session already; {text}") from error
+        raise
     return made
 
 

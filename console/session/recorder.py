@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from .making import begin
 from .pseudonyms import Pseudonyms, key_of_this_user
 from .recording import Recording
 from .redact import Redactor
+from .segments import SEGMENT_BYTES
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
@@ -34,11 +37,12 @@ class Recorder:
 
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
-        cluster: str = "", hosts: Sequence[str] = (),
+        cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
     ) -> None:  # fmt: skip
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
-        self._cluster, self._hosts = cluster, hosts
+        self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self._running: dict[str, Recording] = {}
+        self._leaving: set[str] = set()  # those that hear their own end
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
@@ -56,7 +60,7 @@ class Recorder:
                 recording.offer(self._number, records)
         while self._words:
             self._hub.say(self._words.popleft())
-        for name in [name for name, recording in self._running.items() if recording.is_asked_to_end]:
+        for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
             self._end_soon(name)
 
     def kept(self, agent: str, seq: int) -> int:
@@ -93,11 +97,11 @@ class Recorder:
         if is_resumed:
             self._gone[name] = resuming.last_agents(meta)
         try:
-            recording = Recording(session, meta, lock, redact, self._words.append)
+            recording = Recording(session, meta, lock, redact, self._words.append, self._segment_bytes)
         except OSError as error:
             os.close(lock)
             raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error
-        recording.offer(self._number, self._news(meta))
+        recording.begin_with(self._news(meta))
         self._running[name] = recording
         verb = "goes on after a crash" if is_resumed else "begins"
         self._say(*words, f"recording {name} {verb}: {session.path}")
@@ -120,7 +124,9 @@ class Recorder:
         self._ending.append(ended)
 
     def _pop(self, name: str) -> Recording:
-        self._say(f"recording {name} ends")
+        self._leaving.add(name)
+        self._say(f"recording {name} ends")  # which it records itself
+        self._leaving.discard(name)
         self._gone.pop(name, None)
         return self._running.pop(name)
 
@@ -131,10 +137,13 @@ class Recorder:
         if is_resumed:
             meta, lock = self._take_up(session, selection)
         else:
-            begin(session, Meta(cluster=self._cluster, selection=selection or EVERYTHING))
-            meta, lock = session.read(), session.take_lock()
+            begin(session, Meta(cluster=self._cluster))
+            meta, lock = replace(session.read(), selection=selection or EVERYTHING), session.take_lock()
         try:
             redact = self._redactor(meta.selection)
+            if selection is not None and selection.nodes:
+                chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
+                meta = replace(meta, selection=chosen)
             part = Part(began=now(), console=self._hub.console_id, version=__version__)
             meta = replace(meta, parts=(*meta.parts, part), state="recording", closed=None)
             session.write(meta)
@@ -163,7 +172,8 @@ class Recorder:
     def _redactor(self, selection: Selection) -> Redactor:
         names = None
         if selection.anonymous:
-            names = Pseudonyms(key_of_this_user(self._folder), self._hosts)
+            hosts = (*self._hosts, platform.node())
+            names = Pseudonyms(key_of_this_user(self._folder), hosts, [getpass.getuser()])
         return Redactor(locals_too=selection.locals, pseudonyms=names)
 
     # -- what comes --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from . import frames, requests
 from .counting import Batch, add, count
 from .layout import Meta, Session, now
 from .redact import Redactor
-from .segments import SegmentWriter
+from .segments import SEGMENT_BYTES, SegmentWriter
 from .selection import Selected
 
 #: How long records wait for others to share a frame with them; with the write itself it stays below a second.
@@ -51,13 +51,15 @@ class Recording:
     The caller holds the session's lock and gives it away with `lock`, the descriptor.
     """
 
-    def __init__(self, session: Session, meta: Meta, lock: int, redact: Redactor, tell: Tell) -> None:
+    def __init__(
+        self, session: Session, meta: Meta, lock: int, redact: Redactor, tell: Tell, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
         """Begin a segment. Raises OSError."""
         self.session, self.meta = session, meta
         self.trouble = ""
         self._lock_fd, self._redact, self._tell = lock, redact, tell
-        self._selected = Selected(meta.selection)
-        self._writer = SegmentWriter(session)
+        self._selected = Selected(meta.selection, redact.node)
+        self._writer = SegmentWriter(session, segment_bytes)
         self._bytes = sum(path.stat().st_size for path in session.segments())
         self._began = time.monotonic()
         self._changed = threading.Condition()
@@ -67,6 +69,7 @@ class Recording:
         self._busy = False
         self._ending = False
         self._asked_to_end = False
+        self._failed = False
         self._pending: deque[_Packed] = deque()
         self._lost = 0
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
@@ -75,7 +78,7 @@ class Recording:
 
     def offer(self, number: int, records: Iterable[Published]) -> None:
         """Keep what is selected of these; `number` counts the batches of the hub."""
-        chosen = self._selected(records)
+        chosen = self._selected(records) if not self._failed else []
         with self._changed:
             if len(self._waiting) + len(chosen) > MOST_WAITING:
                 self._lost += len(chosen)
@@ -85,12 +88,19 @@ class Recording:
             if chosen:
                 self._changed.notify()
 
+    def begin_with(self, records: Iterable[Published]) -> None:
+        """What was known before, however much that is."""
+        chosen = self._selected(records)
+        with self._changed:
+            self._waiting += chosen
+            self._changed.notify()
+
     @property
     def durable(self) -> int:
         """Everything it keeps of the batches up to this one is on the disk."""
         with self._changed:
             idle = not (self._waiting or self._busy or self._pending)
-            return self._offered if idle else self._durable
+            return self._offered if idle or self._failed else self._durable
 
     def now(self) -> RecordingNow:
         part = self.meta.parts[-1]
@@ -121,6 +131,7 @@ class Recording:
                 pass
             self._close()
         except Exception as error:  # noqa: BLE001 - a fault of ours must be told, not end the recording unseen
+            self._failed = True  # nobody has to wait for it any more
             self._say_trouble(f"an internal error ended it: {type(error).__name__}: {error}")
         finally:
             os.close(self._lock_fd)
@@ -135,8 +146,10 @@ class Recording:
         self._notice_jump()
         self._hear_requests()
         for at in range(0, len(taken), FRAME_RECORDS):
-            self._pack(taken[at : at + FRAME_RECORDS], number)
-        self._write()
+            self._pack(taken[at : at + FRAME_RECORDS], number if at + FRAME_RECORDS >= len(taken) else self._durable)
+            self._write()
+        if not taken:
+            self._write()
         with self._changed:
             self._busy = False
             return not ending or bool(self._waiting)
@@ -145,7 +158,7 @@ class Recording:
         kept = [self._redact(record) for record in records]
         holds = count(kept)
         data = frames.pack([encode(record) for record in kept], holds.kinds, holds.first_rx, holds.last_rx)
-        if sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
+        if self._pending and sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
             self._lost += len(kept)
         else:
             self._pending.append(_Packed(data, holds, number))

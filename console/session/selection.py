@@ -34,18 +34,24 @@ _OF: Final[dict[type, Callable[[Any], object]]] = {
     Nic: lambda record: (record.node, record.device, record.port),
     RankStat: lambda record: (record.node, record.pid, record.start_ticks),
 }
-#: A tick that comes a little early is still the next one.
-_EARLY: Final = 0.9
+#: A tick that comes so much early, as a share and in ns at most, is still the next one.
+_EARLY: Final = 0.1
+_EARLY_MOST_NS: Final = 250_000_000
 
 
 class Selected:
-    """Picks records by a selection; it remembers, for its rate, what it kept last."""
+    """Picks records by a selection; it remembers, for its rate, what it kept last.
 
-    def __init__(self, selection: Selection) -> None:
+    `name_of` gives what a node is called in the selection.
+    """
+
+    def __init__(self, selection: Selection, name_of: Callable[[str], str] = str) -> None:
+        self._name_of = name_of
         self.takes_all = not (selection.nodes or selection.kinds or selection.every_s)
         self._nodes = frozenset(selection.nodes) if selection.nodes else None
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
-        self._apart_ns = int(selection.every_s * 1e9 * _EARLY)
+        apart_ns = int(selection.every_s * 1e9)
+        self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _EARLY_MOST_NS)
         self._kept: dict[tuple[type, object], int] = {}
 
     def __call__(self, records: Iterable[Published]) -> list[Published]:
@@ -56,7 +62,7 @@ class Selected:
         kind = record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
         if self._kinds is not None and kind not in self._kinds:
             return False
-        if self._nodes is not None and record.node and record.node not in self._nodes:
+        if self._nodes is not None and record.node and self._name_of(record.node) not in self._nodes:
             return False
         return not self._apart_ns or isinstance(record, RawRecord) or self._is_due(record)
 

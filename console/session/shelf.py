@@ -115,12 +115,30 @@ def merge(sessions: Sequence[Session], into: Session) -> Meta:
 
 
 def _merged(sessions: Sequence[Session]) -> Iterator[Published]:
-    """Two sessions of one console have the same record with the same instant of arrival."""
-    at, seen = 0, set[tuple[str, int]]()
-    for record in heapq.merge(*(reading.records(session.path) for session in sessions), key=lambda one: one.rx):
-        if record.rx != at:
-            at = record.rx
-            seen.clear()
-        if (record.agent, record.seq) not in seen:
-            seen.add((record.agent, record.seq))
+    seen = _Seen()
+    for _, record in heapq.merge(*map(_by_arrival, sessions), key=lambda one: one[0]):
+        if seen.is_new(record):
             yield record
+
+
+def _by_arrival(session: Session) -> Iterator[tuple[int, Published]]:
+    """Records with when they came into the session: what it began with had arrived long before."""
+    at = 0
+    for record in reading.records(session.path):
+        at = max(at, record.rx)
+        yield at, record
+
+
+class _Seen:
+    """Which records have been seen already, as bits by number: those of an agent have few holes."""
+
+    _BITS = 1024
+
+    def __init__(self) -> None:
+        self._bits: dict[tuple[str, int], int] = {}
+
+    def is_new(self, record: Published) -> bool:
+        key, bit = (record.agent, record.seq // self._BITS), 1 << record.seq % self._BITS
+        bits = self._bits.get(key, 0)
+        self._bits[key] = bits | bit
+        return not bits & bit

@@ -38,6 +38,7 @@ from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
 from .query_actions import QueryActions
 from .questions import Questions
+from .recording_actions import RecordingActions, Tapes
 from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
@@ -54,7 +55,9 @@ from .widgets.tab_bar import Tab, TabBar
 FOLLOW_S = 1.0
 
 
-class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_bindings=False):
+class ConsoleApp(
+    NodeActions, StackActions, QueryActions, RecordingActions, PersonalApp, inherit_bindings=False
+):  # fmt: skip
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
@@ -101,7 +104,10 @@ class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_b
         self.asking = Asking(store, recorded)
         self.stacks = Stacks(self, store, control, findings)
         self._on_start = on_start
-        self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
+        self._watch = Watch(
+            store, cluster, expected_nodes, live=live, now=now, staging=staging, recordings=lambda: self.tapes.running
+        )
+        self.tapes = Tapes(self, control, cluster, self._watch.now)
         self._fold = JobFold(self._watch, store)
         self._pace = Pace()
         self._frozen: Frame | None = None
@@ -171,8 +177,8 @@ class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_b
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if not self.screen_stack:
-            return  # the app is on its way out, and its clock ticks once more
+        if self._is_leaving:
+            return
         if self._findings is not None and self._findings.is_due:
             self.run_worker(self._findings.look(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
@@ -180,8 +186,15 @@ class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_b
             self.draw()
             self.call_after_refresh(lambda: self._pace.painted(time.perf_counter() - began))
 
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether the screens are gone already, while the clock or a fold that ended wants to draw once more."""
+        return not self.screen_stack
+
     def draw(self) -> None:
         """Look at the store and show what changed; while frozen only the header is new."""
+        if self._is_leaving:
+            return
         frame = self._watch.look(self._frozen)
         if self._frozen is None:
             frame = replace(frame, hang=self.stacks.seen, capturing=self.stacks.under_way)
@@ -273,6 +286,11 @@ class ConsoleApp(NodeActions, StackActions, QueryActions, PersonalApp, inherit_b
             if item.binding.id == id and item.enabled:
                 await self.run_action(item.binding.action, item.node)
                 return
+
+    async def action_quit(self) -> None:
+        """Leave; while something is recorded, only the second time."""
+        if self.tapes.may_leave():
+            self.exit()
 
     def action_freeze(self) -> None:
         """Freeze the picture, or let it go."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from textual.app import App
 
-from .. import diagnosis
+from .. import doctor
 from ..config.difference import Changes
 from ..config.follow import HostsFile
 from ..config.model import ConfigError
@@ -81,11 +81,11 @@ class Care:
 
     async def _examine(self, nodes: Sequence[str], dialog: LinesDialog) -> None:
         try:
-            exams = diagnosis.examine(await self._control.examine(nodes))
+            exams = doctor.examine(await self._control.examine(nodes))
         except msgspec.ValidationError as error:
             dialog.tell([f"an answer cannot be read: {error}"])
             return
-        dialog.tell(diagnosis.to_text(exams).splitlines())
+        dialog.tell(doctor.to_text(exams).splitlines())
 
     async def follow(self) -> None:
         """Read hosts.toml again where it has been saved. A file that cannot be read changes nothing but says why."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any, Protocol
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -19,7 +20,7 @@ from textual.widgets import Static
 
 from .keys import bindings, in_scope, key_names
 from .models.spans import Span
-from .widgets.line_view import LineView
+from .widgets.cursor_view import CursorView
 from .widgets.record_grid import Column
 
 #: Lines of the box that are not columns.
@@ -47,7 +48,7 @@ class HasColumns(Protocol):
         ...
 
 
-class ColumnList(LineView):
+class ColumnList(CursorView, inherit_bindings=False):
     """A line a column: whether it is shown, its name, and why it is not on the screen although it is."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("up", "down", "top", "bottom"))
@@ -55,13 +56,14 @@ class ColumnList(LineView):
     def __init__(self, owner: HasColumns) -> None:
         super().__init__(id="column-list")
         self._owner = owner
-        self.at = 0
+
+    @property
+    def at(self) -> int:
+        """The line that the cursor is on."""
+        return self._cursor
 
     def line_count(self) -> int:
         return len(self._owner.all_columns)
-
-    def has_cursor(self, y: int) -> bool:
-        return y == self.at
 
     def version(self, y: int) -> Hashable:
         return tuple(self.line(y))
@@ -74,23 +76,8 @@ class ColumnList(LineView):
         said = "" if column.key in self._owner.columns_with_room else "no room for it now"
         return (Span(" ● ", "ok"), Span(title), Span(said, "muted"))
 
-    def stand(self, y: int) -> None:
-        """Put the cursor there."""
-        self.at = max(0, min(y, self.line_count() - 1))
-        self.show_line(self.at)
-        self.changed()
-
-    def action_down(self) -> None:
-        self.stand(self.at + 1)
-
-    def action_up(self) -> None:
-        self.stand(self.at - 1)
-
-    def action_top(self) -> None:
-        self.stand(0)
-
-    def action_bottom(self) -> None:
-        self.stand(self.line_count() - 1)
+    def clicked(self, y: int, event: events.Click) -> None:
+        self.stand(y)
 
 
 class ColumnsDialog(ModalScreen[None]):

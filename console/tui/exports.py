@@ -10,11 +10,11 @@ from functools import partial
 
 import msgspec
 
-from .. import captured, report
+from .. import report
 from ..analysis.folded import folded
 from ..analysis.models import Model
-from ..captures import CaptureNow
-from ..store import Store
+from ..report.captures import lines_of, text_of
+from ..store import CaptureNow, Store
 from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text
@@ -86,10 +86,10 @@ def _of_newest_capture(store: Store) -> Iterator[Offer]:
 
     yield Offer("stacks", what, (
         form("folded", ".folded", lambda capture, models: folded(capture.stacks)),
-        form("text", ".txt", lambda capture, models: captured.text_of([capture], models) + "\n"),
+        form("text", ".txt", lambda capture, models: text_of([capture], models) + "\n"),
         form("JSON", ".json", _capture_json),
     ))  # fmt: skip
 
 
 def _capture_json(capture: CaptureNow, models: Sequence[Model]) -> str:
-    return msgspec.json.format(msgspec.json.encode(captured.lines_of([capture], models)), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(lines_of([capture], models)), indent=2).decode() + "\n"

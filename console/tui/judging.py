@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from ..analysis.collectives import Communication
 from ..analysis.hang import Evidence, Judged, judge
 from ..analysis.stacks import Fold, Threads, fold
-from ..captures import CaptureNow
-from ..communication import said_of
 from ..records import Stack
-from ..store import Store
-from ..verdicts import evidences
+from ..store import CaptureNow, Store
+from ..verdicts import evidences, said_of
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.capture_many", "S", "app.capture_many", "many stacks", "Read every rank's stack as often as you say"),
     Action("app.diagnose", "d", "app.diagnose", "diagnose", "Read stacks until it is clear who holds the job",
            footer=True),
+    Action("app.record", "r", "app.record", "record", "Begin a recording, or end one", footer=True),
     Action("app.export", "e", "app.export", "export", "Save the table, the screen, the report or the stacks as a file",
            footer=True),
     Action("app.reconnect", "R", "app.reconnect", "reconnect", "Connect to the selected node again now", footer=True),

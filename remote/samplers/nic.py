@@ -4,6 +4,7 @@ import errno
 import os
 
 from ..nvml.counters import Counters
+from ..smallfiles import read_number, read_text
 from .base import Sampler, Unavailable
 
 #: State, rate and error counters are read this often: an RDMA card asks its firmware for each of them.
@@ -105,7 +106,7 @@ def _ports(sys):
     root = sys + "/class/net"
     for name in _listed(root):
         folder = "%s/%s" % (root, name)
-        if os.path.exists(folder + "/device") and _text(folder + "/type") == "1":  # net/if_arp.h: Ethernet
+        if os.path.exists(folder + "/device") and read_text(folder + "/type") == "1":  # net/if_arp.h: Ethernet
             yield folder, EthernetPort
 
 
@@ -118,7 +119,7 @@ class _Port(object):
         self.folder, self.device_folder = folder, device_folder
         self.identity = {
             "pci_bus_id": _pci_address(device_folder),
-            "numa_node": _at_least_0(_number(device_folder + "/numa_node")),
+            "numa_node": _at_least_0(read_number(device_folder + "/numa_node")),
         }
         self._counters = Counters()
         self._files = {}
@@ -138,7 +139,7 @@ class _Port(object):
             self._slow_at = now + SLOW_S - 0.1
             self._slow = self.state()
             for field, name in self.errors:
-                total = _number("%s/%s" % (self.folder, name))
+                total = read_number("%s/%s" % (self.folder, name))
                 if total is not None:
                     self._slow[field] = total
                     gained = self._counters.growth(field, total, 64)
@@ -183,14 +184,14 @@ class RdmaPort(_Port):
         self.identity.update(device=device.rpartition("/")[2], port=int(number), rdma=True)
 
     def state(self):
-        rate = (_text(self.folder + "/rate") or "").split()  # "400 Gb/sec (4X NDR)"
+        rate = (read_text(self.folder + "/rate") or "").split()  # "400 Gb/sec (4X NDR)"
         return {
-            "state": _word(_text(self.folder + "/state")),
-            "physical_state": _word(_text(self.folder + "/phys_state")),
+            "state": _word(read_text(self.folder + "/state")),
+            "physical_state": _word(read_text(self.folder + "/phys_state")),
             "rate_bytes_s": float(rate[0]) * 1e9 / _BITS if rate[1:2] == ["Gb/sec"] else None,
-            "link_layer": _text(self.folder + "/link_layer"),
-            "netdev": _text(self.folder + "/gid_attrs/ndevs/0"),
-            "gid": _text(self.folder + "/gids/0"),
+            "link_layer": read_text(self.folder + "/link_layer"),
+            "netdev": read_text(self.folder + "/gid_attrs/ndevs/0"),
+            "gid": read_text(self.folder + "/gids/0"),
         }
 
 
@@ -205,9 +206,9 @@ class EthernetPort(_Port):
         self.identity.update(device=name, netdev=name, port=0, rdma=False, link_layer="Ethernet")
 
     def state(self):
-        megabits = _number(self.folder + "/speed")  # -1, or not readable, while the link is down
+        megabits = read_number(self.folder + "/speed")  # -1, or not readable, while the link is down
         return {
-            "state": _text(self.folder + "/operstate"),
+            "state": read_text(self.folder + "/operstate"),
             "rate_bytes_s": megabits * 1e6 / _BITS if megabits is not None and megabits > 0 else None,
         }
 
@@ -217,22 +218,6 @@ def _listed(folder):
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _text(path):
-    """The text of a small file; None where there is none."""
-    try:
-        with open(path) as f:
-            return f.read().strip() or None
-    except OSError:
-        return None  # absent, or one that answers EINVAL while the link is down
-
-
-def _number(path):
-    try:
-        return int(_text(path) or "")
-    except ValueError:
-        return None
 
 
 def _at_least_0(number):

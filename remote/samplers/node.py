@@ -3,6 +3,8 @@
 import os
 import sys
 
+from ..smallfiles import read_number, read_text
+
 
 def node_fields(agent):
     """The fields of the `node` record. Whatever cannot be read is None."""
@@ -10,7 +12,7 @@ def node_fields(agent):
     context = agent.context
     return {
         "hostname": uname.nodename,
-        "boot_id": _text("/proc/sys/kernel/random/boot_id") or "",
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id") or "",
         "kernel": uname.release,
         "arch": uname.machine,
         "python": "%d.%d.%d" % sys.version_info[:3],
@@ -21,7 +23,7 @@ def node_fields(agent):
         "user": user_name(os.geteuid()),
         "pid": os.getpid(),
         "sample_interval_ms": int(context.interval_s * 1000),
-        "ptrace_scope": _number("/proc/sys/kernel/yama/ptrace_scope"),
+        "ptrace_scope": read_number("/proc/sys/kernel/yama/ptrace_scope"),
         "capabilities": _capabilities(agent),
         "missing": list(agent.missing),
         "simulated": bool(context.simulate_gpus),
@@ -51,28 +53,15 @@ def _capabilities(agent):
     return found
 
 
-def _text(path):
-    try:
-        with open(path) as f:
-            return f.read().strip()
-    except OSError:
-        return None
-
-
-def _number(path):
-    text = _text(path)
-    return int(text) if text is not None and text.isdigit() else None
-
-
 def _pretty_name():
-    for line in (_text("/etc/os-release") or "").splitlines():
+    for line in (read_text("/etc/os-release") or "").splitlines():
         if line.startswith("PRETTY_NAME="):
             return line.split("=", 1)[1].strip("\"'")
     return None
 
 
 def _mem_total():
-    for line in (_text("/proc/meminfo") or "").splitlines():
+    for line in (read_text("/proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return None

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from invented import Cluster, busy_night, demo
+from invented import SECOND, Cluster, busy_night, demo
 from looks import picture
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -150,6 +150,26 @@ async def _examined(stage: Stage) -> None:
     await stage.shows_dialog(LinesDialog)
 
 
+async def _recording(stage: Stage) -> None:
+    for name in ("evening-run", "gpus-only"):
+        await stage.press("r", *name, "enter")
+        await until(stage.pilot, lambda name=name: ("record", name) in stage.cluster.asked, "a recording")
+    stage.cluster.at += 761 * SECOND
+    stage.app.clear_notifications()
+    await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
+
+
+async def _recording_on_a_full_disk(stage: Stage) -> None:
+    stage.cluster.recordings.trouble = "the disk is full"
+    await _recording(stage)
+
+
+async def _ending_a_recording(stage: Stage) -> None:
+    await _recording(stage)
+    await stage.press("r")
+    await stage.shows_dialog(Prompt)
+
+
 def _nothing() -> Cluster:
     return Cluster(cluster="hosts")
 
@@ -208,6 +228,10 @@ SCENES = (
     Scene("story of a process", _process, StoryDialog),
     Scene("story of an event", keys("8", "k", "k", "enter"), StoryDialog),
     Scene("mark", keys("8", "M"), MarkDialog),
+    Scene("record", keys("r"), Prompt),
+    Scene("recording", _recording, cluster=demo),
+    Scene("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
+    Scene("ending a recording", _ending_a_recording, Prompt, cluster=demo),
     Scene("remove", lambda stage: stage.app.run_action("app.remove"), Confirm),
     Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),

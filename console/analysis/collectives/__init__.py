@@ -1,12 +1,14 @@
 """What ranks' communication libraries recorded, made sense of: who is missing from which collective, who does something
 else than the others, who waits for whom, who gives how much to whom.
 
-`groups` aligns the records, `faults` says what is wrong, `waiting` what is the cause of what; `traffic` and `load` are
-about what went well. Everything refuses, and says why, where the records do not carry an answer.
+`groups` aligns the records, `faults` says what is wrong (`absences`, `mismatches`), `waiting` which causes which,
+`counts` what is told by those who only count; `traffic` and `load` are about what went well. Everything refuses, and
+says why, where the records do not carry an answer.
 """
 
 from .communication import Communication, communication
-from .faults import LEAST_WAIT_S, Camp, Fault, FaultKind
+from .fault import Camp, Fault, FaultKind
+from .faults import LEAST_WAIT_S
 from .groups import Group, Member
 from .load import Imbalance, Link, Load, SlowLinks, Statistics
 from .traffic import Cell, Matrix, PatternFound

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...records import Collective, PgStatus, Rank
-from .faults import LEAST_WAIT_S, Fault, count_faults, faults_of
+from .counts import count_faults
+from .fault import Fault
+from .faults import LEAST_WAIT_S, faults_of
 from .groups import WITNESSES, Group, groups_of, with_ranks
 from .load import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
 from .traffic import Matrix, PatternFound, matrix_of, pattern_of

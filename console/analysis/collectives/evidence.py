@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..hang.evidence import Absence, CollectiveEvidence, Mismatch
 from .communication import Communication
-from .faults import Fault
+from .fault import Fault
 
 
 def evidence_of(said: Communication) -> tuple[CollectiveEvidence, ...]:

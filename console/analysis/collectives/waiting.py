@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records import Collective
-from .faults import Fault
+from .fault import Fault
 from .groups import Group, GroupKey
 from .operations import operation
 

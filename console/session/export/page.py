@@ -10,9 +10,9 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ...analysis.hang.text import to_text
-from ...captured import capture_text
 from ...nodesets import fold, fold_ranks
 from ...plaintext import printable_lines
+from ...report.captures import capture_text
 from ...store import Store
 from ...verdicts import verdicts
 from ..chosen import Chosen

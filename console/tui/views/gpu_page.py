@@ -23,6 +23,7 @@ from ..widgets.bar import Bar
 from ..widgets.history import History
 from ..widgets.report import Report
 from .base import Teller
+from .paged import Page
 
 #: From this width on the curves stand beside the figures, else one of them above.
 WIDE = 110
@@ -33,10 +34,8 @@ _BESIDE = 3
 _EDGE = Span("─ ", "rule")
 
 
-class GpuPage(Container):
-    """`look` shows the GPU of `key` as that row; None until one is chosen."""
-
-    key: GpuKey | None = None
+class GpuPage(Page[GpuKey]):
+    """`look` shows the GPU of `key` as that row."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -55,10 +54,12 @@ class GpuPage(Container):
             yield self.report
 
     def turn_to(self, key: GpuKey | None) -> None:
-        """Another GPU's page, from its top."""
         self.key, self._shown, self._seen = key, None, None
         self.report.show(())
         self.report.scroll_home(animate=False, immediate=True)
+
+    def home(self) -> Report:
+        return self.report
 
     def next_figure(self) -> None:
         """Draw the next figure; where several are drawn, begin with it."""

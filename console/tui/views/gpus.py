@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.app import ComposeResult
-from textual.widget import Widget
-
 from ...store import GpuKey
 from ..keys import Action, bindings, in_scope
 from ..models.gpulist import CURVE_CELLS, FIELDS, KIND
 from ..models.gpurows import GpuRow, Recent, gpu_rows, ranks_on
 from ..models.spans import Line, plain
 from ..watch import Frame
-from ..widgets.line_view import LineView
 from ..widgets.record_grid import Column, RecordGrid
-from .base import Teller
 from .gpu_page import GpuPage
-from .listing import Listing, column
+from .listing import column
+from .paged import PagedListing
 
 #: In their order on the screen. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, heat, ranks.
 COLUMNS: tuple[Column[GpuRow], ...] = (
@@ -59,44 +55,24 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
     column(FIELDS["driver"], 10, 30),
     column(FIELDS["uuid"], 12, 36, grow=28),
 )
-#: What has no meaning while a page stands over the list, and only then.
-_OF_THE_LIST = ("sort", "reverse", "filter", "group", "copy", "copy_json", "columns")
-_OF_THE_PAGE = ("figure", "span")
 
 
-class Gpus(Listing[GpuRow]):
+class Gpus(PagedListing[GpuRow, GpuKey]):
     """The grid, or the page of one GPU over it."""
 
     scope = "gpus"
     BINDINGS = bindings(in_scope("gpus"))
     kind, columns = KIND, COLUMNS
+    of_the_page = ("figure", "span")
 
     def __init__(self, *, id: str) -> None:
-        super().__init__(RecordGrid(COLUMNS, id="gpu-grid"), id=id)  # type: ignore[arg-type]
         self._page = GpuPage(id="gpu-page")
-        self._page.display = False
-        self._visiting = False  # the page was opened from another view: the way out leads there
+        super().__init__(RecordGrid(COLUMNS, id="gpu-grid"), self._page, id=id)  # type: ignore[arg-type]
         self._rows: tuple[object, list[GpuRow]] = (None, [])
 
     @property
     def actions(self) -> list[Action]:
-        return in_scope(self.scope) if self._is_paged else super().actions
-
-    def compose(self) -> ComposeResult:
-        yield self._filter
-        yield self._grid
-        yield self._nothing
-        yield self._page
-
-    def home(self) -> Widget:
-        return self._page.report if self._is_paged else self._grid
-
-    def look(self, frame: Frame) -> None:
-        if self._is_paged:
-            self._frame = frame
-            self._page.look(frame, self._row(frame))
-        else:
-            super().look(frame)
+        return in_scope(self.scope) if self.is_paged else super().actions
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
@@ -120,28 +96,10 @@ class Gpus(Listing[GpuRow]):
             plain("that does not fit it, or no permission.", "muted"),
         )
 
-    def redraw(self) -> None:
-        if not self._is_paged:
-            super().redraw()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A page has no order, no columns and no filter; a list has no curves to choose."""
-        if action in _OF_THE_LIST:
-            return not self._is_paged
-        return self._is_paged if action in _OF_THE_PAGE else True
-
     # -- the page ----------------------------------------------------------------------------------------------------
 
-    def open(self, key: GpuKey, *, visiting: bool = False) -> None:
-        """Show the page of that GPU; `visiting` from another view, to which Escape then leads back."""
-        self._visiting = visiting
-        self._turn_to(key)
-
-    def climb(self) -> bool:
-        if not self._is_paged:
-            return super().climb()
-        self._turn_to(None)
-        return not self._visiting
+    def look_at_page(self, frame: Frame) -> None:
+        self._page.look(frame, self.row_of_page(frame))
 
     def action_figure(self) -> None:
         """Draw the curve of the next figure."""
@@ -152,47 +110,9 @@ class Gpus(Listing[GpuRow]):
         self._page.turn_span()
 
     @property
-    def _is_paged(self) -> bool:
-        return self._page.key is not None
-
-    def _row(self, frame: Frame) -> GpuRow | None:
-        return next((row for row in self.all_rows(frame) if row.key == self._page.key), None)
-
-    def _turn_to(self, key: GpuKey | None) -> None:
-        self._page.turn_to(key)
-        self._page.display, self._grid.display = self._is_paged, not self._is_paged
-        self.set_class(self._is_paged, "paged")
-        if self._is_paged and self._frame is not None:
-            self._page.look(self._frame, self._row(self._frame))
-        else:
-            self.redraw()
-        self.screen.set_focus(self.home())
-        self.refresh_bindings()
-
-    # -- what is chosen ----------------------------------------------------------------------------------------------
-
-    def on_line_view_opened(self, event: LineView.Opened) -> None:
-        row = self._grid.selected
-        if event.view is self._grid and row is not None:
-            event.stop()
-            if isinstance(row, GpuRow):
-                self.open(row.key)
-
-    def _chosen(self) -> list[GpuRow]:
-        if not self._is_paged or self._frame is None:
-            return super()._chosen()
-        row = self._row(self._frame)
-        return [row] if row is not None else []
-
-    @property
     def selected_node(self) -> str | None:
-        if self._page.key is not None:
-            return self._page.key[0]
-        row = self._grid.selected
-        return row.summary.name if isinstance(row, GpuRow) else None
-
-    def teller(self) -> Teller | None:
-        return self._page.teller() if self._is_paged else None
+        key = self.selected_key
+        return key[0] if key is not None else None
 
 
 def _recent(frame: Frame) -> Recent | None:

@@ -6,7 +6,7 @@ from typing import cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Container, Horizontal
+from textual.containers import Horizontal
 
 from ...store import ProcessKey
 from ..models import stories
@@ -19,6 +19,7 @@ from ..watch import Frame
 from ..widgets.bar import Bar
 from ..widgets.report import Report
 from .base import Teller
+from .paged import Page
 
 #: From this width on the facts stand beside the lists.
 WIDE = 130
@@ -27,10 +28,8 @@ _BESIDE = 3
 _EDGE = Span("─ ", "rule")
 
 
-class NodePage(Container):
-    """`look` shows the node named `node`; None until one is chosen."""
-
-    node: str | None = None
+class NodePage(Page[str]):
+    """`look` shows the node named `key`."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -43,27 +42,29 @@ class NodePage(Container):
         yield self._title
         yield Horizontal(self.facts, self._lists)
 
-    def turn_to(self, node: str | None) -> None:
-        """Another node's page, from its top."""
-        self.node, self._shown = node, None
+    def turn_to(self, key: str | None) -> None:
+        self.key, self._shown = key, None
         for report in (self.facts, self._lists):
             report.show(())
             report.scroll_home(animate=False, immediate=True)
 
+    def home(self) -> Report:
+        return self.facts
+
     def look(self, frame: Frame) -> None:
         """Show this frame; nothing is made anew where nothing of the node changed."""
         self._frame = frame
-        if self.node is None:
+        if self.key is None:
             return
-        now = frame.nodes.get(self.node)
+        now = frame.nodes.get(self.key)
         records = (now.state, now.node, now.host, now.cost) if now else ()
         basis = (
-            self.node, self.size, tuple(record and (record.agent, record.seq) for record in records),
-            frame.now // 1_000_000_000, frame.events.end, id(frame.jobs), frame.fleet.by_name.get(self.node),
+            self.key, self.size, tuple(record and (record.agent, record.seq) for record in records),
+            frame.now // 1_000_000_000, frame.events.end, id(frame.jobs), frame.fleet.by_name.get(self.key),
         )  # fmt: skip
         if basis != self._shown:
             self._shown = basis
-            self._write(frame, self.node)
+            self._write(frame, self.key)
 
     def _write(self, frame: Frame, name: str) -> None:
         known = _known(frame, name)
@@ -94,7 +95,7 @@ class NodePage(Container):
     def teller(self) -> Teller | None:
         """The story of the line under the cursor; a fact is told by its own line."""
         report = self._lists if self._lists.has_focus else self.facts
-        thing, node = report.selected, self.node
+        thing, node = report.selected, self.key
         if node is None or not isinstance(thing, Thing) or thing.kind == "fact":
             return None
         return lambda frame: _tell(frame, node, thing)

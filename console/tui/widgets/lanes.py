@@ -12,19 +12,17 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..keys import bindings, in_scope
 from ..models.lane import Lane, bar, ticks, top_of
 from ..models.spans import Span
 from ..text import clean, fit, width_of
-from .line_view import LineView
+from .cursor_view import CursorView
 
 _GAP = 2
 
 
-class Lanes(LineView):
+class Lanes(CursorView):
     """`show` gives it lanes in the order in which they are drawn; of thousands only those on the screen become text."""
 
-    BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
     fixed = 1
 
     def __init__(self, label: str, figure: str, unit: str, *, id: str | None = None) -> None:
@@ -32,7 +30,6 @@ class Lanes(LineView):
         super().__init__(id=id)
         self._heads, self._unit = (label, figure), unit
         self.lanes: tuple[Lane, ...] = ()
-        self._at = 0
         self._layout: tuple[int, int, float] = (0, 0, 1.0)  # cells of the label, of the figure; the end of the axis
 
     def show(self, lanes: Sequence[Lane]) -> None:
@@ -40,14 +37,14 @@ class Lanes(LineView):
         key = self.selected
         self.lanes = tuple(lanes)
         found = next((place for place, lane in enumerate(self.lanes) if lane.key == key), None)
-        self._at = min(self._at, max(0, len(self.lanes) - 1)) if found is None else found
+        self._cursor = min(self._cursor, max(0, len(self.lanes) - 1)) if found is None else found
         self._measure()
         self.changed()
 
     @property
     def selected(self) -> Hashable | None:
         """The key under the cursor."""
-        return self.lanes[self._at].key if self.lanes else None
+        return self.lanes[self._cursor].key if self.lanes else None
 
     def _measure(self) -> None:
         third = max(4, self.size.width // 3)
@@ -75,9 +72,6 @@ class Lanes(LineView):
     def version(self, y: int) -> Hashable:
         return self.lanes[y]
 
-    def has_cursor(self, y: int) -> bool:
-        return y == self._at and bool(self.lanes)
-
     def heading(self, y: int) -> Sequence[Span]:
         label, figure, top = self._layout
         gap = " " * _GAP
@@ -89,42 +83,3 @@ class Lanes(LineView):
         gap = Span(" " * _GAP)
         name, value = fit(clean(lane.label), label), fit(clean(lane.figure), figure, "right")
         return [Span(name, "text"), gap, Span(value, lane.status), gap, *bar(lane, self._room, top)]
-
-    # -- moving ------------------------------------------------------------------------------------------------------
-
-    def _stand(self, y: int) -> None:
-        if self.lanes:
-            self._at = min(max(y, 0), len(self.lanes) - 1)
-            self.show_line(self._at)
-            self.changed()
-            self.post_message(self.Moved(self))
-
-    def action_down(self) -> None:
-        self._stand(self._at + 1)
-
-    def action_up(self) -> None:
-        self._stand(self._at - 1)
-
-    def action_page_down(self) -> None:
-        self._stand(self._at + self.page)
-
-    def action_page_up(self) -> None:
-        self._stand(self._at - self.page)
-
-    def action_top(self) -> None:
-        self._stand(0)
-
-    def action_bottom(self) -> None:
-        self._stand(len(self.lanes) - 1)
-
-    def action_open(self) -> None:
-        if self.lanes:
-            self.post_message(self.Opened(self))
-
-    def on_click(self, event: events.Click) -> None:
-        y = self.scroll_offset.y + event.y - self.fixed
-        if event.y >= self.fixed and y < len(self.lanes):
-            again = y == self._at and event.chain > 1
-            self._stand(y)
-            if again:
-                self.action_open()

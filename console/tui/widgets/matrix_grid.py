@@ -18,21 +18,21 @@ from ..models.spans import Span
 from ..models.topology import Cell, Grid
 from ..status import GLYPHS
 from ..text import fit, width_of
-from .line_view import LineView
+from .cursor_view import CursorView
 
 _GAP = 2
 
 
-class MatrixGrid(LineView):
+class MatrixGrid(CursorView):
     """`show` gives it a grid; the cursor stays at its place."""
 
-    BINDINGS = bindings(in_scope("lines"))
+    BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("left", "right"))
     fixed = 1
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.grid = Grid()
-        self._row, self._column, self._first = 0, 0, 0
+        self._column, self._first = 0, 0
 
     def show(self, grid: Grid) -> None:
         """Draw this one from now on; lines that look as before are not painted."""
@@ -40,7 +40,7 @@ class MatrixGrid(LineView):
             self.grid = grid
             self.forget()
         self.grid = grid
-        self._row = min(self._row, max(0, len(grid.rows) - 1))
+        self._cursor = min(self._cursor, max(0, len(grid.rows) - 1))
         self._column = min(self._column, max(0, len(grid.heads) - 1))
         self._bring_into_sight()
         self.changed()
@@ -48,7 +48,7 @@ class MatrixGrid(LineView):
     @property
     def selected(self) -> tuple[int, int] | None:
         """Row and column under the cursor."""
-        return (self._row, self._column) if self.grid.rows else None
+        return (self._cursor, self._column) if self.grid.rows else None
 
     # -- what fits ---------------------------------------------------------------------------------------------------
 
@@ -85,8 +85,11 @@ class MatrixGrid(LineView):
     def line_count(self) -> int:
         return len(self.grid.rows)
 
+    def has_cursor(self, y: int) -> bool:
+        return False  # a cell has it, not the line
+
     def version(self, y: int) -> Hashable:
-        here = self._column if y == self._row and self.has_focus else None
+        here = self._column if y == self._cursor and self.has_focus else None
         return self.grid.rows[y], self._first, here
 
     def heading(self, y: int) -> Sequence[Span]:
@@ -101,7 +104,7 @@ class MatrixGrid(LineView):
         return spans
 
     def line(self, y: int) -> Sequence[Span]:
-        chosen_row = self.has_focus and y == self._row
+        chosen_row = self.has_focus and y == self._cursor
         spans = [Span(fit(self.grid.labels[y], self._label), "strong" if chosen_row else "muted")]
         for at in self._columns():
             spans += self._cell(self.grid.rows[y][at], self.grid.widths[at], chosen_row and at == self._column)
@@ -116,55 +119,30 @@ class MatrixGrid(LineView):
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
+    def stand(self, y: int) -> None:
+        self._stand(y, self._column)
+
     def _stand(self, row: int, column: int) -> None:
-        if not self.grid.rows:
-            return
-        self._row = min(max(row, 0), len(self.grid.rows) - 1)
-        self._column = min(max(column, 0), len(self.grid.heads) - 1)
+        self._column = min(max(column, 0), max(0, len(self.grid.heads) - 1))
         self._bring_into_sight()
-        self.show_line(self._row)
+        super().stand(row)
         self.refresh()  # the head says which column the cursor is in
-        self.post_message(self.Moved(self))
-
-    def action_down(self) -> None:
-        self._stand(self._row + 1, self._column)
-
-    def action_up(self) -> None:
-        self._stand(self._row - 1, self._column)
 
     def action_left(self) -> None:
-        self._stand(self._row, self._column - 1)
+        self._stand(self._cursor, self._column - 1)
 
     def action_right(self) -> None:
-        self._stand(self._row, self._column + 1)
+        self._stand(self._cursor, self._column + 1)
 
-    def action_page_down(self) -> None:
-        self._stand(self._row + self.page, self._column)
-
-    def action_page_up(self) -> None:
-        self._stand(self._row - self.page, self._column)
-
-    def action_top(self) -> None:
-        self._stand(0, self._column)
-
-    def action_bottom(self) -> None:
-        self._stand(len(self.grid.rows) - 1, self._column)
-
-    def action_open(self) -> None:
-        if self.grid.rows:
-            self.post_message(self.Opened(self))
-
-    def on_click(self, event: events.Click) -> None:
-        row = self.scroll_offset.y + event.y - self.fixed
+    def clicked(self, y: int, event: events.Click) -> None:
         x = self._label
-        for at in self._columns():
-            x += _GAP + self.grid.widths[at]
+        for column in self._columns():
+            x += _GAP + self.grid.widths[column]
             if event.x < x:
                 break
         else:
             return
-        if event.y >= self.fixed and row < len(self.grid.rows):
-            again = (row, at) == self.selected and event.chain > 1
-            self._stand(row, at)
-            if again:
-                self.action_open()
+        again = (y, column) == self.selected and event.chain > 1
+        self._stand(y, column)
+        if again:
+            self.action_open()

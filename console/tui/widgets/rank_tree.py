@@ -16,24 +16,23 @@ from ..keys import bindings, in_scope
 from ..models.spans import Span
 from ..models.tree import Branch, Row, unfolded
 from ..text import clean, fit, width_of
-from .line_view import LineView
+from .cursor_view import CursorView
 
 _INDENT, _GAP = 2, 2
 #: Deeper than this all rows stand below each other: a recursion must not push its own names off the screen.
 _DEEPEST = 24
 
 
-class RankTree(LineView):
+class RankTree(CursorView):
     """`show` gives it roots. Left folds or climbs to the parent, right unfolds or goes in, a click on ▼ does both."""
 
-    BINDINGS = bindings(in_scope("lines"))
+    BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("left", "right"))
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._roots: tuple[Branch, ...] = ()
         self._folded: set[Hashable] = set()
         self.rows: list[Row] = []
-        self._at = 0
         self._layout = (0, 0)  # cells of the notes, and of the ranks
 
     def show(self, roots: Sequence[Branch]) -> None:
@@ -44,13 +43,13 @@ class RankTree(LineView):
     @property
     def selected(self) -> Hashable | None:
         """The key under the cursor."""
-        return self.rows[self._at].branch.key if self.rows else None
+        return self.rows[self._cursor].branch.key if self.rows else None
 
     def point(self, key: Hashable) -> None:
         """Put the cursor on the branch of that key, where it is unfolded."""
         at = next((at for at, row in enumerate(self.rows) if row.branch.key == key), None)
         if at is not None:
-            self._stand(at)
+            self.stand(at)
 
     def fold(self, key: Hashable, fold: bool = True) -> None:
         """Fold or unfold one branch."""
@@ -61,7 +60,7 @@ class RankTree(LineView):
         key = self.selected
         self.rows = unfolded(self._roots, self._folded)
         found = next((place for place, row in enumerate(self.rows) if row.branch.key == key), None)
-        self._at = min(self._at, max(0, len(self.rows) - 1)) if found is None else found
+        self._cursor = min(self._cursor, max(0, len(self.rows) - 1)) if found is None else found
         self._measure()
         self.changed()
 
@@ -86,9 +85,6 @@ class RankTree(LineView):
     def version(self, y: int) -> Hashable:
         row = self.rows[y]
         return row.branch.text, row.branch.note, row.branch.ranks, bool(row.branch.children), row.depth, row.folded
-
-    def has_cursor(self, y: int) -> bool:
-        return y == self._at and bool(self.rows)
 
     def line(self, y: int) -> Sequence[Span]:
         row, (notes, ranks) = self.rows[y], self._layout
@@ -117,61 +113,29 @@ class RankTree(LineView):
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
-    def _stand(self, y: int) -> None:
-        if self.rows:
-            self._at = min(max(y, 0), len(self.rows) - 1)
-            self.show_line(self._at)
-            self.changed()
-            self.post_message(self.Moved(self))
-
-    def action_down(self) -> None:
-        self._stand(self._at + 1)
-
-    def action_up(self) -> None:
-        self._stand(self._at - 1)
-
     def action_left(self) -> None:
         if not self.rows:
             return
-        row = self.rows[self._at]
+        row = self.rows[self._cursor]
         if row.branch.children and not row.folded:
             self.fold(row.branch.key)
         elif row.parent >= 0:
-            self._stand(row.parent)
+            self.stand(row.parent)
 
     def action_right(self) -> None:
         if not self.rows:
             return
-        row = self.rows[self._at]
+        row = self.rows[self._cursor]
         if row.folded:
             self.fold(row.branch.key, False)
         elif row.branch.children:
-            self._stand(self._at + 1)
+            self.stand(self._cursor + 1)
 
-    def action_page_down(self) -> None:
-        self._stand(self._at + self.page)
-
-    def action_page_up(self) -> None:
-        self._stand(self._at - self.page)
-
-    def action_top(self) -> None:
-        self._stand(0)
-
-    def action_bottom(self) -> None:
-        self._stand(len(self.rows) - 1)
-
-    def action_open(self) -> None:
-        if self.rows:
-            self.post_message(self.Opened(self))
-
-    def on_click(self, event: events.Click) -> None:
-        y = self.scroll_offset.y + event.y
-        if y >= len(self.rows):
-            return
-        row, again = self.rows[y], y == self._at and event.chain > 1
-        self._stand(y)
+    def clicked(self, y: int, event: events.Click) -> None:
+        row = self.rows[y]
         sign = _INDENT * min(row.depth, _DEEPEST)
         if row.branch.children and sign <= event.x < sign + _INDENT:
+            self.stand(y)
             self.fold(row.branch.key, not row.folded)
-        elif again:
-            self.action_open()
+        else:
+            super().clicked(y, event)

@@ -18,10 +18,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from textual import events
 from textual.message import Message
 
-from ..keys import bindings, in_scope
 from ..models.spans import Span, cut
 from ..text import fit
-from .line_view import LineView
+from .cursor_view import CursorView
 
 
 class GridRow(Protocol):
@@ -123,10 +122,8 @@ def _least(columns: Sequence[Column[Any]]) -> int:
     return sum(column.width + _gap(column) for column in columns)
 
 
-class RecordGrid(LineView, Generic[R]):
+class RecordGrid(CursorView, Generic[R]):
     """`show` gives it rows. The cursor is a row and stays with its key when rows move."""
-
-    BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
 
     fixed = 1
 
@@ -148,7 +145,6 @@ class RecordGrid(LineView, Generic[R]):
         self.rows: Sequence[R] = ()
         self._placed: list[Placed[R]] = []
         self._placed_in = 0  # cells
-        self._cursor = 0
         self._sorted: tuple[str, bool] = ("", False)
 
     def show(self, rows: Sequence[R], sorted_by: str = "", reverse: bool = False) -> None:
@@ -202,9 +198,6 @@ class RecordGrid(LineView, Generic[R]):
     def version(self, y: int) -> Hashable:
         return self.rows[y].version
 
-    def has_cursor(self, y: int) -> bool:
-        return y == self._cursor
-
     def heading(self, y: int) -> Sequence[Span]:
         spans: list[Span] = []
         at = 0
@@ -240,45 +233,8 @@ class RecordGrid(LineView, Generic[R]):
         first, last = self._visible()
         return first <= y < last
 
-    def _stand(self, y: int) -> None:
-        if not self.rows:
-            return
-        self._cursor = max(0, min(y, len(self.rows) - 1))
-        self.show_line(self._cursor)
-        self.changed()
-        self.post_message(self.Moved(self))
-
-    def action_down(self) -> None:
-        self._stand(self._cursor + 1)
-
-    def action_up(self) -> None:
-        self._stand(self._cursor - 1)
-
-    def action_page_down(self) -> None:
-        self._stand(self._cursor + self.page)
-
-    def action_page_up(self) -> None:
-        self._stand(self._cursor - self.page)
-
-    def action_top(self) -> None:
-        self._stand(0)
-
-    def action_bottom(self) -> None:
-        self._stand(len(self.rows) - 1)
-
-    def action_open(self) -> None:
-        if self.rows:
-            self.post_message(self.Opened(self))
-
     def on_click(self, event: events.Click) -> None:
-        if event.y < self.fixed:
-            for placed in self.placed:
-                if placed.x <= event.x < placed.x + placed.width + 1:
-                    self.post_message(self.HeadingClicked(self, placed.column.key))
-            return
-        y = self.scroll_offset.y + event.y - self.fixed
-        if y < len(self.rows):
-            again = y == self._cursor and event.chain > 1
-            self._stand(y)
-            if again:
-                self.action_open()
+        """A click on a title; Textual calls that of `CursorView` besides, which is for the lines."""
+        for placed in self.placed if event.y < self.fixed else ():
+            if placed.x <= event.x < placed.x + placed.width + 1:
+                self.post_message(self.HeadingClicked(self, placed.column.key))

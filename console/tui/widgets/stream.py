@@ -63,6 +63,6 @@ class Stream(RecordGrid[R]):
         if not self._own and new_value < old_value and self.behind:
             self.following = False
 
-    def _stand(self, y: int) -> None:
-        super()._stand(y)
+    def stand(self, y: int) -> None:
+        super().stand(y)
         self.following = bool(self.rows) and self._cursor == len(self.rows) - 1

@@ -240,8 +240,10 @@ def a_story():
             time_discovered_completed_ns=START + 2 * SECOND if rank == 0 else None,
         ))  # fmt: skip
     frames = (Frame("main", "train.py", 3), Frame("load", "data.py", 88))
-    made.append(Stack(**both, node="n0", seq=502, t=START, rx=START, capture="c", sample=0, rank=1, pid=101,
-                      status="ok", began=START + SECOND, ended=START + SECOND + 900, os_thread_id=101, frames=frames))  # fmt: skip
+    made.append(Stack(
+        **both, node="n0", seq=502, t=START, rx=START, capture="c", sample=0, rank=1, pid=101, status="ok",
+        began=START + SECOND, ended=START + SECOND + 900, os_thread_id=101, frames=frames,
+    ))  # fmt: skip
     made.append(Finding(seq=503, agent="c", t=START + SECOND, rx=START, id="rank_missing", severity="error",
                         confidence="certain", text="rank 1 is late", first_seen=START))  # fmt: skip
     return made

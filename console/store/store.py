@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from .captures import Captures
-from .records import (
+from ..records import (
     AgentCost,
     Collective,
     Console,
@@ -38,83 +37,24 @@ from .records import (
     Record,
     Stack,
 )
-from .table import Table
+from ..table import Table
+from .captures import Captures
+from .curves import Curves
+from .now import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
+from .past import Past
+from .ranks import Ranks, key_of
 
 if TYPE_CHECKING:
-    from .history import History
+    from ..history import History
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 EVENTS: Final = 10_000
-#: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
-ENDED_RANKS: Final = 16_384
 #: Findings that are no longer true are kept, for the report; one that comes and goes for days must not fill the memory.
 CLEARED_FINDINGS: Final = 4_096
 #: So many unknown kinds are counted by name, the rest as one.
 UNKNOWN_KINDS: Final = 100
-#: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
-DRIFT: Final = 1e-4
-
-#: The metrics whose history is kept, per family: fields of the record of that name.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "host": ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s"),
-    "gpu": (
-        "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz",
-        "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s", "sm_pct", "tensor_pct",
-    ),
-    "nic": ("rx_bytes_s", "tx_bytes_s"),
-    "rank_stat": ("cpu_pct", "rss_bytes"),
-}
-
-#: States in which a rank's process does nothing.
-STILL: Final = ("idle", "stopped", "uninterruptible")
-#: What the other threads of a rank whose main thread sleeps may take of a core: those of gloo and of the store tick on,
-#: and the kernel accounts whole ticks of 10 ms.
-BACKGROUND_PCT: Final = 5.0
-
-#: A rank with such a status is over, or never was.
-ENDED: Final = ("exited", "withdrawn")
-
-#: A process for ever: (node, pid, start_ticks).
-ProcessKey = tuple[str, int, int]
-#: A GPU: (node, uuid).
-GpuKey = tuple[str, str]
-#: One of its links: (node, uuid, link). A process on it: (node, uuid, pid).
-GpuPartKey = tuple[str, str, int]
-#: A network port: (node, device, port).
-NicKey = tuple[str, str, int]
-#: An edge of a node's topology: (node, type, kind and id of one end, of the other).
-LinkKey = tuple[str, str, str, str, str, str]
-
-
-@dataclass(slots=True)
-class NodeNow:
-    """All that is known of one node now."""
-
-    name: str
-    state: NodeState | None = None
-    node: Node | None = None
-    host: Host | None = None
-    cost: AgentCost | None = None  # None until the agent's first full tick
-    heard: int = 0  # console time of its last record, ns; 0 for never
-
-
-@dataclass(slots=True)
-class GpuNow:
-    """All that is known of one GPU now."""
-
-    info: GpuInfo | None = None
-    gpu: Gpu | None = None
-    digest: GpuDigest | None = None  # of the last second, where it was looked at several times
-
-
-@dataclass(slots=True)
-class RankNow:
-    """One process that is, or was, a rank."""
-
-    rank: Rank
-    stat: RankStat | None = None
-    still_since: int | None = None  # `mono` of the first of the figures that say, without a break, that nothing moves
-    broken: tuple[int, int] | None = None  # when that had its last break (`t`), and since when it had held
-    disturbed: int = 0  # when the agent had last stopped it to read its native calls (`t`)
 
 
 @dataclass
@@ -129,38 +69,8 @@ class Counts:
         self.unknown_kinds[name] = self.unknown_kinds.get(name, 0) + 1
 
 
-def _watch(now: RankNow, record: RankStat) -> None:
-    """Whether the rank still stands still. What the agent's own reading did to it is no movement."""
-    sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
-    if record.state in STILL or sleeps:
-        now.still_since = now.still_since or record.mono
-    elif now.stat is None or now.stat.t > now.disturbed:
-        if now.still_since is not None:
-            now.broken = (record.t, now.still_since)
-        now.still_since = None
-
-
-@dataclass(slots=True)
-class _Anchor:
-    """How far console time is ahead of the clock that one agent stamps with (its `mono`, which nobody ever sets).
-
-    The smallest difference seen, that of the record that travelled fastest; it gives way slowly, because clocks drift.
-    """
-
-    agent: str
-    ahead_ns: int
-    mono: int
-
-    def console_time(self, record: Record) -> int:
-        """When a record was made, in ns of the console's clock; never after it arrived."""
-        slack = int(max(0, record.mono - self.mono) * DRIFT)
-        self.mono = max(self.mono, record.mono)
-        self.ahead_ns = min(self.ahead_ns + slack, record.rx - record.mono)
-        return record.mono + self.ahead_ns
-
-
 class Store:
-    """The fold of all records. `version` grows with every batch; `history` is None where nobody draws curves."""
+    """The fold of all records. `version` grows with every batch."""
 
     def __init__(self, history_bytes: int | None = None) -> None:
         self.version = 0
@@ -170,7 +80,8 @@ class Store:
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
         self.nics: Table[NicKey, Nic] = Table()
         self.links: Table[LinkKey, Link] = Table()
-        self.ranks: Table[ProcessKey, RankNow] = Table()
+        self._ranks = Ranks()
+        self.ranks = self._ranks.table
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
         self.captures = Captures()
@@ -179,10 +90,7 @@ class Store:
         self.console: Console | None = None
         self.started_rx = 0  # console time of the oldest record, ns
         self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
-        self.history: History | None = None
-        self._anchors: dict[str, _Anchor] = {}  # by node
-        self._ended: deque[ProcessKey] = deque()  # ranks that ended, oldest first
-        self._cleared: deque[tuple[str, tuple[str, ...]]] = deque()  # findings, oldest first
+        self._cleared = Past(self.findings, CLEARED_FINDINGS, lambda finding: finding.cleared_at is not None)
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
@@ -191,10 +99,12 @@ class Store:
             Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
             Finding: self._finding,
         }  # fmt: skip
-        if history_bytes is not None:
-            from .history import History  # numpy costs 190 ms to import; batch draws no curves
+        self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
 
-            self.history = History(FAMILIES, history_bytes, self._warn)
+    @property
+    def history(self) -> History | None:
+        """Figures over time; None where nobody draws curves."""
+        return self._curves.history if self._curves is not None else None
 
     def apply(self, records: Sequence[Record | RawRecord]) -> None:
         """Fold a batch; subscribe this to the hub."""
@@ -285,11 +195,7 @@ class Store:
         self.gpu_links.put((record.node, record.uuid, record.link), record, self.version)
 
     def _gpu_process(self, record: GpuProcess) -> None:
-        key = (record.node, record.uuid, record.pid)
-        if record.gone:
-            self.gpu_processes.drop(key, self.version)
-        else:
-            self.gpu_processes.put(key, record, self.version)
+        self._put(self.gpu_processes, (record.node, record.uuid, record.pid), record, record.gone)
 
     def _nic(self, record: Nic) -> None:
         key = (record.node, record.device, record.port)
@@ -302,56 +208,29 @@ class Store:
 
     def _link(self, record: Link) -> None:
         key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
-        if record.gone:
-            self.links.drop(key, self.version)
-        else:
-            self.links.put(key, record, self.version)
+        self._put(self.links, key, record, record.gone)
 
     def _process(self, record: Process) -> None:
-        key = (record.node, record.pid, record.start_ticks)
-        if record.gone:
-            self.processes.drop(key, self.version)
+        self._put(self.processes, (record.node, record.pid, record.start_ticks), record, record.gone)
+
+    def _put(self, table: Table[K, V], key: K, record: V, gone: bool) -> None:
+        if gone:
+            table.drop(key, self.version)
         else:
-            self.processes.put(key, record, self.version)
+            table.put(key, record, self.version)
 
     def _rank(self, record: Rank) -> None:
-        key = (record.node, record.pid, record.start_ticks)
-        now = self.ranks.get(key)
-        if record.status == "withdrawn":
-            self.ranks.drop(key, self.version)
-        elif now is None:
-            self.ranks.put(key, RankNow(record), self.version)
-        else:
-            now.rank = record
-            self.ranks.touch(key, self.version)
+        self._ranks.add(record, self.version)
         if record.status != "present":
             self._event(record)
-        if record.status in ENDED:
-            self._ended.append(key)
-            if len(self._ended) > ENDED_RANKS:
-                self._drop_ended(self._ended.popleft())
-
-    def _drop_ended(self, key: ProcessKey) -> None:
-        now = self.ranks.get(key)
-        if now is not None and now.rank.status in ENDED and key not in self._ended:
-            self.ranks.drop(key, self.version)
 
     def _rank_stat(self, record: RankStat) -> None:
-        key = (record.node, record.pid, record.start_ticks)
-        now = self.ranks.get(key)
-        if now is not None:
-            _watch(now, record)
-            now.stat = record
-            self.ranks.touch(key, self.version)
-            self._remember("rank_stat", key, record)
+        if self._ranks.add_stat(record, self.version):
+            self._remember("rank_stat", key_of(record), record)
 
     def _stack(self, record: Stack) -> None:
         self.captures.add(record, self.version)
-        now = self.ranks.get((record.node, record.pid, record.start_ticks))
-        if now is not None and record.mode == "blocking" and record.began is not None and record.ended is not None:
-            now.disturbed = record.ended
-            if now.broken is not None and now.broken[0] >= record.began:
-                now.still_since = now.broken[1]
+        self._ranks.disturb(record)
 
     def _flight(self, record: Collective | PgStatus) -> None:
         self.captures.add_flight(record, self.version)
@@ -361,14 +240,7 @@ class Store:
         self.findings.put(key, record, self.version)
         self._event(record)
         if record.cleared_at is not None:
-            self._cleared.append(key)
-            if len(self._cleared) > CLEARED_FINDINGS:
-                self._drop_cleared(self._cleared.popleft())
-
-    def _drop_cleared(self, key: tuple[str, tuple[str, ...]]) -> None:
-        finding = self.findings.get(key)
-        if finding is not None and finding.cleared_at is not None and key not in self._cleared:
-            self.findings.drop(key, self.version)
+            self._cleared.add(key, self.version)
 
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))
@@ -376,13 +248,8 @@ class Store:
     # -- history, and what goes ----------------------------------------------------------------------------------------
 
     def _remember(self, family: str, key: Hashable, record: Record) -> None:
-        if self.history is None:
-            return
-        anchor = self._anchors.get(record.node)
-        if anchor is None or anchor.agent != record.agent:
-            self._anchors[record.node] = anchor = _Anchor(record.agent, record.rx - record.mono, record.mono)
-        values = [getattr(record, metric) for metric in FAMILIES[family]]
-        self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
+        if self._curves is not None:
+            self._curves.remember(family, key, record)
 
     def _drop_facts(self, node: str) -> None:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
@@ -396,7 +263,8 @@ class Store:
 
     def _forget_node(self, node: str) -> None:
         self._drop_facts(node)
-        self._anchors.pop(node, None)
+        if self._curves is not None:
+            self._curves.forget_node(node)
         self.nodes.drop(node, self.version)
 
     def _warn(self, text: str) -> None:

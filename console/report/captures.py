@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from .analysis.models import Model
-from .analysis.stacks import Fold, Group, fold, jobs_of
-from .analysis.stacktext import to_text
-from .captures import CaptureNow
-from .store import Store
-from .verdicts import hang_models
+from ..analysis.models import Model
+from ..analysis.stacks import Fold, Group, fold, jobs_of
+from ..analysis.stacktext import to_text
+from ..store import CaptureNow, Store
+from ..verdicts import hang_models
 
 
 class StepLine(msgspec.Struct):

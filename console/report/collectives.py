@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from .analysis.collectives import LEAST_WAIT_S, Communication, Fault, Group, communication
-from .analysis.collectives.communication import JobKey, jobs_in
-from .analysis.ranges import ranges
-from .captures import CaptureNow
-from .plaintext import printable
-from .store import Store
+from ..analysis.collectives import Communication, Fault, Group
+from ..analysis.ranges import ranges
+from ..plaintext import printable
+from ..store import CaptureNow, Store
+from ..verdicts import newest_said
 
 
 class MemberLine(msgspec.Struct):
@@ -158,7 +155,7 @@ class CollectivesLine(msgspec.Struct):
 
 def collectives_line(store: Store) -> CollectivesLine:
     """The part of the report about collectives."""
-    found = _newest(store)
+    found = newest_said(store)
     every = found.values()
     return CollectivesLine(
         groups=[_group(capture, said, group) for capture, said in every for group in said.groups],
@@ -201,7 +198,7 @@ def collectives_line(store: Store) -> CollectivesLine:
 def collectives_text(store: Store) -> str:
     """What is wrong between ranks, and what could not be read, for a person; empty where there is nothing to say."""
     lines = []
-    for _, said in _newest(store).values():
+    for _, said in newest_said(store).values():
         spoken = [f"{witness} of [{ranges(ranks)}]" if ranks else witness for witness, ranks in said.heard]
         if not (said.faults or said.troubles or spoken):
             continue
@@ -217,28 +214,6 @@ def collectives_text(store: Store) -> str:
             if trouble.try_:
                 lines.append(f"      try: {trouble.try_}")
     return "\n".join(map(printable, lines))
-
-
-def said_of(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
-    """What the newest capture with anything of a job says of it; None where no source has said anything."""
-    ranks = [now.rank for now in store.ranks.values()]
-    for capture in reversed(store.captures.values()):
-        if job in jobs_in(capture.collectives, capture.groups):
-            return communication(capture.collectives, capture.groups, job, ranks, least_wait_s)
-    return None
-
-
-def _newest(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
-    """By job, the newest capture that has anything of it, and what it says."""
-    ranks = [now.rank for now in store.ranks.values()]
-    found = {}
-    for capture in store.captures.values():
-        for job in jobs_in(capture.collectives, capture.groups):
-            found[job] = capture
-    return {
-        job: (capture, communication(capture.collectives, capture.groups, job, ranks))
-        for job, capture in sorted(found.items(), key=lambda item: item[0])
-    }
 
 
 def _group(capture: CaptureNow, said: Communication, group: Group) -> GroupLine:

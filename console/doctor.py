@@ -1,4 +1,4 @@
-"""The doctor's table: the checks of all nodes, equal results folded over nodes."""
+"""What `gconsole doctor` found: the checks of all nodes as a table, equal results folded over nodes."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from .records import Collective, Frame, PgStatus, Stack
-from .table import Table
+from ..records import Collective, Frame, PgStatus, Stack
+from ..table import Table
 
 #: So many captures are kept; a person compares a few, and a recording has them all.
 CAPTURES: Final = 16

@@ -1,0 +1,54 @@
+"""The jobs and their ranks in the report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..analysis.jobs import Job, RankRow
+
+
+class MissingRank(msgspec.Struct):
+    rank: int | None
+    reason: str
+
+
+class JobLine(msgspec.Struct):
+    job: str
+    attempt: int
+    world_size: int | None
+    ranks_found: list[int]
+    ranks_missing: list[MissingRank]
+    conflicts: list[str]
+
+
+class RankLine(msgspec.Struct):
+    job: str
+    attempt: int
+    rank: int | None
+    local_rank: int | None
+    node: str
+    pid: int
+    gpu: str | None
+    state: str
+    step: int | None
+    source: str
+
+
+def job_line(job: Job) -> JobLine:
+    """A job as the report has it."""
+    return JobLine(
+        job=job.job,
+        attempt=job.attempt,
+        world_size=job.world_size,
+        ranks_found=list(job.ranks_found),
+        ranks_missing=[MissingRank(missing.rank, missing.reason) for missing in job.ranks_missing],
+        conflicts=[conflict.text for conflict in job.conflicts],
+    )
+
+
+def rank_line(row: RankRow) -> RankLine:
+    """A rank of a job as the report has it."""
+    return RankLine(
+        job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
+        gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+    )

@@ -1,0 +1,16 @@
+"""What an installation has, although the folders are not named like the packages."""
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_installation_has_every_package_that_the_sources_have():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    sources = {
+        ".".join((name, *init.parent.relative_to(ROOT / folder).parts))
+        for name, folder in setuptools["package-dir"].items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    }
+    assert sorted(sources) == sorted(setuptools["packages"]), "pyproject.toml, [tool.setuptools] packages"
