@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,6 +50,21 @@ def write_new(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except BaseException:
         path.unlink(missing_ok=True)
+        raise
+
+
+def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bool) -> None:
+    """Let `write` fill a file that is there only once it is whole. Raises what `write` raises, and OSError:
+    FileExistsError where it is there already and is not to be replaced."""
+    if not replace:
+        with path.open("xb"):  # the name is ours from here on
+            pass
+    try:
+        with being_written(path) as file:
+            write(file)
+    except BaseException:
+        if not replace:
+            path.unlink(missing_ok=True)
         raise
 
 

@@ -310,7 +310,9 @@ class ConsoleApp(
     def action_export(self) -> None:
         """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
         drawn = picture(self, self.picture_title)
-        dialog = ExportDialog(offers(self.view.sheets(), drawn, self._store), self.frame.header.cluster, self._folder)
+        cluster = self.frame.header.cluster
+        found = offers(self.view.sheets(), drawn, self._store, cluster, self.asking.recorded)
+        dialog = ExportDialog(found, cluster, self._folder)
 
         def left(_: None) -> None:
             self._folder = dialog.folder

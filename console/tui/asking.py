@@ -25,7 +25,7 @@ class Asking:
     """Asks the store of this console or, where a session is shown, that; one question at a time."""
 
     def __init__(self, store: Store, recorded: Path | None = None) -> None:
-        self._store, self._recorded = store, recorded
+        self._store, self.recorded = store, recorded
         self._database: Database | None = None
         self._given_up = False
         self.is_busy = False
@@ -36,7 +36,7 @@ class Asking:
             return None
         self.is_busy, self._given_up = True, False
         try:
-            taken = live.snapshot(self._store, tables_named(sql)) if self._recorded is None else None
+            taken = live.snapshot(self._store, tables_named(sql)) if self.recorded is None else None
             return await asyncio.to_thread(self._answer, sql, taken)
         finally:
             self.is_busy = False
@@ -56,8 +56,8 @@ class Asking:
 
         if taken is not None:
             return self._ask(sql, taken, None)
-        assert self._recorded is not None
-        with RecordedSource(self._recorded) as source:
+        assert self.recorded is not None
+        with RecordedSource(self.recorded) as source:
             return self._ask(sql, source, source.scratch)
 
     def _ask(self, sql: str, source: Source, scratch: Path | None) -> Answered | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from invented import Cluster, busy_night, demo
+from session_made import a_job, a_session
 from waiting import screen, settle, shows, until
 
 from gconsole.records import Gpu
@@ -249,3 +250,38 @@ async def test_questions_are_there_the_next_time():
     again.restore(kept)
     assert (kept.filter, kept.earlier) == ("FROM mark", ("FROM mark",))
     assert again.arrangement == kept
+
+
+async def test_a_shown_session_is_asked_and_saved_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    recorded = a_session(tmp_path, a_job()).path
+    cluster = demo()
+    app = cluster.app(recorded=recorded)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT count(*) AS samples FROM gpu")
+        await shows(pilot, "12")
+        await pilot.press("e")
+        await shows(pilot, "Session: everything in night")
+        dialog = app.screen
+        place = next(at for at, offer in enumerate(dialog._offers) if offer.name == "session")
+        dialog._choose(place, 0)
+        dialog._line.value = str(tmp_path / "night.json")
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "night.json").exists(), "the file")
+        await until(pilot, lambda: app.screen is not dialog, "that the dialog closes")
+    assert len(json.loads((tmp_path / "night.json").read_text())["records"]) == len(a_job())
+
+
+async def test_a_page_for_a_ticket_is_offered_while_watching(tmp_path: Path):
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("e")
+        dialog = app.screen
+        dialog._choose(next(at for at, offer in enumerate(dialog._offers) if offer.name == "page"), 0)
+        dialog._line.value = str(tmp_path / "page.html")
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "page.html").exists(), "the file")
+        await until(pilot, lambda: app.screen is not dialog, "that the dialog closes")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")

@@ -37,15 +37,23 @@ def write(what: Chosen, out: BinaryIO) -> None:
     for record in what.records():
         store.apply([record])
         curves.add(record)
-    name = what.meta.name or what.path.name
-    out.write(f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>\n".encode())
+    for line in lines_of(what.meta.name or what.path.name, store, curves):
+        out.write(line.encode(errors="replace") + b"\n")
+
+
+def lines_of(name: str, store: Store, curves: Curves | None = None) -> Iterator[str]:
+    """The page of what a store knows; without curves it has no plots."""
+    yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
     # nothing that a node wrote may run or load anything, even if it were taken for markup
-    out.write(b"<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">\n")
-    out.write(b"<meta name=viewport content='width=device-width'><style>%s</style>\n" % _STYLE.encode())
-    for part in (_head(name, store), _verdicts(store), _findings(store), _stacks(store), _plots(curves)):
-        for text in part:
-            out.write(text.encode(errors="replace") + b"\n")
-    out.write(b"</html>\n")
+    yield "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    yield f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
+    yield from _head(name, store)
+    yield from _verdicts(store)
+    yield from _findings(store)
+    yield from _stacks(store)
+    if curves is not None:
+        yield from _plots(curves)
+    yield "</html>"
 
 
 def _head(name: str, store: Store) -> Iterator[str]:
