@@ -44,7 +44,7 @@ def export(
     from ..session.forms import FORMS
     from ..session.layout import SessionError
 
-    path = _path(session, folder)
+    path = session_path(session, folder)
     form = FORMS[how]
     try:
         what = chosen(path, begin=begin, end=end, nodes=_nodes(nodes), kinds=_kinds(kinds))
@@ -77,7 +77,8 @@ def _write(form: Form, what: Chosen, output: str) -> None:
         click.echo(f"{output}: {Path(output).stat().st_size} bytes", err=True)
 
 
-def _path(session: str, folder: Path) -> Path:
+def session_path(session: str, folder: Path) -> Path:
+    """The file or the session that a word on the command line means. Raises UsageError."""
     from ..session.layout import SessionError, find
 
     if Path(session).is_file():

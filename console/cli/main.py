@@ -22,6 +22,7 @@ COMMANDS = {
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "query": ("query:query", "Ask a session, a file of records or a cluster in SQL."),
     "export": ("export:export", "Write a session as JSON, Parquet, CSV, HTML, for Perfetto or gswarm's readers."),
+    "stat": ("stat:stat", "What the GPUs, ranks and nodes of a session did, in figures and pictures."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),

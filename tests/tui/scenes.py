@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from invented import SECOND, Cluster, busy_night, demo
@@ -28,6 +28,7 @@ from gconsole.tui.dialogs import KeysDialog, StoryDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
+from gconsole.tui.views.query import Query
 from gconsole.tui.views.table import VIEWS
 
 #: Opens it on an app that shows the Overview of a settled cluster.
@@ -145,6 +146,23 @@ async def _captured(stage: Stage) -> None:
     await settle(stage.pilot)
 
 
+def _answered(sql: str, *pressed: str) -> Open:
+    """A question in the Query view with its answer, which always takes as long."""
+
+    async def opened(stage: Stage) -> None:
+        await stage.press("9", "slash")
+        view = stage.app.view
+        assert isinstance(view, Query)
+        view._editor.put(sql)
+        await stage.press("enter")
+        await until(stage.pilot, lambda: view._answer is not None and view._asked_at is None, "an answer")
+        assert view._answer is not None
+        view.answered(replace(view._answer, took_s=0.05))
+        await stage.press(*pressed)
+
+    return opened
+
+
 async def _examined(stage: Stage) -> None:
     stage.app.action_examine_all()
     await stage.shows_dialog(LinesDialog)
@@ -191,7 +209,9 @@ def _clear() -> Cluster:
     return cluster
 
 
-_UNBUILT = ("skew", "topology", "clocks", "query", "jobs")
+_UNBUILT = ("skew", "topology", "clocks", "jobs")
+
+_PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
 
 SCENES = (
     Scene("overview", keys()),
@@ -217,6 +237,12 @@ SCENES = (
     Scene("gpus", keys("6")),
     Scene("page of a GPU", keys("6", "enter")),
     Scene("topology", keys("5")),
+    Scene("query, nothing asked", keys("9"), cluster=demo),
+    Scene("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
+    Scene("query with a mistake", _answered("SELECT powr_w FROM gpu"), cluster=demo),
+    Scene("query", _answered(_PER_GPU)),
+    Scene("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
+    Scene("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
     Scene("events, looking back", keys("8", "g")),
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),

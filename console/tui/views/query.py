@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Final, cast
 
 from textual.app import ComposeResult
@@ -178,7 +179,7 @@ class Query(View):
         self._show()
 
     def on_resize(self) -> None:
-        if self._how != "table":
+        if self._how != "table" or (self._answer is not None and self._answer.error):
             self.call_after_refresh(self._show)
 
     def _show(self) -> None:
@@ -189,8 +190,7 @@ class Query(View):
         if answer is None:
             self._drawing.show(_examples())
         elif answer.error:
-            self._drawing.show([plain(f"  {line}", "failed" if not at else "text")
-                                for at, line in enumerate(map(clean, answer.error.splitlines()))])  # fmt: skip
+            self._drawing.show(_mistake(answer.error, max(20, self.size.width - 6)))
         elif is_table:
             self._grid.show(())
             self._grid.set_columns(_columns(answer, self._first))
@@ -244,6 +244,12 @@ def _story(answer: Answered, row: AnswerRow) -> Story:
     """Everything in one row, each text in full."""
     facts = tuple(Fact(answer.title(at), cell(value)) for at, value in enumerate(row.values))
     return Story(f"row {figures.count(row.key + 1)}", "ok", facts)
+
+
+def _mistake(text: str, width: int) -> list[Line]:
+    """What is wrong, its first line loud; the place that is pointed at stays under its word."""
+    lines = [part for line in text.splitlines() for part in (wrap(clean(line), width) if line.strip("^ ") else [line])]
+    return [plain(f"  {line}", "text" if at else "failed") for at, line in enumerate(lines)]
 
 
 def _examples() -> list[Line]:
