@@ -121,7 +121,7 @@ def _make(arrow: pa.DataType, told: types.Type) -> Make:
     if pa.types.is_map(arrow):
         return lambda values: _maps(arrow, values)
     if _has_struct(arrow):
-        return lambda values: pa.array(msgspec.to_builtins(_full(told, values)), type=arrow)
+        return lambda values: pa.array([_plain(value) for value in values], type=arrow)
     return lambda values: pa.array(values, type=arrow)
 
 
@@ -137,32 +137,18 @@ def _has_struct(arrow: pa.DataType) -> bool:
     return pa.types.is_struct(arrow) or (pa.types.is_list(arrow) and _has_struct(arrow.value_type))
 
 
-def _full(told: types.Type, values: Sequence[Any]) -> list[Any]:
-    """Structs that leave their defaults out in JSON must not in a column, where left out is null."""
-    (struct,) = _structs_in(told)
-    if not struct.__struct_config__.omit_defaults:
-        return list(values)
-    fields = [(field.name, field.encode_name) for field in msgspec.structs.fields(struct)]
-
-    def full(value: Any) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, tuple):
-            return [full(each) for each in value]
-        return {encoded: getattr(value, name) for name, encoded in fields}
-
-    return [full(value) for value in values]
+def _plain(value: Any) -> Any:
+    """Structs as dicts with all their fields, whatever form they have in JSON, where defaults may be left out."""
+    if isinstance(value, msgspec.Struct):
+        return {encoded: _plain(getattr(value, name)) for name, encoded in _names(type(value))}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
 
 
-def _structs_in(told: types.Type) -> list[type[msgspec.Struct]]:
-    match told:
-        case types.UnionType():
-            return [struct for each in told.types for struct in _structs_in(each)]
-        case types.VarTupleType() | types.ListType():
-            return _structs_in(told.item_type)
-        case types.StructType():
-            return [told.cls]
-    return []
+@cache
+def _names(struct: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    return [(field.name, field.encode_name) for field in msgspec.structs.fields(struct)]
 
 
 class _Times(msgspec.Struct):

@@ -65,8 +65,22 @@ def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
     if table == "unknown":
         yield from (decode(line.encode()) for line in columns.column("raw").to_pylist())
         return
+    told = types.type_info(KINDS[table])
     for row in columns.to_pylist(maps_as_pydicts="strict"):
-        yield msgspec.convert({key: value for key, value in row.items() if key != "hour"}, KINDS[table])
+        yield msgspec.convert(_shaped(told, row), KINDS[table])
+
+
+def _shaped(told: types.Type, value: Any) -> Any:
+    """As JSON has it: some structs are arrays there."""
+    match told:
+        case types.UnionType() if value is not None:
+            return _shaped(next(each for each in told.types if not isinstance(each, types.NoneType)), value)
+        case types.VarTupleType() if value is not None:
+            return [_shaped(told.item_type, each) for each in value]
+        case types.StructType():
+            fields = {field.encode_name: _shaped(field.type, value[field.encode_name]) for field in told.fields}
+            return list(fields.values()) if told.array_like else fields
+    return value
 
 
 def a_session(folder: Path, records: Sequence[Any], name: str = "night") -> Session:
