@@ -19,6 +19,7 @@ from gconsole.tui.prompts import Confirm
 from gconsole.tui.views.table import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.sql_editor import SqlText
 
 SIZE = (80, 24)
 
@@ -52,7 +53,7 @@ class TestTheTable:
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
                 "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
-                "gallery": Gallery, "export": ExportDialog,
+                "gallery": Gallery, "export": ExportDialog, "sql": SqlText,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
@@ -73,8 +74,8 @@ class TestViews:
     async def test_a_view_that_is_not_built_says_what_will_be_there(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
-            await pilot.press("9")
-            await shows(pilot, "will show SQL over every record")
+            await pilot.press("0")
+            await shows(pilot, "will show the jobs")
 
     async def test_a_click_on_a_tab_opens_its_view(self):
         async with demo().app().run_test(size=SIZE) as pilot:
