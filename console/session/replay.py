@@ -73,8 +73,9 @@ class Replay:
         if not self.is_playing:
             return
         goal = min(self.end, self.position + int(passed_s * self.speed * 1e9))
-        self.position = goal if self._tell_until(goal) else max(self.position, self.store.newest_rx)
-        if self.position >= self.end:
+        is_told = self._tell_until(goal)
+        self.position = goal if is_told else max(self.position, self.store.newest_rx)
+        if is_told and goal >= self.end:
             self.is_playing = False
 
     def faster(self, by: int) -> None:
