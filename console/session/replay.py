@@ -178,11 +178,11 @@ def _span(path: Path, began: int) -> tuple[int, int]:
     """From when to when a session tells; what it began with had arrived before. Raises SessionError."""
     first = last = None
     for _, frame in reading.labels(path, _never_mind):
-        first = frame.label.last_rx if first is None else first
+        first = frame.label.first_rx if first is None else first
         last = max(last or 0, frame.label.last_rx)
     if first is None or last is None:
         raise SessionError(f"{path}: there is no record in it")
-    return (began if first >= began > 0 else first), last
+    return (began if first <= began <= last else first), last
 
 
 def _never_mind(damage: Damage) -> None:
