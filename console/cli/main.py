@@ -20,6 +20,7 @@ COMMANDS = {
     "record": ("record:record", "Record a cluster without a screen, into a session that survives a crash."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, rename, merge and delete recorded sessions."),
     "replay": ("replay:replay", "Watch a recorded session again: the same views, with a time line."),
+    "diff": ("diff:diff", "Two recorded sessions side by side."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
