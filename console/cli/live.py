@@ -34,7 +34,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
     """
-    if not os.environ.get("TEXTUAL_DRIVER"):  # else it draws elsewhere: in a browser, for `gconsole serve`
+    if terminal_is_ours():
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
         _ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
@@ -69,6 +69,11 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     )
     app.run()
     return app.return_code or 0
+
+
+def terminal_is_ours() -> bool:
+    """Whether the screen is drawn on this terminal; else in a browser, for `gconsole serve`."""
+    return not os.environ.get("TEXTUAL_DRIVER")
 
 
 def refuse_a_terminal_that_cannot_draw(instead: str) -> None:

@@ -19,6 +19,8 @@ COMMANDS = {
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "record": ("record:record", "Record a cluster without a screen, into a session that survives a crash."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
+    "replay": ("replay:replay", "Watch a recorded session again: the same views, with a time line."),
+    "diff": ("diff:diff", "Two recorded sessions side by side."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "query": ("query:query", "Ask a session, a file of records or a cluster in SQL."),
     "export": ("export:export", "Write a session as JSON, Parquet, CSV, HTML, for Perfetto or gswarm's readers."),

@@ -29,10 +29,11 @@ from .exports import offers
 from .guide import Guide
 from .jobfold import JobFold
 from .keyfile import NO_KEYS, OwnKeys
-from .keys import bindings, in_scope, key_names
+from .keys import Action, bindings, in_scope, key_names
 from .marks import LONGEST_NOTE, MarkDialog
 from .memory import Memory
 from .models.header import header_spans
+from .models.listing import Arrangement
 from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
@@ -101,22 +102,46 @@ class ConsoleApp(
         self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
-        self.asking = Asking(store, recorded)
-        self.stacks = Stacks(self, store, control, findings)
+        self._recorded = recorded
         self._on_start = on_start
-        self._watch = Watch(
-            store, cluster, expected_nodes, live=live, now=now, staging=staging, recordings=lambda: self.tapes.running
+        self._watch_of = partial(
+            Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
+            recordings=lambda: self.tapes.running,
         )
-        self.tapes = Tapes(self, control, cluster, self._watch.now)
-        self._fold = JobFold(self._watch, store)
+        self.tapes = Tapes(self, control, cluster, lambda: self._watch.now())
+        self._arranged: dict[str, Arrangement] = {}  # of views that stood over another store
+        self._take_store(store)
         self._pace = Pace()
         self._frozen: Frame | None = None
-        self._store = store
         self._folder = ""  # where the last file was saved
         self.guide = Guide(self, keys.keymap)
         self._current = self.keeping.first_view([row.name for row in VIEWS])
         self._views: dict[str, View] = {}
         self.frame = self._watch.look()
+
+    def _take_store(self, store: Store) -> None:
+        self._store = store
+        self._watch = self._watch_of(store)
+        self._fold = JobFold(self._watch, store)
+        self.stacks = Stacks(self, store, self._control, self._findings)
+        self.asking = Asking(store, self._recorded)
+
+    @property
+    def everywhere(self) -> list[Action]:
+        """The actions that are not of one view."""
+        return in_scope("app")
+
+    async def show_store(self, store: Store) -> None:
+        """Look at another store from now on: the views are made anew, arranged as they were."""
+        self._arranged = {name: view.arrangement for name, view in self._views.items()}
+        await self._stage.remove_children()
+        self._views = {}
+        self._take_store(store)
+        self.frame = self._watch.look()
+        await self._stage.mount(self._view(self._current))
+        self._present(self._current)
+        self.draw()
+        self.call_after_refresh(self._mount_rest)
 
     # -- the frame ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +188,7 @@ class ConsoleApp(
             row = next(row for row in VIEWS if row.name == name)
             self._views[name] = row.make(row)
             self._views[name].display = name == self._current
-            self._views[name].restore(self.keeping.remembered.of(name))
+            self._views[name].restore(self._arranged.get(name) or self.keeping.remembered.of(name))
         return self._views[name]
 
     @property

@@ -43,7 +43,7 @@ class Guide:
         count, status = len(app.frame.findings), app.frame.worst_finding
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
-        actions = [*app.view.actions, *in_scope("lines"), *in_scope("app")]
+        actions = [*app.view.actions, *in_scope("lines"), *app.everywhere]
         screen = app.screen_stack[0]
         if isinstance(screen.focused, Input | TextArea):  # there a letter is a letter
             typed = "sql" if isinstance(screen.focused, TextArea) else "filter"
@@ -56,7 +56,7 @@ class Guide:
         view = self._app.view
         here = next((row.title for row in VIEWS if row.name == view.id), "")
         own = [*view.actions, *(in_scope("lines") if view.home() else [])]
-        everywhere = [*in_scope("app"), *(row.action for row in VIEWS)]
+        everywhere = [*self._app.everywhere, *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):
             groups.append(("In the filter", in_scope("filter")))
@@ -71,6 +71,6 @@ class Guide:
         for action in app.view.actions:
             if action.palette and app.view.check_action(action.call, ()):
                 yield self.own(action), app.view
-        for action in (*in_scope("app"), *(row.action for row in VIEWS)):
+        for action in (*app.everywhere, *(row.action for row in VIEWS)):
             if action.palette and app.check_action(action.call.partition(".")[2], ()):
                 yield self.own(action), app

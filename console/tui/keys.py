@@ -118,6 +118,17 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.remove", "", "app.remove", "remove node", "Let go of the selected node"),
     Action("app.examine", "", "app.examine", "health check", "Let the doctor look at the selected node"),
     Action("app.examine_all", "", "app.examine_all", "health check of all nodes", "Let the doctor look at every node"),
+    Action("replay.play", "space", "app.replay_play", "play", "Play the recording, or stand still", footer=True,
+           shown_key="space"),
+    Action("replay.earlier", "left_square_bracket", "app.replay_earlier", "event before", "Go to the event before",
+           footer=True, shown_key="["),
+    Action("replay.later", "right_square_bracket", "app.replay_later", "next event", "Go to the next event",
+           footer=True, shown_key="]"),
+    Action("replay.slower", "less_than_sign", "app.replay_slower", "slower", "Play slower", footer=True,
+           shown_key="<"),
+    Action("replay.faster", "greater_than_sign", "app.replay_faster", "faster", "Play faster", footer=True,
+           shown_key=">"),
+    Action("replay.go", "T", "app.replay_go", "go to", "Go to a time"),
     Action("app.mark", "M", "app.mark", "mark", "Mark this instant with a note of yours"),
     Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
            shown_key="space"),
@@ -157,7 +168,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
 #: Keys that mean the same for everybody: no action gets one of them that has it not here.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
-_APART: Final = ("filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
+_APART: Final = (
+    "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
+    "replay",
+)  # fmt: skip
 #: Scopes of views that are no lists: there the keys of lists mean nothing.
 NO_LISTS: Final = ("overview", "hang", "topology", "query")
 #: What also works there, beside what works in every dialog.
@@ -220,6 +234,6 @@ def key_names(keys: str) -> str:
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
         "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "left_square_bracket": "[",
-        "right_square_bracket": "]",
+        "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

@@ -28,7 +28,9 @@ class QueryActions:
         self.asking.cancel()
 
     async def _answer_for(self, view: Query, sql: str) -> None:
-        view.answered(await self.asking.ask(sql))
+        answer = await self.asking.ask(sql)
+        if view.is_attached:  # a replay that went to another time has views of its own
+            view.answered(answer)
 
     async def _find_names(self, view: Query) -> None:
         view.take_names(await self.asking.names())

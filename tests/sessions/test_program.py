@@ -185,6 +185,10 @@ def test_sessions_are_renamed_merged_and_deleted_by_name(program):
     merged = program.run("sessions", "merge", "first", "--into", "all")
     assert merged.returncode == 0, merged.stderr
     assert program.run("sessions", "delete", "first", "--yes").returncode == 0
+    ended(program.record("two", "--for", "3s"))
+    compared = json.loads(program.run("diff", "all", "two", "--json").stdout)
+    assert (compared["a"], compared["b"]) == ("all", "two")
+    assert program.run("sessions", "delete", "two", "--yes").returncode == 0
     listed = json.loads(program.run("sessions", "list", "--json").stdout)
     assert [(one["name"], one["state"]) for one in listed] == [("all", "closed")]
     assert program.run("sessions", "show", "first").returncode == 2

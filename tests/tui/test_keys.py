@@ -16,6 +16,7 @@ from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm
+from gconsole.tui.replay_app import ReplayApp
 from gconsole.tui.views.table import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.progress import Progress
@@ -53,7 +54,7 @@ class TestTheTable:
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
                 "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
-                "gallery": Gallery, "export": ExportDialog, "sql": SqlText,
+                "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
