@@ -336,8 +336,10 @@ class ConsoleApp(
         """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
         drawn = picture(self, self.picture_title)
         cluster = self.frame.header.cluster
-        found = offers(self.view.sheets(), drawn, self._store, cluster, self.asking.recorded)
-        dialog = ExportDialog(found, cluster, self._folder)
+        there = offers(
+            self.view.sheets(), drawn, self._store, self.stacks.shape, cluster=cluster, recorded=self.asking.recorded
+        )
+        dialog = ExportDialog(there, cluster, self._folder)
 
         def left(_: None) -> None:
             self._folder = dialog.folder

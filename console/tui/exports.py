@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from .. import report
-from ..analysis.folded import folded
-from ..analysis.models import Model
-from ..report.captures import lines_of, text_of
+from ..analysis.stacks import PLAIN, Shape
 from ..session.chosen import chosen
+from ..session.export import FORMS, StackForm
 from ..session.export.page import lines_of as page_of
-from ..session.forms import FORMS
+from ..session.forms import FORMS as SESSION_FORMS
 from ..session.forms import Form as SessionForm
-from ..store import CaptureNow, Store
+from ..store import Store
 from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text
@@ -49,11 +46,12 @@ class Offer:
 
 
 def offers(
-    sheets: Iterable[Sheet], picture: Write, store: Store, cluster: str = "", recorded: Path | None = None
-) -> list[Offer]:
+    sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
+    recorded: Path | None = None,
+) -> list[Offer]:  # fmt: skip
     """Everything there is: tables, the screen as `picture` draws it, the report, a page, the newest capture.
 
-    `recorded` is the session that is shown, where one is: then all of it can be saved, too.
+    The capture is in that shape. `recorded` is the session that is shown, where one is: then all of it can be saved.
     """
     return [
         *(_of_sheet(sheet) for sheet in sheets),
@@ -62,7 +60,7 @@ def offers(
         Offer("page", "Page: verdict, findings and stacks, for a ticket",
               (Form("HTML", ".html", partial(_page, store, cluster)),)),
         *(() if recorded is None else (_of_session(recorded),)),
-        *_of_newest_capture(store),
+        *_of_newest_capture(store, shape),
     ]
 
 
@@ -98,12 +96,12 @@ def _of_session(path: Path) -> Offer:
 
     forms = tuple(
         Form(form.name, form.suffix, lambda: str, partial(write, form))
-        for form in FORMS.values() if not form.is_folder
+        for form in SESSION_FORMS.values() if not form.is_folder
     )  # fmt: skip
     return Offer("session", f"Session: everything in {path.name}", forms)
 
 
-def _of_newest_capture(store: Store) -> Iterator[Offer]:
+def _of_newest_capture(store: Store, shape: Shape) -> Iterator[Offer]:
     kept = store.captures.values()
     if not kept:
         return
@@ -111,18 +109,10 @@ def _of_newest_capture(store: Store) -> Iterator[Offer]:
     ranks = f"{len(newest.ranks)} rank{'s' * (len(newest.ranks) != 1)}"
     what = f"Stacks: the capture of {clock_time(newest.started_rx)}, {ranks}"
 
-    def form(name: str, suffix: str, write: Callable[[CaptureNow, Sequence[Model]], str]) -> Form:
+    def form(one: StackForm) -> Form:
         def prepare() -> Write:
-            return partial(write, replace(newest, stacks=list(newest.stacks)), hang_models(store))
+            return partial(one.write, [replace(newest, stacks=list(newest.stacks))], hang_models(store), shape)
 
-        return Form(name, suffix, prepare)
+        return Form(one.title, one.suffix, prepare)
 
-    yield Offer("stacks", what, (
-        form("folded", ".folded", lambda capture, models: folded(capture.stacks)),
-        form("text", ".txt", lambda capture, models: text_of([capture], models) + "\n"),
-        form("JSON", ".json", _capture_json),
-    ))  # fmt: skip
-
-
-def _capture_json(capture: CaptureNow, models: Sequence[Model]) -> str:
-    return msgspec.json.format(msgspec.json.encode(lines_of([capture], models)), indent=2).decode() + "\n"
+    yield Offer("stacks", what, tuple(map(form, FORMS)))
