@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..session.forms import Form
 
 #: As `session.forms` has them, which --help need not load.
-_FORMATS = ("json", "parquet", "csv", "perfetto", "gswarm", "html")
+_FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html")
 
 
 @click.command()

@@ -43,6 +43,7 @@ FORMS: Final[dict[str, Form]] = {
         Form("parquet", "-parquet", "parquetfiles", "a folder a kind, for DuckDB, pandas, Spark, Dask", is_folder=True),
         Form("csv", "-csv", "csvfiles", "a file a kind, for a spreadsheet", is_folder=True),
         Form("perfetto", ".perfetto-trace", "perfetto", "a trace for ui.perfetto.dev"),
+        Form("speedscope", ".speedscope.json", "allstacks", "the stacks of the newest capture, for speedscope.app"),
         Form("gswarm", ".gswarm.json", "gswarm", "frames and summary as gswarm-profiler documents them"),
         Form("html", ".html", "page", "one page for a ticket: verdict, findings, stacks, plots"),
     )

@@ -369,3 +369,20 @@ def test_every_form_says_what_it_is_for():
 def test_a_stat_without_a_step_has_no_steps(tmp_path):
     session = a_session(tmp_path, [RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", node="n", rx=START)])
     assert b"step" not in exported(session, "perfetto", tmp_path).read_bytes()
+
+
+def test_speedscope_has_the_stacks_of_the_newest_capture(tmp_path):
+    told = json.loads(exported(a_session(tmp_path, a_story()), "speedscope", tmp_path).read_bytes())
+
+    assert {"load", "main"} <= {frame["name"] for frame in told["shared"]["frames"]}
+
+
+def test_a_session_without_stacks_says_so(tmp_path):
+    with pytest.raises(SessionError, match="there are no stacks in it"):
+        exported(a_session(tmp_path, a_job()), "speedscope", tmp_path)
+
+
+def test_the_command_offers_every_form():
+    from gconsole.cli.export import _FORMATS
+
+    assert sorted(_FORMATS) == sorted(FORMS)
