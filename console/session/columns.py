@@ -1,8 +1,8 @@
 """Records as columns: every kind of record has one Arrow schema, made from its struct; nothing is lost on the way.
 
-A struct within a record is a struct column, a tuple a list, a dict a map; words of a closed list are strings. A field's
-metadata say its unit and its meaning. Records of kinds this version does not know are the table `unknown`: their head,
-and the record as it came, as text.
+A struct within a record is a struct column, a tuple a list, a dict a map; words of a closed list are strings; what may
+be a number or a text is its JSON. A field's metadata say its unit and its meaning. Records of kinds this version does
+not know are the table `unknown`: their head, and the record as it came, as text.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ _UNKNOWN_SCHEMA = pa.schema(
 def _arrow_type(told: types.Type) -> pa.DataType:
     match told:
         case types.UnionType():
-            (inner,) = (each for each in told.types if not isinstance(each, types.NoneType))
-            return _arrow_type(inner)
+            inner = _known(told)
+            return _arrow_type(inner[0]) if len(inner) == 1 else pa.string()  # of several types: the value as JSON
         case types.IntType():
             return pa.int64()
         case types.FloatType():
@@ -113,20 +113,41 @@ def _arrow_type(told: types.Type) -> pa.DataType:
     raise TypeError(f"records have no column for {told}")
 
 
+def _known(told: types.Type) -> list[types.Type]:
+    """The types that a field may have beside null."""
+    every = told.types if isinstance(told, types.UnionType) else (told,)
+    return [each for each in every if not isinstance(each, types.NoneType)]
+
+
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def _make(arrow: pa.DataType, told: types.Type) -> Make:
     """Turns one field's values into a column."""
     if pa.types.is_map(arrow):
-        return lambda values: _maps(arrow, values)
+        (mapping,) = _known(told)
+        assert isinstance(mapping, types.DictType)
+        is_json = len(_known(mapping.value_type)) > 1
+        return lambda values: _maps(arrow, values, is_json)
     if _has_struct(arrow):
         return lambda values: pa.array([_plain(value) for value in values], type=arrow)
     return lambda values: pa.array(values, type=arrow)
 
 
-def _maps(arrow: pa.DataType, values: Sequence[dict[str, Any]]) -> pa.Array:
-    """Maps, none of them null: of no record is one."""
+def _maps(arrow: pa.DataType, values: Sequence[dict[str, Any] | None], is_json: bool) -> pa.Array:
+    """Maps; most are empty, or all are null. `is_json`: their values, of whatever type, as JSON."""
+    if is_json:
+        values = [None if value is None else {key: _json(item) for key, item in value.items()} for value in values]
+    if None in values:
+        return pa.array([None if value is None else list(value.items()) for value in values], type=arrow)
+    return _full_maps(arrow, values)  # type: ignore[arg-type]
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _full_maps(arrow: pa.DataType, values: Sequence[dict[str, Any]]) -> pa.Array:
     offsets = list(accumulate(map(len, values), initial=0))
     keys = pa.array(list(chain.from_iterable(values)), pa.string())
     items = pa.array([item for value in values for item in value.values()], arrow.item_type)

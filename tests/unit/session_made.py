@@ -74,7 +74,10 @@ def _shaped(told: types.Type, value: Any) -> Any:
     """As JSON has it: some structs are arrays there."""
     match told:
         case types.UnionType() if value is not None:
-            return _shaped(next(each for each in told.types if not isinstance(each, types.NoneType)), value)
+            known = [each for each in told.types if not isinstance(each, types.NoneType)]
+            return _shaped(known[0], value) if len(known) == 1 else msgspec.json.decode(value)
+        case types.DictType() if value is not None:
+            return {key: _shaped(told.value_type, each) for key, each in value.items()}
         case types.VarTupleType() if value is not None:
             return [_shaped(told.item_type, each) for each in value]
         case types.StructType():
@@ -125,6 +128,6 @@ def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
             made.append(Gpu(**head(node, at), index=rank % 2, uuid=f"GPU-{rank}", **figures))
             made.append(
                 RankStat(**head(node, at), job="llama", rank=rank, pid=100 + rank, start_ticks=7, state="moving",
-                         cpu_pct=99.0, step=at)
+                         cpu_pct=99.0, step=at, watched={"loss": 4.5 - at, "phase": "train"})
             )  # fmt: skip
     return made

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import duckdb
 import msgspec
@@ -161,6 +162,16 @@ def test_dask_reads_the_folder_as_it_stands(tmp_path):
     assert frame.npartitions == 2
     expected = pd.read_parquet(session.parquet_folder / "gpu").groupby("uuid")["power_w"].max()
     assert frame.groupby("uuid")["power_w"].max().compute().to_dict() == pytest.approx(expected.to_dict())
+
+
+def test_what_the_readme_shows_of_other_tools_works(tmp_path, capsys):
+    pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
+    session = a_session(tmp_path, many())
+    compact(session)
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "duckdb" in block]
+
+    exec(re.sub(r'(?m)^folder = .*$', f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})
 
 
 def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):

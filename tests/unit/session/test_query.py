@@ -114,6 +114,14 @@ def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, asked):
     ]  # fmt: skip
 
 
+def test_watched_variables_are_asked_for_by_name(tmp_path, asked):
+    ask = asked(a_session(tmp_path, a_job()).path)
+
+    rows = ask("SELECT watched['loss']::DOUBLE, watched['phase']->>'$' FROM rank_stat WHERE rank = 0 ORDER BY step")
+
+    assert rows == [(3.5, "train"), (2.5, "train"), (1.5, "train")]
+
+
 def test_a_rank_whose_gpu_only_its_environment_tells_is_found_by_it(tmp_path, asked):
     ask = asked(a_session(tmp_path, a_job()).path)
 
