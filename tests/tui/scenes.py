@@ -18,7 +18,7 @@ from invented import SECOND, Cluster, busy_night, demo
 from looks import picture
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 from waiting import settle, until
 
 from gconsole.records import Finding
@@ -58,7 +58,7 @@ class Stage:
 
     async def still(self) -> None:
         """Nothing blinks, nothing is due."""
-        for line in self.app.screen.query(Input):
+        for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
             line.cursor_blink = False
         before = None
         for _ in range(_ROUNDS):  # a list that got a scrollbar lays itself out anew, and then its lines
