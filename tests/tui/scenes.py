@@ -58,8 +58,10 @@ class Stage:
 
     async def still(self) -> None:
         """Nothing blinks, nothing is due."""
-        for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
+        for line in self.app.screen.query(Input):
             line.cursor_blink = False
+        for text in self.app.screen.query(TextArea):  # its cursor goes on blinking through a change of the theme
+            text.show_cursor = False
         before = None
         for _ in range(_ROUNDS):  # a list that got a scrollbar lays itself out anew, and then its lines
             await settle(self.pilot)
