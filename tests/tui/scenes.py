@@ -58,10 +58,8 @@ class Stage:
 
     async def still(self) -> None:
         """Nothing blinks, nothing is due."""
-        for line in self.app.screen.query(Input):
+        for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
             line.cursor_blink = False
-        for text in self.app.screen.query(TextArea):  # its cursor goes on blinking through a change of the theme
-            text.show_cursor = False
         before = None
         for _ in range(_ROUNDS):  # a list that got a scrollbar lays itself out anew, and then its lines
             await settle(self.pilot)
@@ -241,7 +239,7 @@ SCENES = (
     Scene("topology", keys("5")),
     Scene("query, nothing asked", keys("9"), cluster=demo),
     Scene("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
-    Scene("query with a mistake", _answered("SELECT powr_w FROM gpu"), cluster=demo),
+    Scene("query with a mistake", _answered("SELECT powr_w FROM gpu", "escape"), cluster=demo),
     Scene("query", _answered(_PER_GPU)),
     Scene("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
     Scene("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
