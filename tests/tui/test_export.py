@@ -150,7 +150,7 @@ class TestTheTable:
     async def test_a_view_without_a_table_offers_none(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "3")
-            assert [offer.name for offer in dialog._offers] == ["screen", "report"]
+            assert [offer.name for offer in dialog._offers] == ["screen", "report", "page"]
 
 
 class TestEverythingElse:
@@ -202,7 +202,7 @@ class TestThePath:
             await pilot.press("shift+tab")
             assert at(pilot.app).value.endswith(".csv")
             await pilot.press("up")
-            assert at(pilot.app).value.startswith("gconsole-demo-report-2")
+            assert at(pilot.app).value.startswith("gconsole-demo-page-2")
 
     async def test_a_name_that_was_typed_stays_and_only_its_ending_follows(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
