@@ -31,10 +31,12 @@ CONNECT_S = 45.0
 
 
 class Progress:
-    """One line on stderr that says how far things are; `write` is None where nobody wants it."""
+    """One line on stderr that says how far things are; `write` is None where nobody wants it, `more` adds to it."""
 
-    def __init__(self, store: Store, write: Callable[[str], None] | None) -> None:
-        self._store, self._write, self._last = store, write, ""
+    def __init__(
+        self, store: Store, write: Callable[[str], None] | None, more: Callable[[], str] | None = None
+    ) -> None:
+        self._store, self._write, self._more, self._last = store, write, more, ""
 
     def show(self, capture: str | None = None) -> None:
         """Say how far things are, where that is news; `capture` is the one under way."""
@@ -48,6 +50,8 @@ class Progress:
         if capture is not None:
             now = self._store.captures.get(capture)
             line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
+        if self._more is not None:
+            line += self._more()
         self.tell(line)
 
     def tell(self, line: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,15 +15,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     What is no file (a pipe, /dev/stdout) is written to: replacing it would take it away from everybody.
     """
+    with being_written(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def being_written(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` once all is written, and never where that failed.
+
+    As `write_atomically`, for what is too much to hold at once. Raises OSError.
+    """
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:
-            stream.write(data)
+            yield stream
         return
     path = path.resolve()
     fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(path)
@@ -38,6 +50,21 @@ def write_new(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except BaseException:
         path.unlink(missing_ok=True)
+        raise
+
+
+def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bool) -> None:
+    """Let `write` fill a file that is there only once it is whole. Raises what `write` raises, and OSError:
+    FileExistsError where it is there already and is not to be replaced."""
+    if not replace:
+        with path.open("xb"):  # the name is ours from here on
+            pass
+    try:
+        with being_written(path) as file:
+            write(file)
+    except BaseException:
+        if not replace:
+            path.unlink(missing_ok=True)
         raise
 
 

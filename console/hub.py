@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .config.difference import Changes
     from .config.model import Config
     from .doctor import Answer
+    from .session.layout import Selection
 
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
@@ -64,8 +65,40 @@ def new_capture() -> str:
     return secrets.token_hex(6)
 
 
+@dataclass(frozen=True)
+class RecordingNow:
+    """A recording under way."""
+
+    name: str
+    began: int  # console CLOCK_REALTIME, ns
+    records: int  # that are safely on the disk
+    bytes: int
+    trouble: str = ""  # why nothing can be written at the moment; empty while all is well
+
+
+class Recordings(Protocol):
+    """What is recorded at the moment, and how that begins and ends."""
+
+    def now(self) -> Sequence[RecordingNow]:
+        """Those under way, the oldest first."""
+        ...
+
+    async def start(self, name: str, selection: Selection | None = None) -> bool:
+        """Record from now on; true where a session of that name goes on that had crashed. Raises SessionError."""
+        ...
+
+    async def stop(self, name: str) -> RecordingNow:
+        """End one orderly; what came of it. Raises SessionError."""
+        ...
+
+
 class Control(Protocol):
     """What a view, batch or an HTTP client may ask for; implemented by the fleet (live) and by replay."""
+
+    @property
+    def recordings(self) -> Recordings | None:
+        """None where nothing can be recorded: in a replay."""
+        ...
 
     async def reconnect(self, node: str) -> None:
         """Connect to a node again now. Raises KeyError for a node that is not of this fleet."""
@@ -110,6 +143,10 @@ class Control(Protocol):
         ...
 
 
+def _all_of_them(agent: str, seq: int) -> int:
+    return seq
+
+
 class Hub:
     """Hands every batch of records to every sink, in the order of subscription, synchronously.
 
@@ -117,10 +154,13 @@ class Hub:
     console's id as their `agent` and numbers them like any agent's.
     """
 
-    def __init__(self, console_id: str | None = None) -> None:
+    def __init__(self, console_id: str | None = None, seq: int = 0) -> None:
+        """A console that goes on where a crashed one stopped takes its id, and the number of its last record."""
         self.console_id = console_id or secrets.token_hex(8)
         self._sinks: list[Sink] = []
-        self._seq = 0
+        self._seq = seq
+        #: Of an agent's records up to a number: the last that is kept safely. A recorder takes the place of this.
+        self.kept: Callable[[str, int], int] = _all_of_them
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
         """Add a sink; the answer removes it again."""

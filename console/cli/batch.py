@@ -18,7 +18,9 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
 @click.option("--records", type=click.Path(dir_okay=False, path_type=Path),
               help="Also write every record, a line each.")
-@click.option("--from", "source", type=click.Path(path_type=Path), help="Read such a file instead of watching nodes.")
+@click.option("--record", "session", metavar="NAME", help="Also record all of it, as a session of that name.")
+@click.option("--from", "source", type=click.Path(path_type=Path),
+              help="Read such a file, or a session, instead of watching nodes.")
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 @click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
@@ -33,9 +35,9 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, source: Path | None, fail_on: str, clocks: bool, skew: bool, metrics: str,
-    capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
-    flight_pipe: bool, form: str | None, threads: str, granularity: str,
+    records: Path | None, session: str | None, source: Path | None, fail_on: str, clocks: bool, skew: bool,
+    metrics: str, capture: bool, diagnose: bool, samples: int | None, every: float | None,
+    native: bool | None, names: str | None, flight_pipe: bool, form: str | None, threads: str, granularity: str,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
@@ -47,16 +49,19 @@ def batch(
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
+    gconsole batch hosts.toml --for 10m --diagnose --record hang-17
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
-        raise click.UsageError("give either a TARGET or --from FILE")
+        raise click.UsageError("give either a TARGET or --from SESSION|FILE")
     if skew and source is not None:
         raise click.UsageError("--skew needs nodes; who is late in a file is told without it")
     capture, clocks = capture or (skew and not diagnose), clocks or skew
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
+    if source is not None and session is not None:
+        raise click.UsageError("--record needs nodes; there is nothing to record in a file")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
     if clocks and source is not None:
@@ -74,10 +79,12 @@ def batch(
         )
     from .live import run_batch
     from .options import load_target
+    from .tape import Tape
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families, clocks=clocks, stacks=stacks,
+        order=order, metrics=families, clocks=clocks, tape=Tape(session, None) if session is not None else None,
+        stacks=stacks,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ from ..store import Store
 from ..timefaults import ClockFaults, LatenessFaults
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
+from .tape import Tape, recorder_of
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -36,7 +38,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
     """
-    if not os.environ.get("TEXTUAL_DRIVER"):  # else it draws elsewhere: in a browser, for `gconsole serve`
+    if terminal_is_ours():
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
         _ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
@@ -49,12 +51,13 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
     hub.say(_console(config))
+    recorder = recorder_of(config, hub, store)
     hosts = HostsFile(config.path, read) if config.path and read else None
 
     async def ask(who: str, prompt: str) -> str | None:
         return await app.ask(who, prompt)
 
-    fleet = Fleet(config, hub, ask)
+    fleet = Fleet(config, hub, ask, recorder)
     clockwork = Clockwork(hub, config.clock, config.cluster)
 
     async def start() -> None:
@@ -64,6 +67,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     async def stop() -> None:
         await fleet.stop()
         await clockwork.stop()
+        await recorder.close()
 
     app = ConsoleApp(
         store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
@@ -75,6 +79,11 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     )
     app.run()
     return app.return_code or 0
+
+
+def terminal_is_ours() -> bool:
+    """Whether the screen is drawn on this terminal; else in a browser, for `gconsole serve`."""
+    return not os.environ.get("TEXTUAL_DRIVER")
 
 
 def refuse_a_terminal_that_cannot_draw(instead: str) -> None:
@@ -101,17 +110,20 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), clocks: bool = False, stacks: StackOutput = AS_SUMMARY,
+    metrics: tuple[str, ...] = (), clocks: bool = False, tape: Tape | None = None, stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
     `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile.
+    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile. With `tape` it is
+    recorded. Where `for_s` is infinite, an interrupt is how it ends.
     """
     clocks_s = 0.0 if clocks else None
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, clocks_s))
+    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s))
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
-    return EXIT_INTERRUPTED if interrupted else status
+    if tape is not None and tape.failed:
+        status = max(status, EXIT_PARTIAL)
+    return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status
 
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
@@ -136,15 +148,23 @@ def observe(config: Config) -> Store:
     return store
 
 
+def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
+    """Watch a fleet for that long and write every record into a file; what is known, and whether it was interrupted."""
+    return asyncio.run(_watch(config, for_s, records, quiet=False))
+
+
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
+    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
     clocks_s: float | None = None, clock_lines: ClockLines | None = None,
 ) -> tuple[Store, bool]:  # fmt: skip
     """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without, not at all."""
-    hub = Hub()
+    left = tape.left_behind(config) if tape else None
+    hub = Hub(left.console_id, left.seq) if left else Hub()
     store = Store()
     hub.subscribe(store.apply)
+    if tape and left:
+        tape.refold(store)
     writer = _writer(records)
     if writer:
         hub.subscribe(writer)
@@ -155,10 +175,16 @@ async def _watch(
     hub.say(_console(config))
     if clock_lines:
         hub.subscribe(clock_lines)
-    fleet = Fleet(config if clocks_s is not None else _without_probes(config), hub)
+    if tape:
+        await tape.begin(recorder_of(config, hub, store))
+    fleet = Fleet(
+        config if clocks_s is not None else _without_probes(config), hub, agents=left.agents if left else None
+    )
     interrupted = _on_signals()
     await fleet.start()
-    progress = batch.Progress(store, None if quiet else _progress)
+    progress = batch.Progress(
+        store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None
+    )
     clockwork = Clockwork(hub, config.clock, config.cluster)
     if clocks_s is not None:
         clockwork.start()
@@ -167,7 +193,7 @@ async def _watch(
     watching = asyncio.create_task(
         batch.watch(
             store, hub, fleet, for_s, progress, order, before, findings,
-            lambda: stream is not None and stream.is_closed,
+            lambda: (stream is not None and stream.is_closed) or (tape is not None and tape.is_over),
         )
     )  # fmt: skip
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
@@ -179,6 +205,8 @@ async def _watch(
             raise
     finally:
         await clockwork.stop()
+    if tape:
+        await tape.end()
     if not quiet:
         click.echo("", err=True)
         for line in batch.warnings(store):

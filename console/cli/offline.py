@@ -15,6 +15,9 @@ from ..imports.dumps import JOB, NoDumps, records_of, without_stacks
 from ..plaintext import printable
 from ..recordfile import RecordFileError, play
 from ..samples import SampleStream
+from ..session import reading
+from ..session.frames import Damage
+from ..session.layout import Session, SessionError, find, sessions_folder
 from ..store import Store
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
@@ -39,16 +42,41 @@ def run_from_file(
 
 
 def folded(path: Path, *sinks: Sink) -> Store:
-    """What the records of a file come to; `sinks` see them, too. Raises UsageError."""
+    """What the records of a file, or of a session, come to; `sinks` see them, too. Raises UsageError."""
     hub = Hub()
     store = Store()
     for sink in (store.apply, *sinks):
         hub.subscribe(sink)
+    session = session_of(path)
     try:
-        play(path, hub)
-    except RecordFileError as error:
+        if session is None:
+            play(path, hub)
+        else:
+            for record in reading.lenient(session.path, _tell_of_damage):
+                hub.publish([record])
+    except (RecordFileError, OSError) as error:
         raise click.UsageError(str(error)) from error
     return store
+
+
+def session_of(path: Path) -> Session | None:
+    """The session that a person means by a name or by its folder; None where it is a file or another folder.
+
+    Raises UsageError for a name of nothing.
+    """
+    is_session = (path / "session.json").is_file()
+    if path.exists() and not is_session:
+        return None
+    try:
+        session = find(str(path), sessions_folder())
+        session.read()
+    except SessionError as error:
+        raise click.UsageError(printable(str(error))) from error
+    return session
+
+
+def _tell_of_damage(damage: Damage) -> None:
+    click.echo(f"gconsole: {printable(str(damage))}; the rest is read", err=True)
 
 
 def run_from_folder(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -110,6 +111,20 @@ def capture_order(
         new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s, locals=variables,
         flight_pipe=flight_pipe,
     )  # fmt: skip
+
+
+def sessions_folder(command: F) -> F:
+    """`--folder`, where sessions are kept; the function gets its path."""
+
+    def found(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
+        from ..session.layout import sessions_folder as place
+
+        return place(value)
+
+    return click.option(
+        "--folder", envvar="GCONSOLE_SESSIONS_FOLDER", metavar="DIR", callback=found,
+        help="Where the sessions are, if not in your data folder.  [env var: GCONSOLE_SESSIONS_FOLDER]",
+    )(command)
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:

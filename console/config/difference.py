@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from .model import Config, NodeConfig
+from .model import Config, NodeConfig, Section
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ def difference(old: Config, new: Config) -> Changes:
         "cluster.name": old.cluster != new.cluster,
         "ssh.max_connecting": old.ssh.max_connecting != new.ssh.max_connecting,
         "console.history_bytes": old.console != new.console,
-        **{f"health.{name}": value != getattr(new.health, name) for name, value in structs.asdict(old.health).items()},
+        **_each("sessions", old.sessions, new.sessions),
+        **_each("health", old.health, new.health),
     }
     return Changes(
         added=tuple(node for node in new.nodes if node.name not in before),
@@ -38,6 +39,11 @@ def difference(old: Config, new: Config) -> Changes:
         changed=tuple(node for node in new.nodes if node.name in before and _differs(before[node.name], node)),
         next_start=tuple(name for name, differs in kept.items() if differs),
     )
+
+
+def _each(section: str, old: Section, new: Section) -> dict[str, bool]:
+    """By the full name of each key of a section, whether it differs."""
+    return {f"{section}.{name}": value != getattr(new, name) for name, value in structs.asdict(old).items()}
 
 
 def _differs(old: NodeConfig, new: NodeConfig) -> bool:

@@ -39,6 +39,9 @@ Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "on
 Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"form": "a word without spaces"})]
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
 
+Limit = Annotated[int, Meta(ge=1 << 20, le=1 << 60)]
+Age = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[mhdw]$", extra={"form": "an age, like 12h, 30d or 8w"})]
+
 ModelText = Annotated[
     str, Meta(pattern=r"^[a-z0-9_]+ \S+( \S+)?$", extra={"form": "a class and one or two regexes, between spaces"})
 ]
@@ -151,6 +154,24 @@ class ConsoleConfig(Section, frozen=True):
         Literal["osc52", "native", "both"],
         Meta(description="where copied text goes: osc52: the terminal, also through ssh; native: this machine; both"),
     ] = "both"
+
+
+class SessionsConfig(Section, frozen=True):
+    """Where recorded sessions are kept, and how much of them. Without limits nothing is ever deleted."""
+
+    folder: Annotated[
+        LocalPath | None,
+        Meta(description="folder of the sessions; unset: your data folder", extra={"example": "~/gconsole-sessions"}),
+    ] = None
+    max_bytes: Annotated[
+        Limit | None,
+        Meta(description="all sessions together, bytes; beyond that the oldest closed ones go",
+             extra={"example": 1 << 38}),
+    ] = None
+    max_age: Annotated[
+        Age | None,
+        Meta(description="closed sessions go so long after their end: 90m, 12h, 30d, 8w", extra={"example": "30d"}),
+    ] = None
 
 
 class HangConfig(Section, frozen=True):
@@ -334,6 +355,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SshConfig = SshConfig()
     agent: AgentConfig = AgentConfig()
     console: ConsoleConfig = ConsoleConfig()
+    sessions: SessionsConfig = SessionsConfig()
     hang: HangConfig = HangConfig()
     watch: WatchConfig = WatchConfig()
     health: HealthConfig = HealthConfig()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
-from ..hub import CaptureDone, CaptureOrder, Hub, Published
+from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
 from ..records import AgentCost, Log, Mark, NodeState
 from . import capture
 from .answers import Answer, answer
@@ -36,9 +36,15 @@ class Fleet:
     `ask` is given where a person can answer (a passphrase, a second factor); without it such a login fails.
     """
 
-    def __init__(self, config: Config, hub: Hub, ask: Ask | None = None) -> None:
+    def __init__(
+        self, config: Config, hub: Hub, ask: Ask | None = None, recordings: Recordings | None = None,
+        agents: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:  # fmt: skip
+        """`agents`: what a crashed console had on its nodes, each with the number of its last record that is kept."""
         self.config = config
         self.hub = hub
+        self.recordings = recordings
+        self._agents = dict(agents or {})
         self._gate = Gate(config.ssh.max_connecting)
         self._assets = Assets()
         self.staging = Staging(hub, self._assets)
@@ -60,7 +66,7 @@ class Fleet:
         clock = self.config.clock
         link = Link(
             node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
-            clock.snapshot_period_ms if clock.enabled else 0,
+            clock.snapshot_period_ms if clock.enabled else 0, self._agents.pop(node.name, None),
         )  # fmt: skip
         self.links[node.name] = link
         link.start()

@@ -68,14 +68,17 @@ class Link:
 
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
-        staging: Callable[[Link, str], None], snapshot_period_ms: int = 0,
+        staging: Callable[[Link, str], None], snapshot_period_ms: int = 0, known: tuple[str, int] | None = None,
     ) -> None:
+        """`known`: the agent that an earlier console left there, and its last record that need not come again."""
         self.node = node
         self.state: State = "expected"
         self.arch = ""
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._intake = Intake(node.name, hub, self._complain)
+        if known is not None:
+            self._intake.agent, self._intake.last_seq = known
         self._questions = Questions(self._send)
         self._attempt = 0
         self._failure: failures.FleetError | None = None
@@ -340,7 +343,8 @@ class Link:
         return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
 
     def _acknowledge(self) -> None:
-        self._send({"ack": self._intake.last_seq})
+        """The agent may forget what is kept here: on the disk, while a recording runs."""
+        self._send({"ack": self._hub.kept(self._intake.agent, self._intake.last_seq)})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult, SystemCommand
@@ -19,6 +20,7 @@ from ..findings import Findings
 from ..hub import Control
 from ..records import Log
 from ..store import Store
+from .asking import Asking
 from .care import Care
 from .clipboard import Where
 from .commands import ConsoleCommands
@@ -28,14 +30,17 @@ from .exports import offers
 from .guide import Guide
 from .jobfold import JobFold
 from .keyfile import NO_KEYS, OwnKeys
-from .keys import bindings, in_scope, key_names
+from .keys import Action, bindings, in_scope, key_names
 from .marks import LONGEST_NOTE, MarkDialog
 from .memory import Memory
 from .models.header import header_spans
+from .models.listing import Arrangement
 from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
 from .personal import PersonalApp
+from .query_actions import QueryActions
 from .questions import Questions
+from .recording_actions import RecordingActions, Tapes
 from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
@@ -55,7 +60,9 @@ BY_THE_CLOCK = ("skew", "clocks")
 FOLLOW_S = 1.0
 
 
-class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False):
+class ConsoleApp(
+    NodeActions, StackActions, QueryActions, RecordingActions, PersonalApp, inherit_bindings=False
+):  # fmt: skip
     """One cluster on the screen.
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
@@ -64,6 +71,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
     `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
     `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
+    `recorded` is the session that is shown, for questions; without one they go to the store.
     """
 
     CSS_PATH = "console.tcss"
@@ -91,26 +99,56 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         keys: OwnKeys = NO_KEYS,
         memory: Memory | None = None,
         findings: Findings | None = None,
+        recorded: Path | None = None,
     ) -> None:
         super().__init__(themes, keys, memory or Memory(), on_stop, say)
         self.clipboard_where, self.picture_title = clipboard, f"gconsole {cluster}"
         self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
-        self.stacks = Stacks(self, store, control, findings)
+        self._recorded = recorded
         self._on_start = on_start
-        self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
-        self._differing = Differing(store, self._watch.topology, findings) if findings is not None else None
-        self._fold = JobFold(self._watch, store)
-        self._time = TimeFold(store)
+        self._watch_of = partial(
+            Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
+            recordings=lambda: self.tapes.running,
+        )
+        self.tapes = Tapes(self, control, cluster, lambda: self._watch.now())
+        self._arranged: dict[str, Arrangement] = {}  # of views that stood over another store
+        self._take_store(store)
         self._pace = Pace()
         self._frozen: Frame | None = None
-        self._store = store
         self._folder = ""  # where the last file was saved
         self.guide = Guide(self, keys.keymap)
         self._current = self.keeping.first_view([row.name for row in VIEWS])
         self._views: dict[str, View] = {}
         self.frame = self._watch.look()
+
+    def _take_store(self, store: Store) -> None:
+        self._store = store
+        self._watch = self._watch_of(store)
+        self._fold = JobFold(self._watch, store)
+        self._time = TimeFold(store)
+        findings = self._findings
+        self._differing = Differing(store, self._watch.topology, findings) if findings is not None else None
+        self.stacks = Stacks(self, store, self._control, self._findings)
+        self.asking = Asking(store, self._recorded)
+
+    @property
+    def everywhere(self) -> list[Action]:
+        """The actions that are not of one view."""
+        return in_scope("app")
+
+    async def show_store(self, store: Store) -> None:
+        """Look at another store from now on: the views are made anew, arranged as they were."""
+        self._arranged = {name: view.arrangement for name, view in self._views.items()}
+        await self._stage.remove_children()
+        self._views = {}
+        self._take_store(store)
+        self.frame = self._watch.look()
+        await self._stage.mount(self._view(self._current))
+        self._present(self._current)
+        self.draw()
+        self.call_after_refresh(self._mount_rest)
 
     # -- the frame ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +195,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
             row = next(row for row in VIEWS if row.name == name)
             self._views[name] = row.make(row)
             self._views[name].display = name == self._current
-            self._views[name].restore(self.keeping.remembered.of(name))
+            self._views[name].restore(self._arranged.get(name) or self.keeping.remembered.of(name))
         return self._views[name]
 
     @property
@@ -297,6 +335,11 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
                 await self.run_action(item.binding.action, item.node)
                 return
 
+    async def action_quit(self) -> None:
+        """Leave; while something is recorded, only the second time."""
+        if self.tapes.may_leave():
+            self.exit()
+
     def action_freeze(self) -> None:
         """Freeze the picture, or let it go."""
         if self._frozen is not None:
@@ -315,8 +358,11 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     def action_export(self) -> None:
         """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
         drawn = picture(self, self.picture_title)
-        there = offers(self.view.sheets(), drawn, self._store, self.stacks.shape)
-        dialog = ExportDialog(there, self.frame.header.cluster, self.frame.now, self._folder)
+        cluster = self.frame.header.cluster
+        there = offers(
+            self.view.sheets(), drawn, self._store, self.stacks.shape, cluster=cluster, recorded=self.asking.recorded
+        )
+        dialog = ExportDialog(there, cluster, self.frame.now, self._folder)
 
         def left(_: None) -> None:
             self._folder = dialog.folder

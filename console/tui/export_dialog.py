@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from .. import files
+from ..session.layout import SessionError
 from .exports import Form, Offer, free_path
 from .keys import bindings, in_scope
 from .models.spans import Span
@@ -172,12 +173,18 @@ class ExportDialog(ModalScreen[None]):
             return
         self._say("writing …", "muted")
         try:
-            data = (await asyncio.to_thread(form.prepare())).encode(errors="backslashreplace")
-            await asyncio.shield(asyncio.to_thread(files.write_atomically if replace else files.write_new, path, data))
+            if form.stream is not None:
+                await asyncio.to_thread(files.write_streamed, path, form.stream, replace=replace)
+            else:
+                data = (await asyncio.to_thread(form.prepare())).encode(errors="backslashreplace")
+                write = files.write_atomically if replace else files.write_new
+                await asyncio.shield(asyncio.to_thread(write, path, data))
         except FileExistsError:
             self._ask_to_replace(path)
         except OSError as error:
             self._say(f"✖ {_why(error, path)}", "status-failed")
+        except SessionError as error:
+            self._say(f"✖ {error}", "status-failed")
         else:
             self.folder = str(path.parent) if path.is_absolute() else str(path.parent).removeprefix(".")
             self.dismiss()

@@ -10,10 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from .. import report
 from ..analysis.stacks import PLAIN, Shape
+from ..session.chosen import chosen
 from ..session.export import FORMS, StackForm
+from ..session.export.page import lines_of as page_of
+from ..session.forms import FORMS as SESSION_FORMS
+from ..session.forms import Form as SessionForm
 from ..store import Store
 from ..verdicts import hang_models
 from .figures import clock_time
@@ -30,6 +35,7 @@ class Form:
     name: str
     suffix: str
     prepare: Callable[[], Write]
+    stream: Callable[[BinaryIO], None] | None = None  # fills the file itself, in a thread, where that is much
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,21 @@ class Offer:
     forms: tuple[Form, ...]
 
 
-def offers(sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN) -> list[Offer]:
-    """Everything there is: tables, the screen as `picture` draws it, the report, the newest capture in that shape."""
+def offers(
+    sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
+    recorded: Path | None = None,
+) -> list[Offer]:  # fmt: skip
+    """Everything there is: tables, the screen as `picture` draws it, the report, a page, the newest capture.
+
+    The capture is in that shape. `recorded` is the session that is shown, where one is: then all of it can be saved.
+    """
     return [
         *(_of_sheet(sheet) for sheet in sheets),
         Offer("screen", "Screen: as it was when you pressed the key", (Form("SVG", ".svg", lambda: picture),)),
         Offer("report", "Report: everything, as batch writes it", (Form("JSON", ".json", partial(_report, store)),)),
+        Offer("page", "Page: verdict, findings and stacks, for a ticket",
+              (Form("HTML", ".html", partial(_page, store, cluster)),)),
+        *(() if recorded is None else (_of_session(recorded),)),
         *_of_newest_capture(store, shape),
     ]
 
@@ -75,6 +90,24 @@ def _of_sheet(sheet: Sheet) -> Offer:
 def _report(store: Store) -> Write:
     made = report.make_report(store)
     return lambda: report.to_json(made).decode()
+
+
+def _page(store: Store, cluster: str) -> Write:
+    text = "\n".join(page_of(cluster or "cluster", store)) + "\n"
+    return lambda: text
+
+
+def _of_session(path: Path) -> Offer:
+    """A whole session, in the forms that are one file."""
+
+    def write(form: SessionForm, out: BinaryIO) -> None:
+        form.write(chosen(path), out)
+
+    forms = tuple(
+        Form(form.name, form.suffix, lambda: str, partial(write, form))
+        for form in SESSION_FORMS.values() if not form.is_folder
+    )  # fmt: skip
+    return Offer("session", f"Session: everything in {path.name}", forms)
 
 
 def _of_newest_capture(store: Store, shape: Shape) -> Iterator[Offer]:

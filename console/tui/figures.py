@@ -86,3 +86,9 @@ def clock_time(ns: int) -> str:
     from time import localtime, strftime
 
     return strftime("%H:%M:%S", localtime(ns / _SECOND))
+
+
+def length(ns: int) -> str:
+    """How long something takes or took: 00:12:41."""
+    seconds = max(0, ns) // 1_000_000_000
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

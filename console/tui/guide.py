@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from textual.dom import DOMNode
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from .dialogs import KeysDialog
 from .keyfile import with_own_keys
@@ -43,11 +43,12 @@ class Guide:
         count, status = len(app.frame.findings), app.frame.worst_finding
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
-        actions = [*app.view.actions, *in_scope("lines"), *in_scope("app")]
+        actions = [*app.view.actions, *in_scope("lines"), *app.everywhere]
         actions.sort(key=lambda action: action.id not in app.view.first)
         screen = app.screen_stack[0]
-        if isinstance(screen.focused, Input):  # there a letter is a letter
-            actions = [*in_scope("filter"), *(action for action in actions if action.id == "app.palette")]
+        if isinstance(screen.focused, Input | TextArea):  # there a letter is a letter
+            typed = "sql" if isinstance(screen.focused, TextArea) else "filter"
+            actions = [*in_scope(typed), *(action for action in actions if action.id == "app.palette")]
         room = app.size.width - len(said) - 2
         return hints(screen.active_bindings, [self.own(action) for action in actions], room), right
 
@@ -56,10 +57,12 @@ class Guide:
         view = self._app.view
         here = next((row.title for row in VIEWS if row.name == view.id), "")
         own = [*view.actions, *(in_scope("lines") if view.home() else [])]
-        everywhere = [*in_scope("app"), *(row.action for row in VIEWS)]
+        everywhere = [*self._app.everywhere, *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):
             groups.append(("In the filter", in_scope("filter")))
+        if self._app.view.id == "query":
+            groups.append(("In the question", in_scope("sql")))
         groups.append(("Everywhere", everywhere))
         return KeysDialog([(title, [self.own(action) for action in actions]) for title, actions in groups])
 
@@ -69,6 +72,6 @@ class Guide:
         for action in app.view.actions:
             if action.palette and app.view.check_action(action.call, ()):
                 yield self.own(action), app.view
-        for action in (*in_scope("app"), *(row.action for row in VIEWS)):
+        for action in (*app.everywhere, *(row.action for row in VIEWS)):
             if action.palette and app.check_action(action.call.partition(".")[2], ()):
                 yield self.own(action), app

@@ -86,6 +86,20 @@ ACTIONS: Final[tuple[Action, ...]] = (
            palette=False, shown_key="^r"),
     Action("filter.clear", "escape", "clear", "clear", "Clear the filter; on the list, Esc clears a kept one",
            footer=True, palette=False, shown_key="Esc"),
+    Action("query.edit", "slash,i", "edit", "ask", "Type a question in SQL", footer=True, shown_key="/"),
+    Action("query.plot", "p", "plot", "draw", "Show the answer as a table, a line, bars, a heat map", footer=True),
+    Action("query.copy", "y", "copy", "copy", "Copy the row under the cursor as text"),
+    Action("query.copy_json", "Y", "copy_json", "copy JSON", "Copy the row under the cursor as JSON"),
+    Action("query.left", "h,left", "left", "columns left", "Show the columns at the left again", palette=False),
+    Action("query.right", "l,right", "right", "columns right", "Show the columns further right", palette=False),
+    Action("sql.ask", "enter", "ask", "ask", "Ask what stands here", footer=True, palette=False, shown_key="⏎"),
+    Action("sql.newline", "ctrl+j", "newline", "new line", "Begin a new line", palette=False),
+    Action("sql.complete", "tab", "complete", "complete", "Put in what may come next; again: the one after it",
+           footer=True, palette=False, shown_key="Tab"),
+    Action("sql.recall", "ctrl+r", "recall", "earlier", "Bring back the question before this one", footer=True,
+           palette=False, shown_key="^r"),
+    Action("sql.leave", "escape", "leave", "leave", "Give up what is under way; else go to the answer", footer=True,
+           palette=False, shown_key="Esc"),
     Action("lines.open", "enter", "open", "details", "Tell everything about the thing under the cursor", footer=True,
            palette=False, shown_key="⏎"),
     Action("lines.down", "j,down", "down", "down", "Next line", palette=False),
@@ -100,6 +114,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.capture_many", "S", "app.capture_many", "many stacks", "Read every rank's stack as often as you say"),
     Action("app.diagnose", "d", "app.diagnose", "diagnose", "Read stacks until it is clear who holds the job",
            footer=True),
+    Action("app.record", "r", "app.record", "record", "Begin a recording, or end one", footer=True),
     Action("app.export", "e", "app.export", "export", "Save the table, the screen, the report or the stacks as a file",
            footer=True),
     Action("app.reconnect", "R", "app.reconnect", "reconnect", "Connect to the selected node again now", footer=True),
@@ -109,6 +124,17 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.remove", "", "app.remove", "remove node", "Let go of the selected node"),
     Action("app.examine", "", "app.examine", "health check", "Let the doctor look at the selected node"),
     Action("app.examine_all", "", "app.examine_all", "health check of all nodes", "Let the doctor look at every node"),
+    Action("replay.play", "space", "app.replay_play", "play", "Play the recording, or stand still", footer=True,
+           shown_key="space"),
+    Action("replay.earlier", "left_square_bracket", "app.replay_earlier", "event before", "Go to the event before",
+           footer=True, shown_key="["),
+    Action("replay.later", "right_square_bracket", "app.replay_later", "next event", "Go to the next event",
+           footer=True, shown_key="]"),
+    Action("replay.slower", "less_than_sign", "app.replay_slower", "slower", "Play slower", footer=True,
+           shown_key="<"),
+    Action("replay.faster", "greater_than_sign", "app.replay_faster", "faster", "Play faster", footer=True,
+           shown_key=">"),
+    Action("replay.go", "T", "app.replay_go", "go to", "Go to a time"),
     Action("app.mark", "M", "app.mark", "mark", "Mark this instant with a note of yours"),
     Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
            shown_key="space"),
@@ -148,9 +174,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
 #: Keys that mean the same for everybody: no action gets one of them that has it not here.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
-_APART: Final = ("filter", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery")
+_APART: Final = (
+    "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
+    "replay",
+)  # fmt: skip
 #: Scopes of views that are no lists: there the keys of lists mean nothing.
-NO_LISTS: Final = ("overview", "hang", "topology", "skew")
+NO_LISTS: Final = ("overview", "hang", "topology", "skew", "query")
 #: What also works there, beside what works in every dialog.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
@@ -184,7 +213,7 @@ def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
 
 def is_typed_into(action: Action) -> bool:
     """Whether it works where text is typed: there a letter is a letter."""
-    return action.scope in ("filter", "prompt", "export")
+    return action.scope in ("filter", "sql", "prompt", "export")
 
 
 def places(actions: Sequence[Action]) -> list[list[Action]]:
@@ -211,6 +240,6 @@ def key_names(keys: str) -> str:
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
         "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "left_square_bracket": "[",
-        "right_square_bracket": "]",
+        "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))

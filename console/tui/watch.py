@@ -16,7 +16,7 @@ from ..store import GpuPartKey, NodeNow, ProcessKey, Store
 from ..table import Table
 from ..topology.fold import TopologyFold
 from .models.events import EventLog
-from .models.header import Header
+from .models.header import Header, Recorded
 from .models.heat import GpuIndex
 from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
@@ -25,6 +25,7 @@ from .timefold import NO_TIME, TimeSeen
 
 if TYPE_CHECKING:
     from ..history import History
+    from ..hub import RecordingNow
     from .capturing import UnderWay
     from .judging import JobSeen
 
@@ -77,8 +78,9 @@ class Watch:
 
     def __init__(
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
-        staging: Staging | None,
+        staging: Staging | None, recordings: Callable[[], Sequence[RecordingNow]] = lambda: (),
     ) -> None:  # fmt: skip
+        self._recordings = recordings
         self._store, self._cluster, self._live, self._clock, self._staging = store, cluster, live, now, staging
         self._names = list(expected_nodes)
         self._nodes: dict[str, NodeNow] = {}
@@ -98,7 +100,10 @@ class Watch:
     def look(self, frozen: Frame | None = None) -> Frame:
         """What is true now; of a frozen frame the header alone goes on, to say so."""
         if frozen is not None:
-            return replace(frozen, header=replace(frozen.header, frozen_at=frozen.now, staging=self._staging_now()))
+            header = replace(
+                frozen.header, frozen_at=frozen.now, staging=self._staging_now(), recordings=self._recorded(self.now())
+            )
+            return replace(frozen, header=header)
         self._take_in()
         now = self.now()
         return Frame(
@@ -165,7 +170,11 @@ class Watch:
             replay_at=None if self._live else now,
             staging=self._staging_now(),
             age_ns=_silence(fleet),
+            recordings=self._recorded(now),
         )  # fmt: skip
+
+    def _recorded(self, now: int) -> tuple[Recorded, ...]:
+        return tuple(Recorded(one.name, max(0, now - one.began), one.trouble) for one in self._recordings())
 
     def _staging_now(self) -> tuple[int, int] | None:
         staged, expected = self._staging() if self._staging else (0, 0)

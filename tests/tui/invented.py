@@ -13,7 +13,7 @@ from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
 from gconsole.diagnose import VARIABLES
 from gconsole.fleet.answers import Answer
-from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts
+from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
 from gconsole.records import (
     AgentCost,
     ClockNode,
@@ -41,6 +41,7 @@ from gconsole.records import (
     Record,
     Stack,
 )
+from gconsole.session.layout import SessionError
 from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
 
@@ -54,6 +55,29 @@ LOADER = (
     Frame("<module>", _TRAIN, 212), Frame("next_batch", "/home/user/job/loader.py", 61),
     Frame("load_shard", "/home/user/job/dataset.py", 88, source="return open(path).read()"),
 )  # fmt: skip
+
+
+class Tapes:
+    """Recordings that are written nowhere; `trouble` is what their disk has."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.trouble = ""
+        self._cluster = cluster
+        self._running: dict[str, int] = {}
+
+    def now(self) -> list[RecordingNow]:
+        return [RecordingNow(name, began, 12_345, 678_901, self.trouble) for name, began in self._running.items()]
+
+    async def start(self, name: str, selection: object = None) -> bool:
+        if name == "taken":
+            raise SessionError("taken: there is such a session already; try another name")
+        self._cluster.asked.append(("record", name))
+        self._running[name] = self._cluster.at
+        return name == "crashed"
+
+    async def stop(self, name: str) -> RecordingNow:
+        self._cluster.asked.append(("record no more", name))
+        return RecordingNow(name, self._running.pop(name), 12_345, 678_901, self.trouble)
 
 
 class Cluster:
@@ -71,6 +95,7 @@ class Cluster:
         self.variables: tuple[str, ...] = ()  # what the newest capture was to read
         self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
+        self.recordings = Tapes(self)
         self._seq = 0
         for name in names:
             self.say(NodeState(node=name, state="expected"))

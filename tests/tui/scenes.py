@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from invented import Cluster, busy_night, compared, demo
+from invented import SECOND, Cluster, busy_night, compared, demo
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 from waiting import settle, until
 
 from gconsole.records import Finding
@@ -29,6 +29,7 @@ from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
+from gconsole.tui.views.query import Query
 from gconsole.tui.views.table import VIEWS
 
 #: Opens it on an app that shows the Overview of a settled cluster.
@@ -55,7 +56,7 @@ class Stage:
 
     async def still(self) -> None:
         """Nothing blinks, nothing is due."""
-        for line in self.app.screen.query(Input):
+        for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
             line.cursor_blink = False
         await settle(self.pilot)
 
@@ -150,9 +151,46 @@ async def _captured(stage: Stage) -> None:
     await settle(stage.pilot)
 
 
+def _answered(sql: str, *pressed: str) -> Open:
+    """A question in the Query view with its answer, which always takes as long."""
+
+    async def opened(stage: Stage) -> None:
+        await stage.press("9", "slash")
+        view = stage.app.view
+        assert isinstance(view, Query)
+        view._editor.put(sql)
+        await stage.press("enter")
+        await until(stage.pilot, lambda: view._answer is not None and view._asked_at is None, "an answer")
+        assert view._answer is not None
+        view.answered(replace(view._answer, took_s=0.05))
+        await stage.press(*pressed)
+
+    return opened
+
+
 async def _examined(stage: Stage) -> None:
     stage.app.action_examine_all()
     await stage.shows_dialog(LinesDialog)
+
+
+async def _recording(stage: Stage) -> None:
+    for name in ("evening-run", "gpus-only"):
+        await stage.press("r", *name, "enter")
+        await until(stage.pilot, lambda name=name: ("record", name) in stage.cluster.asked, "a recording")
+    stage.cluster.at += 761 * SECOND
+    stage.app.clear_notifications()
+    await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
+
+
+async def _recording_on_a_full_disk(stage: Stage) -> None:
+    stage.cluster.recordings.trouble = "the disk is full"
+    await _recording(stage)
+
+
+async def _ending_a_recording(stage: Stage) -> None:
+    await _recording(stage)
+    await stage.press("r")
+    await stage.shows_dialog(Prompt)
 
 
 def _nothing() -> Cluster:
@@ -176,7 +214,9 @@ def _clear() -> Cluster:
     return cluster
 
 
-_UNBUILT = ("topology", "query", "jobs")
+_UNBUILT = ("topology", "jobs")
+
+_PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
 
 SCENES = (
     Scene("overview", keys()),
@@ -209,6 +249,12 @@ SCENES = (
     Scene("clocks, the edges", keys("7", "m"), cluster=compared),
     Scene("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
     Scene("no clocks", keys("7")),
+    Scene("query, nothing asked", keys("9"), cluster=demo),
+    Scene("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
+    Scene("query with a mistake", _answered("SELECT powr_w FROM gpu", "escape"), cluster=demo),
+    Scene("query", _answered(_PER_GPU)),
+    Scene("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
+    Scene("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
     Scene("export", keys("2", "e"), ExportDialog),
     Scene("events, looking back", keys("8", "g")),
@@ -221,6 +267,10 @@ SCENES = (
     Scene("story of a process", _process, StoryDialog),
     Scene("story of an event", keys("8", "k", "k", "enter"), StoryDialog),
     Scene("mark", keys("8", "M"), MarkDialog),
+    Scene("record", keys("r"), Prompt),
+    Scene("recording", _recording, cluster=demo),
+    Scene("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
+    Scene("ending a recording", _ending_a_recording, Prompt, cluster=demo),
     Scene("remove", lambda stage: stage.app.run_action("app.remove"), Confirm),
     Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),

@@ -151,7 +151,7 @@ class TestTheTable:
     async def test_a_view_without_a_table_offers_none(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "3")
-            assert [offer.name for offer in dialog._offers] == ["screen", "report"]
+            assert [offer.name for offer in dialog._offers] == ["screen", "report", "page"]
 
 
 class TestEverythingElse:
@@ -203,7 +203,7 @@ class TestThePath:
             await pilot.press("shift+tab")
             assert at(pilot.app).value.endswith(".csv")
             await pilot.press("up")
-            assert at(pilot.app).value.startswith("gconsole-demo-report-2")
+            assert at(pilot.app).value.startswith("gconsole-demo-page-2")
 
     async def test_the_proposed_name_has_the_instant_that_is_shown_and_not_that_of_saving_it(self):
         cluster = demo()

@@ -147,11 +147,11 @@ class TestTheTable:
 
 class TestOnTheScreen:
     async def test_footer_help_tabs_and_palette_tell_the_persons_keys(self, file: Path):
-        own = read(file, 'app.freeze = "P"\napp.view_ranks = "r"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
+        own = read(file, 'app.freeze = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
         async with running(demo().app(keys=own), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
-            assert "r Ranks" in screen(pilot.app).splitlines()[1]
-            await pilot.press("r")
+            assert "w Ranks" in screen(pilot.app).splitlines()[1]
+            await pilot.press("w")
             await shows(pilot, "^f filter")
             await pilot.press("question_mark")
             await shows(pilot, "^f /")

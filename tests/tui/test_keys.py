@@ -19,10 +19,12 @@ from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm
+from gconsole.tui.replay_app import ReplayApp
 from gconsole.tui.views.table import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.sql_editor import SqlText
 
 SIZE = (80, 24)
 #: Wide enough for every heading in full.
@@ -57,7 +59,7 @@ class TestTheTable:
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
                 "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
-                "gallery": Gallery, "export": ExportDialog,
+                "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")
@@ -73,8 +75,8 @@ class TestViews:
             await shows(pilot, f"{row.key} {row.title}")
 
     async def test_a_view_that_is_not_built_says_what_will_be_there(self):
-        async with running(demo().app(), "9") as pilot:
-            await shows(pilot, "will show SQL over every record")
+        async with running(demo().app(), "0") as pilot:
+            await shows(pilot, "will show the jobs")
 
     async def test_a_click_on_a_tab_opens_its_view(self):
         async with running(demo().app()) as pilot:

@@ -1,4 +1,7 @@
-"""The stacks of captures in the forms that other programs read: one file a form, each a pure function."""
+"""Sessions, and the stacks of captures, in the forms that other programs read: one file a form.
+
+The forms of stacks are the table below, those of whole sessions that of `session.forms`.
+"""
 
 from __future__ import annotations
 

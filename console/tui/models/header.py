@@ -16,6 +16,15 @@ _GAP = 2
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """A recording under way."""
+
+    name: str
+    length_ns: int
+    trouble: str = ""  # why nothing can be written at the moment
+
+
+@dataclass(frozen=True)
 class Header:
     """Everything the top line can say."""
 
@@ -33,6 +42,7 @@ class Header:
     staging: tuple[int, int] | None = None  # nodes that have py-spy, of how many; None when there is nothing to tell
     clock_ns: int | None = None  # the common clock is known on every node to this; None where nothing was compared
     age_ns: int | None = None  # of the newest data, where nothing fresh comes in at all
+    recordings: tuple[Recorded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,10 +96,22 @@ def _parts(header: Header) -> list[_Part]:
     parts.append(_Part(2, _ranks(header)))
     if header.clock_ns is not None:
         parts.append(_Part(7, (Span("clock ", "muted"), Span(f"±{micro(header.clock_ns)} µs", "text"))))
+    if header.recordings:
+        parts += _recordings(header.recordings)
     if header.staging is not None:
         staged, expected = header.staging
         parts.append(_Part(6, (Span(f"py-spy {staged}/{expected}", "muted"),)))
     return parts
+
+
+def _recordings(recordings: Sequence[Recorded]) -> list[_Part]:
+    """The one that is in trouble, else the oldest; how many more there are."""
+    first = next((one for one in recordings if one.trouble), recordings[0])
+    more = f" +{len(recordings) - 1}" if len(recordings) > 1 else ""
+    if first.trouble:
+        return [_Part(0, (Span(f"▲ REC {_short(clean(first.name), 16)}{more} {clean(first.trouble)}", "failed"),))]
+    named = (Span("● REC ", "failed", "app.record"), Span(_short(clean(first.name), 16) + more, "text", "app.record"))
+    return [_Part(1, named), _Part(7, (Span(figures.length(first.length_ns), "muted"),))]
 
 
 def _gpus(header: Header) -> tuple[Span, ...]:

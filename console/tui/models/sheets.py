@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from ...csvtext import cell
 from . import copying
 from .listing import Kind
 
-#: A spreadsheet takes text that begins so for a formula, and runs it; a quote before it makes it text again (OWASP).
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 #: How records travelled is no fact about what they tell.
 _HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
 
@@ -56,7 +55,7 @@ def as_csv(sheet: Sheet) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
     return written.getvalue()
 
 
@@ -70,17 +69,3 @@ def _flat(facts: dict[str, Any], unfolds: bool) -> dict[str, Any]:
             said = _HEAD | ({"node"} & facts.keys())
             found |= {f"{name}.{key}": one for key, one in msgspec.to_builtins(value).items() if key not in said}
     return found
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f"'{value}" if value.startswith(_FORMULA) else value
-        case list() | tuple() | dict():
-            return msgspec.json.encode(value).decode()
-        case _:
-            return str(value)

@@ -14,6 +14,7 @@ from .gpus import Gpus
 from .hang import Hang
 from .nodes import Nodes
 from .overview import Overview
+from .query import Query
 from .ranks import Ranks
 from .skew import Skew
 from .soon import Soon
@@ -57,7 +58,7 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
             "offset, drift and bound of every node's clock"),
     ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
             "one stream of what happened: XID, OOM, node lost, marks"),
-    ViewRow("query", "9", "Query", "Qry", _soon, "SQL over every record of the session"),
+    ViewRow("query", "9", "Query", "Qry", lambda row: Query(id=row.name), "SQL over every record of the session"),
     ViewRow("jobs", "0", "Jobs", "Jobs", _soon, "the jobs that gconsole started"),
     ViewRow("nodes", "n", "Nodes", "Nodes", lambda row: Nodes(id=row.name),
             "everything known of a node, its log included"),

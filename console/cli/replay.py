@@ -1,0 +1,51 @@
+"""`gconsole replay`: the console over what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import sessions_folder
+
+
+@click.command()
+@click.argument("session")
+@sessions_folder
+@click.option("--at", metavar="TIME", help="Begin at 14:02:30, at +10m, or at 50%.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="One of 0.25, 0.5, 1, 2, 5, 10, 30, 100.")
+@click.option("--paused", is_flag=True, help="Stand still until space is pressed.")
+def replay(session: str, folder: Path, at: str | None, speed: float, paused: bool) -> int:
+    """Watch SESSION again, with the views and keys of the console.
+
+    Space plays, [ and ] go to the event before and after, < and > change the speed, T goes to a time; so does a click
+    on the time line. Without a terminal: gconsole batch --from SESSION.
+    """
+    from ..plaintext import printable
+    from ..session.layout import SessionError, find
+    from ..session.replay import SPEEDS, Replay
+    from .live import refuse_a_terminal_that_cannot_draw, terminal_is_ours
+
+    if speed not in SPEEDS:
+        raise click.BadParameter(f"one of {', '.join(f'{one:g}' for one in SPEEDS)}", param_hint="--speed")
+    if terminal_is_ours():
+        refuse_a_terminal_that_cannot_draw("gconsole batch --from SESSION")
+    try:
+        player = Replay(find(session, folder), history_bytes=1 << 30)
+    except (SessionError, OSError) as error:
+        raise click.UsageError(printable(str(error))) from error
+    from ..tui.guide import every_action
+    from ..tui.keyfile import keyfile_of_this_user, read_keys
+    from ..tui.replay_app import ReplayApp, instant_of
+    from ..tui.theme_shelf import ThemeShelf
+
+    if at is not None:
+        to = instant_of(at, player.begin, player.begin, player.end)
+        if to is None:
+            raise click.BadParameter(f"{at!r} is no time; write 14:02:30, +10m or 50%", param_hint="--at")
+        player.jump(to)
+    player.speed, player.is_playing = speed, not paused
+    keys = read_keys(keyfile_of_this_user(), every_action())
+    app = ReplayApp(player, themes=ThemeShelf.of_this_user(), keys=keys, clipboard="both")
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,305 @@
+"""`gconsole sessions`: what is recorded, and what can be done with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..plaintext import printable
+from .options import sessions_folder
+
+if TYPE_CHECKING:
+    from ..session.layout import Meta
+    from ..session.recovery import Findings
+    from ..session.shelf import Listed
+
+
+class _Sessions(click.Group):
+    """Its errors are one line each, and exit code 2: what was asked for cannot be."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from ..session.layout import SessionError
+
+        try:
+            return super().invoke(ctx)
+        except SessionError as error:
+            raise click.UsageError(printable(str(error))) from error
+        except OSError as error:
+            raise click.FileError(str(error.filename or "sessions"), error.strerror or str(error)) from error
+
+
+@click.group(cls=_Sessions)
+def sessions() -> None:
+    """What was recorded: list it, check it, mend what a crash left, put it together, throw it away.
+
+    SESSION is a name, or the path of a session's folder.
+    """
+
+
+@sessions.command("list")
+@sessions_folder
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+def list_sessions(folder: Path, as_json: bool) -> None:
+    """All sessions, the newest last."""
+    from ..session.shelf import everything
+
+    found = everything(folder)
+    if as_json:
+        click.echo(_json([_row(one) for one in found]))
+    elif not found:
+        click.echo(f"no sessions in {folder}; record one: gconsole record hosts.toml --name NAME")
+    else:
+        click.echo(_table(found))
+
+
+@sessions.command()
+@click.argument("session")
+@sessions_folder
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+def show(session: str, folder: Path, as_json: bool) -> None:
+    """What one session holds."""
+    from ..session.layout import find
+    from ..session.shelf import listed
+
+    one = listed(find(session, folder))
+    click.echo(_json(_row(one)) if as_json else "\n".join(map(printable, _story(one))))
+
+
+@sessions.command()
+@click.argument("session", required=False)
+@sessions_folder
+def recover(session: str | None, folder: Path) -> None:
+    """Mend what a crashed console left: cut the torn end, count, close. Without SESSION every one that needs it."""
+    from ..session.layout import find
+    from ..session.recovery import recover as mend
+    from ..session.shelf import everything
+
+    if session is not None:
+        wanted = [find(session, folder)]
+    else:
+        wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+    for one in wanted:
+        found = mend(one, _progress())
+        click.echo(f"{one.name}: {_told(found)}")
+    if not wanted:
+        click.echo("no session needs it")
+
+
+@sessions.command()
+@click.argument("session")
+@sessions_folder
+def verify(session: str, folder: Path) -> int:
+    """Read all of a session and check every checksum; exit code 1 where something is damaged. Nothing is changed."""
+    from ..session.layout import find
+    from ..session.recovery import verify as check
+
+    one = find(session, folder)
+    one.read()
+    found = check(one, _progress())
+    click.echo(f"{one.name}: {_told(found)}")
+    for line in [str(damage) for damage in found.damages] + found.unknown[:20]:
+        click.echo(f"  ✖ {printable(line)}")
+    return 0 if found.is_sound and not found.cut_bytes else 1
+
+
+@sessions.command()
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@sessions_folder
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
+    """Remove sessions for ever."""
+    from ..session.layout import find
+    from ..session.retention import delete as remove
+
+    wanted = [find(name, folder) for name in names]
+    if not yes:
+        what = ", ".join(f"{one.name} ({one.size() / 1e6:.1f} MB)" for one in wanted)
+        click.confirm(f"Delete {what} for ever?", abort=True, err=True)
+    for one in wanted:
+        remove(one)
+        click.echo(f"{one.name}: deleted")
+
+
+@sessions.command()
+@click.argument("session")
+@click.argument("name")
+@sessions_folder
+def rename(session: str, name: str, folder: Path) -> None:
+    """Give SESSION another NAME."""
+    from ..session.layout import find
+    from ..session.shelf import rename as give
+
+    one = find(session, folder)
+    click.echo(f"{one.name}: is {give(one, name).name} now")
+
+
+@sessions.command()
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@click.option("--into", required=True, metavar="NAME", help="Of the new session.")
+@sessions_folder
+def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
+    """Put the records of several sessions into one new session, each record once; they themselves stay."""
+    from ..session.layout import find, named
+    from ..session.shelf import merge as put_together
+
+    meta = put_together([find(name, folder) for name in names], named(into, folder))
+    click.echo(f"{into}: {meta.records} records")
+
+
+@sessions.command("compact")
+@click.argument("session")
+@sessions_folder
+def compact_session(session: str, folder: Path) -> int:
+    """Make Parquet of SESSION, for DuckDB, pandas, Spark, Ray Data and Dask: one table a kind, an hour a folder.
+
+    Its segments stay as they are. It can be interrupted, and goes on where it was; of a session that is being
+    recorded it takes what is sealed. Exit code 1 where a segment is damaged: its other records are there.
+    """
+    from ..session.compact import compact
+    from ..session.layout import find
+
+    one = find(session, folder)
+    done = compact(one, _progress())
+    rows, size = sum(part.rows for part in done.parts), sum(
+        (one.parquet_folder / part.path).stat().st_size for part in done.parts
+    )
+    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {_size(size)}: {one.parquet_folder}")
+    if done.damaged_bytes:
+        click.echo(f"  ✖ {done.damaged_bytes} bytes of its segments are damaged, and not in them", err=True)
+    return 1 if done.damaged_bytes else 0
+
+
+@sessions.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", metavar="NAME", help="Of the new session; else the one that the file says, or is called.")
+@sessions_folder
+def import_session(file: Path, name: str | None, folder: Path) -> None:
+    """Make a session of FILE: what `gconsole export --format json` wrote, or the records of `batch --records`."""
+    from ..recordfile import RecordFileError
+    from ..session.importing import import_file
+    from ..session.layout import SessionError
+
+    try:
+        session, meta = import_file(file, name, folder)
+    except RecordFileError as error:
+        raise SessionError(str(error)) from error
+    click.echo(f"{session.name}: {meta.records} records")
+
+
+@sessions.command()
+@click.argument("session")
+@click.argument("text")
+@sessions_folder
+def mark(session: str, text: str, folder: Path) -> None:
+    """Keep a note with SESSION: now while it is recorded, else at its end."""
+    from ..session.layout import find
+    from ..session.shelf import mark as annotate
+
+    one = find(session, folder)
+    annotate(one, text)
+    click.echo(f"{one.name}: marked")
+
+
+@sessions.command()
+@click.argument("session")
+@sessions_folder
+def stop(session: str, folder: Path) -> None:
+    """End a recording that runs in another terminal."""
+    from ..session.layout import SessionError, find
+    from ..session.requests import ask_to_stop
+
+    one = find(session, folder)
+    if not one.is_being_written():
+        raise SessionError(f"{one.name}: nobody records it")
+    ask_to_stop(one)
+    deadline = time.monotonic() + 10.0
+    while one.is_being_written():
+        if time.monotonic() > deadline:
+            raise SessionError(f"{one.name}: asked, but it still runs; its disk may hang")
+        time.sleep(0.1)
+    click.echo(f"{one.name}: ended")
+
+
+def _progress() -> Callable[[int, int], None]:
+    """On a terminal, how far it is; elsewhere nothing."""
+    import sys
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty() and total:
+            click.echo(f"\r\x1b[K{100 * done // total} %", err=True, nl=done >= total)
+
+    return show
+
+
+def _told(found: Findings) -> str:
+    parts = [f"{found.records} records in {found.frames} frames"]
+    if found.cut_bytes:
+        parts.append(f"a torn end of {found.cut_bytes} bytes")
+    if found.damages:
+        parts.append(f"{len(found.damages)} damaged places")
+    if found.unknown:
+        parts.append(f"{len(found.unknown)} lines that are no records of this version")
+    return ", ".join(parts) + ("" if found.damages or found.unknown or found.cut_bytes else ", sound")
+
+
+def _table(found: list[Listed]) -> str:
+    rows = [("NAME", "STATE", "BEGAN", "LENGTH", "RECORDS", "SIZE", "CLUSTER")]
+    for one in found:
+        meta = one.meta
+        if meta is None:
+            rows.append((one.session.name, one.standing, "–", "–", "–", _size(one.bytes), "–"))
+        else:
+            began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(meta.created / 1e9))
+            rows.append((one.session.name, one.standing, began, _length(meta), str(meta.records), _size(one.bytes),
+                         meta.cluster))  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(map(printable, lines))
+
+
+def _story(one: Listed) -> list[str]:
+    meta = one.meta
+    lines = [f"{one.session.name}  {one.standing}  {_size(one.bytes)}", f"  {one.session.path}"]
+    if meta is None:
+        return [*lines, f"  {one.problem}"]
+    lines.append(f"  {meta.records} records over {_length(meta)} of cluster {meta.cluster or '–'}")
+    lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
+    for part in meta.parts:
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(part.began / 1e9))
+        lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
+    if one.standing == "crashed":
+        lines.append(f"  its console crashed; mend it: gconsole sessions recover {one.session.name}")
+    return lines
+
+
+def _row(one: Listed) -> dict[str, Any]:
+    meta = one.meta
+    return {
+        "name": one.session.name, "path": str(one.session.path), "state": one.standing, "bytes": one.bytes,
+        "problem": one.problem or None, "session": meta,
+    }  # fmt: skip
+
+
+def _length(meta: Meta) -> str:
+    if meta.first_rx is None or meta.last_rx is None:
+        return "–"
+    whole_s = max(0, meta.last_rx - meta.first_rx) // 1_000_000_000
+    return f"{whole_s // 3600:02d}:{whole_s // 60 % 60:02d}:{whole_s % 60:02d}"
+
+
+def _size(value: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value = value / 1000  # type: ignore[assignment]
+    return f"{value:.1f} GB"
+
+
+def _json(document: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

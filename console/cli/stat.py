@@ -1,0 +1,82 @@
+"""`gconsole stat`: a session in figures, and in pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .main import EXIT_OK, EXIT_USAGE
+from .options import sessions_folder
+
+if TYPE_CHECKING:
+    from ..session.answers import Format
+    from ..session.database import Database
+    from ..session.plots import Steps
+    from ..session.stat import By
+
+
+@click.command()
+@click.argument("session", metavar="SESSION|FILE")
+@click.option("--by", type=click.Choice(["gpu", "rank", "node"]), default="gpu", show_default=True)
+@click.option("--format", "how", type=click.Choice(["table", "json", "csv", "parquet"]), default="table",
+              show_default=True)
+@click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times.")
+@sessions_folder
+def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
+    """What the GPUs of a session did: mean, median, 95th percentile and most of their figures, time at zero, energy.
+
+    \b
+    gconsole stat night
+    gconsole stat night --by rank --format csv > ranks.csv
+    gconsole stat night --plot night.pdf
+    """
+    from ..recordfile import RecordFileError
+    from ..session.database import Database, QueryError
+    from ..session.layout import SessionError
+    from ..session.sources import RecordedSource
+    from .export import session_path
+
+    path = session_path(session, folder)
+    if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
+        raise click.UsageError(f"--plot {picture}: a picture is a .pdf, .png or .svg")
+    try:
+        with RecordedSource(path) as source, contextlib.closing(Database(source, source.scratch)) as database:
+            if picture is None:
+                _tell(database, by, how)
+            else:
+                _draw(database, path, picture)
+    except (QueryError, SessionError, RecordFileError, ValueError) as error:
+        click.echo(f"gconsole: {path.name}: {error}", err=True)
+        return EXIT_USAGE
+    return EXIT_OK
+
+
+def _tell(database: Database, by: By, how: Format) -> None:
+    from ..session.answers import write
+    from ..session.stat import question
+
+    schema, batches = database.stream(question(by), deadline_s=600.0)
+    write(how, schema, batches, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+def _draw(database: Database, path: Path, picture: Path) -> None:
+    from ..session.chosen import chosen
+    from ..session.plots import plot
+    from ..session.stat import STEP_TIMES
+
+    times = database.ask(STEP_TIMES, limit=100_000, deadline_s=600.0).rows.to_pylist()
+    jobs = dict.fromkeys(row["job"] for row in times)
+    steps: list[Steps] = [
+        (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs
+    ]
+    try:
+        plot(chosen(path), steps, picture)
+    except OSError as error:
+        raise click.FileError(str(picture), error.strerror or str(error)) from error
+    click.echo(f"{picture}: drawn", err=True)

@@ -1,0 +1,57 @@
+"""What some records are, in numbers: for the label of a frame, and for what is known of a session unread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..hub import Published
+from ..records import RawRecord
+from .layout import Heard, Meta
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a number of records are."""
+
+    kinds: dict[str, int]
+    agents: dict[str, Heard]
+    first_rx: int
+    last_rx: int
+
+
+def kind_of(record: Published) -> str:
+    """The word that says what a record is."""
+    return record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
+
+
+def count(records: Sequence[Published]) -> Batch:
+    """Count some records; at least one."""
+    kinds: dict[str, int] = {}
+    agents: dict[str, Published] = {}
+    first_rx = last_rx = records[0].rx
+    for record in records:
+        kind = kind_of(record)
+        kinds[kind] = kinds.get(kind, 0) + 1
+        known = agents.get(record.agent)
+        if known is None or known.seq < record.seq:
+            agents[record.agent] = record
+        if record.rx < first_rx:
+            first_rx = record.rx
+        elif record.rx > last_rx:
+            last_rx = record.rx
+    heard = {agent: Heard(record.node, record.seq, record.rx) for agent, record in agents.items()}
+    return Batch(kinds, heard, first_rx, last_rx)
+
+
+def add(meta: Meta, batch: Batch) -> None:
+    """These are in the session, too."""
+    for kind, number in batch.kinds.items():
+        meta.counts[kind] = meta.counts.get(kind, 0) + number
+    meta.records += sum(batch.kinds.values())
+    for agent, heard in batch.agents.items():
+        known = meta.agents.get(agent)
+        if known is None or known.seq < heard.seq:
+            meta.agents[agent] = heard
+    meta.first_rx = batch.first_rx if meta.first_rx is None else min(meta.first_rx, batch.first_rx)
+    meta.last_rx = batch.last_rx if meta.last_rx is None else max(meta.last_rx, batch.last_rx)

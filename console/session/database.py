@@ -1,0 +1,311 @@
+"""SQL over the records of a source: DuckDB with a view a kind, read-only, and shut off from everything else.
+
+A question is one statement that reads: anything that writes, loads, attaches or sets is refused by what it is, and
+DuckDB itself may then open no file but those of the source, load no extension, and let nobody change that.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from .clock_columns import with_cluster_time
+from .columns import TABLES, schema_of
+from .question import tables_named
+from .sources import Source, Tables
+from .views import SHORT_VIEWS
+from .words import meaning_of, unit_of, words_of
+
+#: What DuckDB may use of the console's machine.
+MEMORY: Final = "1GB"
+SPILL: Final = "4GB"
+DEADLINE_S: Final = 60.0
+#: Rows of an answer, unless more are asked for.
+ROW_LIMIT: Final = 10_000
+_BATCH_ROWS: Final = 8192
+_DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
+_READS: Final = ("SELECT", "EXPLAIN")
+
+
+class QueryError(Exception):
+    """The question cannot be answered; the text says why, and what to try."""
+
+
+class QueryRefused(QueryError):
+    """It does something else than read the records."""
+
+
+class QueryCancelled(QueryError):
+    """Somebody gave it up."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a question."""
+
+    columns: tuple[str, ...]
+    units: tuple[str, ...]  # "" where a column's name tells none
+    rows: pa.Table
+    truncated: bool  # there were more than the limit
+    took_s: float
+
+
+class Database:
+    """The tables of one source. One question at a time; `cancel` may be called from another thread."""
+
+    def __init__(self, source: Source, scratch: Path | None = None) -> None:
+        """`scratch` is a folder for what does not fit into memory; without one such a question fails."""
+        self._source, self._scratch = source, scratch
+        self._folders: set[Path] = set()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._tables: frozenset[str] = frozenset()
+        self._cancelled = threading.Event()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def cancel(self) -> None:
+        """Give up the question under way; it ends with QueryCancelled."""
+        self._cancelled.set()
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def ask(self, sql: str, *, limit: int | None = ROW_LIMIT, deadline_s: float = DEADLINE_S) -> Answer:
+        """The answer in memory, of at most `limit` rows. Raises QueryError, and what the source raises."""
+        began = time.monotonic()
+        schema, batches = self.stream(sql, deadline_s=deadline_s)
+        kept: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            kept.append(batch)
+            rows += batch.num_rows
+            if limit is not None and rows > limit:
+                break
+        batches.close()  # type: ignore[attr-defined]
+        table = pa.Table.from_batches(kept, schema=schema)
+        cut = table if limit is None else table.slice(0, limit)
+        names = tuple(schema.names)
+        return Answer(names, tuple(map(unit_of, names)), cut, cut.num_rows < table.num_rows, time.monotonic() - began)
+
+    def stream(self, sql: str, *, deadline_s: float = DEADLINE_S) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The columns of the answer, and its rows as they come. Raises QueryError, and what the source raises."""
+        self._cancelled.clear()
+        sql = _described(sql)
+        connection = self._connect(sql)
+        _check(connection, sql)
+        watch = _Watch(connection, deadline_s)
+        try:
+            with watch:
+                reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+        except duckdb.Error as error:
+            raise self._why(error, watch) from error
+        return reader.schema, self._batches(reader, connection, watch)
+
+    def _batches(
+        self, reader: pa.RecordBatchReader, connection: duckdb.DuckDBPyConnection, watch: _Watch
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            with watch:
+                while True:
+                    try:
+                        yield reader.read_next_batch()
+                    except StopIteration:
+                        return
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._why(error, watch) from error
+
+    def _why(self, error: Exception, watch: _Watch) -> QueryError:
+        if self._cancelled.is_set():
+            return QueryCancelled("cancelled")
+        if watch.is_over:
+            return QueryError(f"no answer within {watch.deadline_s:g} s; ask for less, or give it longer: --timeout")
+        text = str(error).split("\n\nLINE 1")[0].strip()
+        if "Out of Memory" in text:
+            return QueryError(f"the answer needs more than {MEMORY} of memory; ask for fewer columns or rows")
+        if "disabled by configuration" in text or "Permission Error" in text:
+            return QueryRefused(f"only the records can be read here: {text.splitlines()[0]}")
+        return QueryError(text)
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Every table and short view, with its columns: for completion."""
+        connection = self._connect("")
+        found: dict[str, tuple[str, ...]] = {}
+        query = """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns()
+                   WHERE schema_name = 'main' GROUP BY ALL ORDER BY ALL"""
+        for name, columns in connection.execute(query).fetchall():
+            found[name] = tuple(columns)
+        return found
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """A connection that has the tables which the question names, and is locked."""
+        wanted = self._tables | tables_named(sql)
+        if self._connection is None or wanted != self._tables:
+            self.close()
+            self._connection = self._open(wanted)
+            self._tables = wanted
+        return self._connection
+
+    def _open(self, wanted: frozenset[str]) -> duckdb.DuckDBPyConnection:
+        tables = self._source.tables(wanted)
+        connection = duckdb.connect(":memory:", config=_CONFIG)
+        try:
+            for table in TABLES:
+                _make_table(connection, table, tables)
+            for view in SHORT_VIEWS:
+                connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+            _make_dictionary(connection)
+            self._lock(connection, tables)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _lock(self, connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
+        paths = [str(path) for files in tables.files.values() for path in files]
+        connection.execute("SET allowed_paths = ?", [paths])
+        if self._scratch is not None:
+            connection.execute("SET temp_directory = ?", [str(self._scratch / "spill")])
+            connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
+        else:
+            connection.execute("SET temp_directory = ''")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+
+_CONFIG: Final[dict[str, Any]] = {
+    "memory_limit": MEMORY, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+    "allow_community_extensions": "false", "allow_persistent_secrets": "false", "python_enable_replacements": "false",
+}  # fmt: skip
+
+
+def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Tables) -> None:
+    """The view of one kind: its columns as this version knows them, whatever an older or newer file has."""
+    connection.register(f"empty_{table}", schema_of(table).empty_table())
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS plain; CREATE TABLE plain.{table} AS FROM empty_{table}")
+    connection.unregister(f"empty_{table}")
+    parts = [f"SELECT * FROM plain.{table}"]
+    if table in tables.columns:
+        connection.register(f"live_{table}", tables.columns[table])
+        parts.append(f"SELECT * FROM live_{table}")
+    if files := tables.files.get(table):
+        listed = ", ".join(_quoted(str(path)) for path in files)
+        known = set(schema_of(table).names)
+        had = connection.execute(
+            f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+        ).fetchall()
+        columns = ", ".join(f'"{row[0]}"' for row in had if row[0] in known)
+        parts.append(
+            f"SELECT {columns} FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+        )
+    connection.execute(f"CREATE VIEW {table} AS {with_cluster_time(' UNION ALL BY NAME '.join(parts))}")
+
+
+def _make_dictionary(connection: duckdb.DuckDBPyConnection) -> None:
+    """The table that DESCRIBE reads."""
+    rows = connection.execute(
+        "SELECT table_name, column_name, data_type, column_index FROM duckdb_columns() WHERE schema_name = 'main'"
+    ).fetchall()
+    meanings = {(table, word.field): word.meaning for table in TABLES[:-1] for word in words_of(table)}
+    facts = [(table, column, kind, place, unit_of(column), meanings.get((table, column), _OURS.get(column, "")))
+             for table, column, kind, place in rows]  # fmt: skip
+    connection.register("dictionary_rows", _table(("table", "column", "type", "place", "unit", "meaning"), facts))
+    told = [(table, "records", _first_sentence(meaning_of(table))) for table in TABLES[:-1]]
+    told += [("unknown", "records", "Records of kinds that this version does not know.")]
+    told += [(view.name, "view", view.meaning) for view in SHORT_VIEWS]
+    connection.register("tables_rows", _table(("name", "what", "meaning"), told))
+    for name in ("dictionary", "tables"):
+        connection.execute(f"CREATE TABLE plain.{name} AS FROM {name}_rows")
+        connection.unregister(f"{name}_rows")
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(":")
+
+
+_OURS: Final = {
+    "t_cluster": "when it was, on the clock of the cluster, ns; null where no clock model reaches",
+    "bound_ns": "how far t_cluster may be off, ns",
+}
+
+
+def _table(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# -- the question ------------------------------------------------------------------------------------------------------
+
+
+def _described(sql: str) -> str:
+    """DESCRIBE of one of our tables has units and meanings; of anything else it is DuckDB's own."""
+    match = _DESCRIBE.fullmatch(sql)
+    if match is None:
+        return sql
+    if match[1] is None:
+        return "FROM plain.tables"
+    name = match[1].lower()
+    if name not in TABLES and name not in (view.name for view in SHORT_VIEWS):
+        return sql
+    return f"""SELECT "column", type, unit, meaning FROM plain.dictionary WHERE "table" = '{name}' ORDER BY place"""
+
+
+def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises QueryRefused for what is not one statement that reads, QueryError for what is no SQL."""
+    statements = _statements(connection, sql)
+    if len(statements) != 1:
+        raise QueryRefused("one question at a time: one statement" if statements else "there is no question")
+    kind = statements[0].type.name
+    if kind == "EXPLAIN":
+        inner = re.sub(r"^\s*EXPLAIN(\s+ANALYZE)?(\s*\([^)]*\))?", "", sql, count=1, flags=re.IGNORECASE)
+        kinds = {statement.type.name for statement in _statements(connection, inner)}
+        if kinds != {"SELECT"}:
+            raise QueryRefused("only questions can be explained")
+    if kind == "MULTI":
+        raise QueryRefused("write it as a question of its own: SELECT * FROM (PIVOT …)")
+    if kind not in _READS:
+        raise QueryRefused(f"only questions: SELECT, FROM, WITH, DESCRIBE, SUMMARIZE; this is {kind}")
+
+
+def _statements(connection: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
+    try:
+        return connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(str(error).strip()) from error
+
+
+class _Watch:
+    """Interrupts a question that takes too long: what it took counts while it is watched."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float) -> None:
+        self.deadline_s, self.is_over = deadline_s, False
+        self._connection = connection
+        self._end = time.monotonic() + deadline_s
+
+    def __enter__(self) -> None:
+        self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._interrupt)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _interrupt(self) -> None:
+        self.is_over = True
+        self._connection.interrupt()

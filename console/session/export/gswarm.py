@@ -1,0 +1,124 @@
+"""`gswarm`: the file that gswarm-profiler's documentation promises its users, in the units it promises.
+
+Frames of one second: parallel arrays over the GPUs that were heard of in that second, percent from 0 to 100, GB/s.
+What nobody measured is null. `dram_*` are what the documentation means by "GPU-DRAM": PCIe traffic of the GPU;
+`gpu_bandwidth` is NVLink traffic, both directions, all links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from ...records import Gpu, GpuInfo
+from ..chosen import Chosen
+
+_SECOND: Final = 1_000_000_000
+#: A record may have waited so long on its way behind others; then its frame is written.
+_LATE_S: Final = 5
+
+
+@dataclass
+class _Average:
+    count: int = 0
+    sum: float = 0.0
+    most: float | None = None
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self.count, self.sum = self.count + 1, self.sum + value
+            self.most = value if self.most is None else max(self.most, value)
+
+    @property
+    def mean(self) -> float | None:
+        return round(self.sum / self.count, 3) if self.count else None
+
+
+@dataclass
+class _Device:
+    util: _Average = field(default_factory=_Average)
+    memory: _Average = field(default_factory=_Average)
+    bandwidth: _Average = field(default_factory=_Average)
+
+
+def write(what: Chosen, out: BinaryIO) -> None:
+    """Write the file. Raises OSError, and what reading the session raises."""
+    frames = _Frames()
+    out.write(b'{"session_name": %s,\n"frames": [' % msgspec.json.encode(what.meta.name))
+    before = b"\n"
+    for frame in frames.of(what):
+        out.write(before + msgspec.json.encode(frame))
+        before = b",\n"
+    rest = {"start_time": frames.first, "end_time": frames.last, "summary_by_device": frames.summary()}
+    out.write(b"\n],\n" + msgspec.json.encode(rest)[1:] + b"\n")
+
+
+class _Frames:
+    """Gathers samples into frames, and what the summary needs."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+        self.last: str | None = None
+        self._number = 0
+        self._infos: dict[tuple[str, str], GpuInfo] = {}
+        self._devices: dict[str, _Device] = {}
+
+    def of(self, what: Chosen) -> Iterator[Mapping[str, Any]]:
+        open_: dict[int, dict[tuple[str, str], Gpu]] = {}
+        for record in what.only("gpu", "gpu_info"):
+            if isinstance(record, GpuInfo):
+                self._infos[record.node, record.uuid] = record
+            elif isinstance(record, Gpu):
+                second = record.rx // _SECOND
+                open_.setdefault(second, {})[record.node, record.uuid] = record
+                while open_ and min(open_) < second - _LATE_S:
+                    oldest = min(open_)
+                    yield self._frame(oldest, open_.pop(oldest))
+        for second in sorted(open_):
+            yield self._frame(second, open_[second])
+
+    def summary(self) -> Mapping[str, Any]:
+        return {
+            name: {
+                "avg_gpu_util": device.util.mean, "max_gpu_util": device.util.most,
+                "avg_gpu_memory": device.memory.mean, "max_gpu_memory": device.memory.most,
+                "avg_dram_bandwidth": device.bandwidth.mean, "samples": device.util.count,
+            }
+            for name, device in sorted(self._devices.items())
+        }  # fmt: skip
+
+    def _frame(self, second: int, gpus: Mapping[tuple[str, str], Gpu]) -> Mapping[str, Any]:
+        at = datetime.fromtimestamp(second, UTC).isoformat()
+        self.first, self.last = self.first or at, at
+        self._number += 1
+        rows = [self._row(gpus[key]) for key in sorted(gpus, key=lambda key: (key[0], gpus[key].index, key[1]))]
+        names = rows[0].keys() if rows else ()
+        # `gpu_bandwidth` is there where anybody measured it, as the documentation has it
+        kept = [name for name in names if name != "gpu_bandwidth" or any(row[name] is not None for row in rows)]
+        return {"frame_id": self._number, "time": at, **{name: [row[name] for row in rows] for name in kept}}
+
+    def _row(self, gpu: Gpu) -> dict[str, Any]:
+        info = self._infos.get((gpu.node, gpu.uuid))
+        name = f"{gpu.node}:{gpu.index}:{(info.name if info else None) or 'GPU'}"
+        total = info.mem_total_bytes if info else None
+        memory = 100 * gpu.mem_used_bytes / total if gpu.mem_used_bytes is not None and total else None
+        rx, tx = _gigabytes(gpu.pcie_rx_bytes_s), _gigabytes(gpu.pcie_tx_bytes_s)
+        both = None if rx is None or tx is None else round(rx + tx, 6)
+        nvlink_rx, nvlink_tx = _gigabytes(gpu.nvlink_rx_bytes_s), _gigabytes(gpu.nvlink_tx_bytes_s)
+        device = self._devices.setdefault(name, _Device())
+        device.util.add(gpu.util_pct)
+        device.memory.add(memory)
+        device.bandwidth.add(both)
+        return {
+            "gpu_id": name, "gpu_util": gpu.util_pct, "gpu_memory": None if memory is None else round(memory, 3),
+            "dram_bandwidth": both, "dram_bandwidth_rx": rx, "dram_bandwidth_tx": tx,
+            "gpu_bandwidth": None if nvlink_rx is None or nvlink_tx is None else round(nvlink_rx + nvlink_tx, 6),
+        }  # fmt: skip
+
+
+def _gigabytes(bytes_s: float | None) -> float | None:
+    return None if bytes_s is None else round(bytes_s / 1e9, 6)

@@ -1,0 +1,216 @@
+"""`perfetto`: a trace for ui.perfetto.dev.
+
+A process a rank, with tracks for its steps, its collectives (with flows between the ranks of one operation), and what
+captures found it doing; a process a node with the counters of its GPUs and of the machine; findings, marks and events
+as instants. Instants are on the common clock where the session has one; those of a node without are as that node's
+CLOCK_REALTIME says, and its process is named so.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Final
+
+import msgspec
+
+from ...records import (
+    Collective,
+    Finding,
+    Gap,
+    Gpu,
+    GpuEvent,
+    Host,
+    Log,
+    Mark,
+    NodeState,
+    Rank,
+    RankStat,
+    Record,
+    Stack,
+)
+from ..chosen import Chosen
+from ..clock_columns import ClusterTime
+from ..words import unit_of
+from .perfetto_trace import Facts, Trace
+
+#: Figures that become counters.
+_GPU_FIGURES: Final = (
+    "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz", "sm_pct", "tensor_pct", "pcie_rx_bytes_s",
+    "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
+)  # fmt: skip
+_HOST_FIGURES: Final = ("cpu_pct", "mem_used_bytes", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s")
+
+#: A rank for ever: (job, attempt, rank, node, pid).
+RankKey = tuple[str, int, int | None, str, int]
+#: An operation of a rank, however often it was read: (rank's key, source, group, sequence or number).
+_OperationKey = tuple[object, ...]
+
+
+def write(what: Chosen, out: BinaryIO) -> None:
+    """Write the trace. Raises OSError, and what reading the session raises."""
+    _Writer(Trace(out), ClusterTime.of(what.only("clock_node", "clock_snapshot"))).write(what)
+
+
+class _Writer:
+    """Makes tracks when they are first needed; keeps what is not over yet."""
+
+    def __init__(self, trace: Trace, clock: ClusterTime) -> None:
+        self._trace, self._clock = trace, clock
+        self._pids = 0
+        self._processes: dict[object, int] = {}
+        self._tracks: dict[tuple[object, str], int] = {}
+        self._steps: dict[int, tuple[int, int]] = {}  # track → (step, since)
+        self._operations: dict[_OperationKey, tuple[RankKey, Collective]] = {}
+
+    def write(self, what: Chosen) -> None:
+        for record in what.records():
+            match record:
+                case Gpu():
+                    where = self._node(record.node)
+                    self._counters(where, f"GPU {record.index} ", record, _GPU_FIGURES)
+                case Host():
+                    self._counters(self._node(record.node), "host ", record, _HOST_FIGURES)
+                case RankStat():
+                    self._rank_stat(record)
+                case Rank():
+                    self._of_rank(record)
+                case Stack() if record.role == "rank":
+                    self._stack(record)
+                case Collective():
+                    self._collective(record)
+                case Finding() | Mark() | GpuEvent() | Gap() | NodeState() | Log():
+                    self._happened(record)
+        self._finish_steps()
+        for key, operation in self._operations.values():
+            self._operation(key, operation)
+
+    # -- tracks --------------------------------------------------------------------------------------------------------
+
+    def _process(self, key: object, name: str) -> int:
+        if key not in self._processes:
+            self._pids += 1
+            self._processes[key] = self._trace.process(name, self._pids)
+        return self._processes[key]
+
+    def _track(self, process: int, name: str) -> int:
+        if (process, name) not in self._tracks:
+            self._tracks[process, name] = self._trace.track(name, process)
+        return self._tracks[process, name]
+
+    def _node(self, node: str) -> int:
+        if not node:
+            return self._process("", "gconsole")
+        tied = "" if self._clock.knows(node) else " (its own clock)"
+        return self._process(node, f"{node}{tied}")
+
+    def _of_rank(self, record: Rank | RankStat | Stack | Collective) -> tuple[RankKey, int]:
+        key = (record.job, record.attempt, record.rank, record.node, record.pid or 0)
+        known = "?" if record.rank is None else record.rank
+        tied = "" if self._clock.knows(record.node) else ", its own clock"
+        return key, self._process(key, f"rank {known} of {record.job} ({record.node}{tied})")
+
+    # -- what is drawn -------------------------------------------------------------------------------------------------
+
+    def _counters(self, process: int, prefix: str, record: Record, figures: tuple[str, ...]) -> None:
+        at = self._clock.of_record(record)
+        for name in figures:
+            value = getattr(record, name)
+            if value is not None:
+                key = (process, prefix + name)
+                if key not in self._tracks:
+                    self._tracks[key] = self._trace.counter(prefix + name, unit_of(name), process)
+                self._trace.value(self._tracks[key], at, float(value))
+
+    def _rank_stat(self, record: RankStat) -> None:
+        _, process = self._of_rank(record)
+        self._counters(process, "", record, ("cpu_pct", "rss_bytes"))
+        if record.step is None:
+            return
+        track, at = self._track(process, "steps"), self._clock.of_record(record)
+        step, since = self._steps.get(track, (record.step, at))
+        if step != record.step:
+            self._trace.slice(track, since, at, f"step {step}", {"step": step})
+            since = at
+        self._steps[track] = (record.step, since)
+
+    def _finish_steps(self) -> None:
+        for track, (step, since) in self._steps.items():
+            self._trace.slice(track, since, None, f"step {step}", {"step": step})
+
+    def _stack(self, record: Stack) -> None:
+        if record.began is None or record.ended is None or not _is_main(record):
+            return
+        _, process = self._of_rank(record)
+        inner = record.frames[-1] if record.frames else None
+        name = f"{inner.function} {inner.file.rsplit('/', 1)[-1]}:{inner.line}" if inner else record.status
+        calls = " > ".join(frame.function for frame in record.frames or ())
+        facts: Facts = {"capture": record.capture, "sample": record.sample, "calls": calls, "wchan": record.wchan,
+                        "state": record.proc_state, "reason": record.reason}  # fmt: skip
+        begin, end = (self._clock.of_instant(record.node, at) for at in (record.began, record.ended))
+        self._trace.slice(self._track(process, "captures"), begin, end, name, facts)
+
+    def _collective(self, record: Collective) -> None:
+        key, _ = self._of_rank(record)
+        number = record.collective_seq_id if record.collective_seq_id is not None else record.record_id
+        name: _OperationKey = (*key, record.source, record.process_group, record.is_p2p, record.p2p_seq_id, number,
+                               record.profiling_name)  # fmt: skip
+        self._operations[name] = (key, record)  # what was read last knows most
+
+    def _operation(self, key: RankKey, record: Collective) -> None:
+        begin = record.time_discovered_started_ns or record.time_created_ns
+        if begin is None:
+            return
+        end = record.time_discovered_completed_ns
+        if end is None and record.duration_ms is not None and record.time_discovered_started_ns is not None:
+            end = begin + int(record.duration_ms * 1e6)
+        if end is None and record.retired:
+            end = begin  # it ended, nobody knows when
+        group = record.process_group[1] or record.process_group[0] if record.process_group else "?"
+        facts: Facts = {"group": group, "collective_seq_id": record.collective_seq_id, "state": record.state,
+                        "bytes": record.msg_size_bytes, "source": record.source}  # fmt: skip
+        track = self._track(self._processes[key], f"collectives of {group}")
+        flow = _flow(record)
+        begin_at = self._clock.of_instant(record.node, begin)
+        end_at = None if end is None else self._clock.of_instant(record.node, end)
+        number = f" #{record.collective_seq_id}" if record.collective_seq_id is not None else ""
+        self._trace.slice(track, begin_at, end_at, f"{record.profiling_name}{number}", facts, flow)
+
+    def _happened(self, record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> None:
+        at = self._clock.of_record(record)
+        name, what = _told(record)
+        told = msgspec.to_builtins(record)
+        facts = {key: value for key, value in told.items() if isinstance(value, str | int | float)}
+        self._trace.instant(self._track(self._node(record.node), what), at, name, facts)
+
+
+def _is_main(record: Stack) -> bool:
+    return record.os_thread_id is None or record.os_thread_id == record.pid
+
+
+def _flow(record: Collective) -> int | None:
+    """The same number for the same operation on all ranks; of operations between two ranks nobody knows it here."""
+    if record.is_p2p or record.collective_seq_id is None or record.process_group is None:
+        return None
+    told = f"{record.job}\0{record.attempt}\0{record.process_group[0]}\0{record.collective_seq_id}"
+    return int.from_bytes(_digest(told), "little")
+
+
+def _digest(told: str) -> bytes:
+    import hashlib
+
+    return hashlib.blake2b(told.encode(errors="replace"), digest_size=8).digest()
+
+
+def _told(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> tuple[str, str]:
+    """What an instant is called, and the track it stands on."""
+    match record:
+        case Finding():
+            return f"{record.id}: {record.text}" + ("" if record.cleared_at is None else " (cleared)"), "findings"
+        case Mark():
+            return record.text, "marks"
+        case GpuEvent():
+            return f"{record.event}: {record.text}", "GPU events"
+        case Gap():
+            return f"gap: {record.reason}", "gaps"
+        case NodeState():
+            return record.state, "connection"
+    return record.text, "log"

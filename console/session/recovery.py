@@ -1,0 +1,193 @@
+"""What a crashed console left: cut what is torn, count what is there, and close it, or go on with it.
+
+Sealed segments are believed by their labels; what was being written is read. `verify` reads everything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ..records import BadRecord, decode
+from . import frames
+from .counting import Batch, add
+from .frames import Damage, Frame
+from .layout import Heard, Meta, NewerSchema, Part, Session, SessionError, now, sync_folder
+
+#: Called now and then with the bytes done and the bytes there are.
+Progress = Callable[[int, int], None]
+
+
+def _silent(done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Findings:
+    """What was found in a session's files."""
+
+    records: int = 0
+    frames: int = 0
+    cut_bytes: int = 0  # of a torn tail
+    damages: list[Damage] = field(default_factory=list)  # in the middle of a file: nothing can be done about those
+    unknown: list[str] = field(default_factory=list)  # lines that are no records, of other versions
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damages and not self.unknown
+
+
+class _Head(msgspec.Struct):
+    """What of a record says whose it is."""
+
+    kind: str = ""
+    node: str = ""
+    agent: str = ""
+    seq: int = 0
+    rx: int = 0
+
+
+_heads: Final = msgspec.json.Decoder(_Head)
+
+
+def recover(session: Session, progress: Progress = _silent) -> Findings:
+    """Make a session whole that nobody closed: its torn end is cut, its counts are made true, it is closed.
+
+    A session without a readable session.json gets a new one. Raises SessionError where it is being written, or of a
+    newer gconsole; OSError.
+    """
+    with session.lock():
+        return recover_locked(session, progress)
+
+
+def recover_locked(session: Session, progress: Progress = _silent) -> Findings:
+    """The same, for a caller who holds the lock."""
+    meta = _meta_or_new(session)
+    found = Findings()
+    fresh = replace(meta, records=0, counts={}, first_rx=None, last_rx=None, agents=dict(meta.agents), sealed=0)
+    files = session.segments()
+    total, done = sum(path.stat().st_size for path in files), 0
+    for path in files:
+        done += path.stat().st_size
+        is_sealed = _number(path) <= meta.sealed
+        end = _take_in(path, fresh, found, read=not is_sealed)
+        if end is not None:
+            found.cut_bytes += _cut(path, end)
+        progress(done, total)
+    fresh.sealed = max((_number(path) for path in session.segments()), default=0)
+    fresh.state = "closed" if found.is_sound else "torn"
+    fresh.closed = fresh.closed or fresh.last_rx or now()
+    fresh.parts = tuple(_ended(part, fresh.last_rx) for part in fresh.parts)
+    session.write(fresh)
+    return found
+
+
+def verify(session: Session, progress: Progress = _silent) -> Findings:
+    """Read everything, check every checksum and every record; nothing is changed. Raises OSError."""
+    found = Findings()
+    files = session.segments()
+    total, done = sum(path.stat().st_size for path in files), 0
+    for path in files:
+        for item in frames.contents(path):
+            if isinstance(item, Damage):
+                if item.what == "torn" and path == files[-1]:
+                    found.cut_bytes = item.bytes
+                else:
+                    found.damages.append(item)
+                continue
+            frame, raw = item
+            _check(path, frame, raw, found)
+            progress(done + frame.end, total)
+        done += path.stat().st_size
+    return found
+
+
+def _check(path: Path, frame: Frame, raw: bytes, found: Findings) -> None:
+    lines = raw.split(b"\n")[:-1]
+    found.frames += 1
+    found.records += len(lines)
+    for line in lines:
+        try:
+            decode(line)
+        except BadRecord as error:
+            found.unknown.append(f"{path.name} at {frame.at}: {error}")
+    if len(lines) != frame.label.records:
+        text = f"{len(lines)} records, where {frame.label.records} were counted"
+        found.unknown.append(f"{path.name} at {frame.at}: {text}")
+
+
+def _take_in(path: Path, meta: Meta, found: Findings, *, read: bool) -> int | None:
+    """Count what is in a segment; where its end is torn, the place to cut it at."""
+    for item in frames.contents(path) if read else frames.scan(path):
+        if isinstance(item, Damage):
+            if item.what == "torn":
+                return item.at
+            found.damages.append(item)
+            continue
+        frame = item[0] if isinstance(item, tuple) else item
+        agents = _agents(item[1]) if isinstance(item, tuple) else {}
+        label = frame.label
+        add(meta, Batch(label.kinds, agents, label.first_rx, label.last_rx))
+        found.frames += 1
+        found.records += label.records
+    return None
+
+
+def _agents(raw: bytes) -> dict[str, Heard]:
+    heard: dict[str, _Head] = {}
+    for head in _heads.decode_lines(raw):
+        known = heard.get(head.agent)
+        if known is None or known.seq < head.seq:
+            heard[head.agent] = head
+    return {agent: Heard(head.node, head.seq, head.rx) for agent, head in heard.items()}
+
+
+def _cut(path: Path, at: int) -> int:
+    """Cut a file there; how much that was. A file of which nothing is left is removed."""
+    size = path.stat().st_size
+    if at == 0:
+        path.unlink()
+        sync_folder(path.parent)
+        return size
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, at)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return size - at
+
+
+def _meta_or_new(session: Session) -> Meta:
+    try:
+        return session.read()
+    except NewerSchema:
+        raise
+    except SessionError:
+        if not session.segments_folder.is_dir():
+            raise
+        return Meta(name=session.name, id=secrets.token_hex(8), created=_oldest(session.segments()))
+
+
+def _oldest(files: Sequence[Path]) -> int:
+    for path in files:
+        for item in frames.scan(path):
+            if isinstance(item, Frame):
+                return item.label.first_rx
+    return now()
+
+
+def _ended(part: Part, last_rx: int | None) -> Part:
+    return part if part.how != "recording" else replace(part, how="crashed", ended=last_rx or part.began)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+

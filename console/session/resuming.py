@@ -1,0 +1,68 @@
+"""Going on with a session that a crashed console left: as the same console, with the agents that still linger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..hub import Sink
+from . import reading, recovery
+from .frames import Damage
+from .layout import Heard, Meta, Session, SessionError
+from .reading import Choice
+from .snapshot import STATE_KINDS
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """How a console goes on that crashed while it recorded."""
+
+    console_id: str  # agents that linger wait for a console of this id
+    seq: int  # the last number it gave to a record of its own
+    agents: dict[str, tuple[str, int]] = field(default_factory=dict)  # node → its agent, the last recorded number
+
+
+def check(session: Session) -> Meta:
+    """What is known of a session that can go on. Raises SessionError for one that was ended orderly."""
+    meta = session.read()
+    crashed = bool(meta.parts) and meta.parts[-1].how != "stopped"
+    if not crashed:
+        text = f"try another name, or: gconsole sessions delete {session.name}"
+        raise SessionError(f"{session.name}: there is such a session already; {text}")
+    return meta
+
+
+def take_up(session: Session, nodes: Iterable[str], name_of: Callable[[str], str]) -> LeftBehind:
+    """Recover a session, and say how to go on with it. `name_of` gives what a node is called in the session.
+
+    Raises SessionError where it was ended orderly, or is being written; OSError.
+    """
+    check(session)
+    recovery.recover(session)
+    meta = session.read()
+    console = meta.parts[-1].console
+    agents = last_agents(meta)
+    found = {}
+    for node in nodes:
+        known = agents.get(name_of(node))
+        if known is not None:
+            found[node] = (known[0], known[1].seq)
+    own = meta.agents.get(console)
+    return LeftBehind(console, own.seq if own is not None else 0, found)
+
+
+def refold(session: Session, sink: Sink) -> None:
+    """Tell a store what was known when the recording broke off: an agent that lingers does not say it again."""
+    for record in reading.lenient(session.path, _never_mind, Choice(kinds=STATE_KINDS)):
+        sink([record])
+
+
+def _never_mind(damage: Damage) -> None:
+    """`recover` has told it already."""
+
+
+def last_agents(meta: Meta) -> dict[str, tuple[str, Heard]]:
+    """By node, the agent that was heard last there, and how far it is recorded; nodes as they are called in there."""
+    consoles = {part.console for part in meta.parts}
+    oldest_first = sorted(meta.agents.items(), key=lambda item: item[1].rx)
+    return {heard.node: (agent, heard) for agent, heard in oldest_first if heard.node and agent not in consoles}

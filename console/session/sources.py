@@ -1,0 +1,101 @@
+"""Where the tables of a question come from: a session, a file of records, or the store of a console that is watching.
+
+A source gives Parquet files, or columns in memory, by table. Of a session that is what compaction made, and what came
+after it, unpacked into files of their own that are gone with the source.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from . import reading
+from .columns import TABLES
+from .compact import PartWriter, compacted
+from .frames import Damage
+from .layout import Session
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What there is of each table; one that is not named has no rows."""
+
+    files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    columns: dict[str, pa.Table] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """Whatever can be asked."""
+
+    def tables(self, wanted: Collection[str]) -> Tables:
+        """These tables. Raises SessionError, RecordFileError, OSError."""
+        ...
+
+
+class RecordedSource:
+    """A session's folder, or a file of records. Leave it (`with`) to remove what it unpacked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: list[Damage] = []  # what could not be read so far
+        self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-")
+        self._loaded: dict[str, tuple[Path, ...]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self._scratch.cleanup()
+
+    @property
+    def scratch(self) -> Path:
+        """A folder that is gone with the source."""
+        return Path(self._scratch.name)
+
+    def tables(self, wanted: Collection[str]) -> Tables:
+        new = [table for table in TABLES if table in wanted and table not in self._loaded]
+        if new:
+            self._loaded.update(dict.fromkeys(new, ()))
+            for table, path in chain(self._compacted(new), self._unpacked(new)):
+                self._loaded[table] = (*self._loaded[table], path)
+        return Tables(files={table: files for table, files in self._loaded.items() if files})
+
+    def _compacted(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
+        if not self.path.is_dir():
+            return []
+        session = Session(self.path)
+        return [
+            (part.table, session.parquet_folder / part.path)
+            for part in compacted(session).parts if part.table in wanted
+        ]  # fmt: skip
+
+    def _unpacked(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
+        """What is not Parquet yet, as Parquet."""
+        folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
+        writer = PartWriter(folder, "part", passing=True)
+        choice = reading.Choice() if "unknown" in wanted else reading.Choice(kinds=wanted)
+        if self.path.is_dir():
+            done = compacted(Session(self.path)).segments
+            for segment in reading.segment_files(self.path):
+                if segment.name not in done:
+                    writer.add(reading.lenient(segment, self._hear_of_damage, choice), wanted)
+        else:
+            writer.add(reading.records(self.path, choice), wanted)
+        return [(part.table, folder / part.path) for part in writer.finish()]
+
+    def _hear_of_damage(self, damage: Damage) -> None:
+        if damage not in self.damage:
+            self.damage.append(damage)

@@ -1,0 +1,109 @@
+"""What `r` does: begin and end recordings by name; and that nobody leaves a recording without meaning to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from textual.app import App
+
+from ..hub import Control, RecordingNow
+from ..session.layout import SessionError
+from . import figures
+from .prompts import Prompt
+from .text import clean
+
+#: A second `q` within this many seconds leaves, although something is recorded.
+_TWICE_S: Final = 5.0
+
+
+class Tapes:
+    """What the app knows and does of recordings; it has one. `now` is console time, ns."""
+
+    def __init__(self, app: App[Any], control: Control, cluster: str, now: Callable[[], int]) -> None:
+        self._app, self._control, self._cluster, self._now = app, control, cluster, now
+        self._asked_at: float | None = None
+
+    @property
+    def running(self) -> Sequence[RecordingNow]:
+        """What is recorded at the moment."""
+        recordings = self._control.recordings
+        return recordings.now() if recordings is not None else ()
+
+    def ask(self) -> None:
+        """Ask for a name: a new one begins a recording, that of one under way ends it."""
+        if self._control.recordings is None:
+            self._tell("this is a recording already", "warning")
+            return
+        running = self.running
+        words = "Everything that comes in is kept from now on, under this name, also if the console should crash."
+        prompt = Prompt("Record", words, enter="begins", escape="leaves it", hint=self._name())
+        if running:
+            only = running[0].name if len(running) == 1 else ""
+            lines = [f"● {_told(now, self._now())}" for now in running]
+            lines.append(f"{'Enter' if only else 'Its name'} ends it; another name begins one more.")
+            prompt = Prompt("Recording", "\n".join(lines), enter="ends, or begins", escape="goes on", hint=only)
+        self._app.push_screen(prompt, self._answered)
+
+    async def _answered(self, text: str | None) -> None:
+        if text is None:
+            return
+        running = [now.name for now in self.running]
+        name = text.strip() or (running[0] if len(running) == 1 else "" if running else self._name())
+        if not name:
+            self._tell("several are recorded; say which one", "warning")
+            return
+        try:
+            await (self._stop(name) if name in running else self._start(name))
+        except SessionError as error:
+            self._tell(str(error), "error")
+
+    async def _start(self, name: str) -> None:
+        assert self._control.recordings is not None
+        goes_on = await self._control.recordings.start(name)
+        self._tell(f"recording {name}" + (" goes on where a crash broke it off" if goes_on else ""))
+
+    async def _stop(self, name: str) -> None:
+        assert self._control.recordings is not None
+        now = await self._control.recordings.stop(name)
+        trouble = f"; not all of it could be written: {now.trouble}" if now.trouble else ""
+        self._tell(f"recorded {name}: {now.records:,} records, {figures.size(now.bytes)}{trouble}",
+                   "warning" if trouble else "information")  # fmt: skip
+
+    def may_leave(self) -> bool:
+        """While something is recorded, only the second time it is asked."""
+        running = self.running
+        asked_before = self._asked_at is not None and time.monotonic() - self._asked_at <= _TWICE_S
+        if not running or asked_before:
+            return True
+        self._asked_at = time.monotonic()
+        names = ", ".join(now.name for now in running)
+        self._tell(f"{names} is being recorded; quit again ends that and leaves", "warning", _TWICE_S)
+        return False
+
+    def _name(self) -> str:
+        """A name that nobody has to think of."""
+        cluster = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self._cluster)
+        at = time.strftime("%Y%m%d-%H%M", time.localtime(self._now() / 1e9))
+        return f"{cluster.strip('-')[:40] or 'session'}-{at}"
+
+    def _tell(self, text: str, severity: Any = "information", timeout_s: float = 6.0) -> None:
+        if self._app.is_running:
+            self._app.notify(clean(text), severity=severity, timeout=timeout_s, markup=False)
+
+
+def _told(now: RecordingNow, at: int) -> str:
+    trouble = f"  ▲ {now.trouble}" if now.trouble else ""
+    written = f"{now.records:,} records  {figures.size(now.bytes)}"
+    return clean(f"{now.name}  {figures.length(at - now.began)}  {written}{trouble}")
+
+
+class RecordingActions:
+    """A part of the app: what its keys and its palette do with recordings."""
+
+    tapes: Tapes
+
+    def action_record(self) -> None:
+        """Ask what to record, or what to end."""
+        self.tapes.ask()

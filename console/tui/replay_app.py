@@ -1,0 +1,185 @@
+"""The same console over a recorded session: the same views and keys, and a time line."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ..session.replay import Instant, Replay
+from . import figures
+from .app import ConsoleApp
+from .keys import Action, bindings, in_scope
+from .prompts import Prompt
+from .text import clean
+from .views.table import VIEWS
+from .widgets.time_line import Shown, TimeLine
+
+#: What needs nodes, or a clock that runs: nothing of it can be done in a replay.
+_LIVE_ONLY: Final = frozenset(
+    {
+        "app.capture", "app.capture_many", "app.record", "app.reconnect", "app.reconnect_failed", "app.add_nodes",
+        "app.remove", "app.examine", "app.examine_all", "app.mark", "app.freeze",
+    }
+)  # fmt: skip
+HERE: Final[list[Action]] = [
+    *in_scope("replay"), *(action for action in in_scope("app") if action.id not in _LIVE_ONLY)
+]  # fmt: skip
+
+
+class ReplayApp(ConsoleApp, inherit_bindings=False):
+    """Plays `replay`; the options are those of the console."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(HERE)]
+
+    def __init__(self, replay: Replay, **options: Any) -> None:
+        self._replay = replay
+        self._busy = ""
+        self._ticked = time.monotonic()
+        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node})
+        cluster = replay.meta.cluster or replay.session.name
+        super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
+                         recorded=replay.session.path, **options)  # fmt: skip
+
+    @property
+    def everywhere(self) -> list[Action]:
+        return HERE
+
+    def compose(self) -> ComposeResult:
+        *above, footer = super().compose()
+        yield from above
+        yield TimeLine(self._shown(), id="time-line")
+        yield footer
+
+    def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of the console, too
+        self.run_worker(self._find_events(), name="events of the session")
+
+    async def _find_events(self) -> None:
+        await asyncio.to_thread(self._replay.find_events)
+        for damage in self._replay.damages:
+            self.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        passed_s, self._ticked = now - self._ticked, now
+        if not self._busy:
+            self._replay.advance(passed_s)
+        if self.screen_stack:
+            for line in self.screen_stack[0].query(TimeLine):
+                line.show(self._shown())
+        super()._tick()
+
+    def _shown(self) -> Shown:
+        replay = self._replay
+        events = tuple(event.rx for event in replay.events)
+        return Shown(replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._busy)
+
+    # -- what its keys do --------------------------------------------------------------------------------------------
+
+    def action_replay_play(self) -> None:
+        """Play, or stand still; from the end, from the beginning again."""
+        if not self._replay.is_playing and self._replay.position >= self._replay.end:
+            self._seek(self._replay.begin, then_play=True)
+            return
+        self._replay.is_playing = not self._replay.is_playing
+
+    def action_replay_faster(self) -> None:
+        """The next speed."""
+        self._replay.faster(1)
+
+    def action_replay_slower(self) -> None:
+        """The speed before."""
+        self._replay.faster(-1)
+
+    def action_replay_earlier(self) -> None:
+        """To the event before."""
+        self._to_event(self._replay.event_before(), "there is no event before this")
+
+    def action_replay_later(self) -> None:
+        """To the next event."""
+        self._to_event(self._replay.event_after(), "there is no event after this")
+
+    def action_replay_go(self) -> None:
+        """Ask for a time."""
+        words = (
+            f"From {figures.clock_time(self._replay.begin)} to {figures.clock_time(self._replay.end)}: a time of day, "
+            "+90s or -5m from here, or 50%."
+        )
+        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint="14:02:30"), self._asked)
+
+    async def action_diagnose(self) -> None:
+        """The verdict of what had been captured until now."""
+        await self.action_show("hang")
+        if not len(self._store.captures):
+            self.notify("nothing had been captured until now; ] goes to the next event", timeout=5, markup=False)
+
+    def on_time_line_sought(self, event: TimeLine.Sought) -> None:
+        self._seek(event.instant)
+
+    def _to_event(self, event: Instant | None, else_say: str) -> None:
+        if event is None:
+            self.notify(else_say, timeout=3, markup=False)
+            return
+        self.notify(clean(event.what), title=figures.clock_time(event.rx), timeout=3, markup=False)
+        self._seek(event.rx)
+
+    def _asked(self, text: str | None) -> None:
+        if text is None or not text.strip():
+            return
+        to = instant_of(text.strip(), self._replay.position, self._replay.begin, self._replay.end)
+        if to is None:
+            self.notify(f"{clean(text)[:40]} is no time; try 14:02:30, +90s, -5m or 50%", severity="warning",
+                        markup=False)  # fmt: skip
+        else:
+            self._seek(to)
+
+    # -- seeking -----------------------------------------------------------------------------------------------------
+
+    def _seek(self, to: int, *, then_play: bool = False) -> None:
+        if self._busy:
+            return
+        self._busy = f"going to {figures.clock_time(to)} …"
+        self.run_worker(self._go(to, then_play), name="seek")
+
+    async def _go(self, to: int, then_play: bool) -> None:
+        played = self._replay.is_playing or then_play
+        try:
+            await asyncio.to_thread(self._replay.jump, to)
+            await self.show_store(self._replay.store)
+        finally:
+            self._busy = ""
+        self._replay.is_playing = played
+
+
+_UNITS: Final[dict[str, float]] = {"s": 1, "m": 60, "h": 3600}
+
+
+def instant_of(text: str, here: int, begin: int, end: int) -> int | None:
+    """The instant that a person means, ns: a time of day within the session, a step from here, a share of it all."""
+    ways: tuple[tuple[str, Callable[[re.Match[str]], int | None]], ...] = (
+        (r"([+-])(\d+(?:\.\d+)?)([smh])", lambda m: here + int(float(m[1] + m[2]) * _UNITS[m[3]] * 1e9)),
+        (r"(\d{1,3}(?:\.\d+)?) ?%", lambda m: begin + int((end - begin) * float(m[1]) / 100)),
+        (r"(\d{1,2}):(\d{2})(?::(\d{2}))?", lambda m: _time_of_day(int(m[1]), int(m[2]), int(m[3] or 0), begin, end)),
+    )
+    for pattern, meant in ways:
+        match = re.fullmatch(pattern, text)
+        if match is not None:
+            return meant(match)
+    return None
+
+
+def _time_of_day(hour: int, minute: int, second: int, begin: int, end: int) -> int | None:
+    """The first such time of the session's days that lies in it; else that of its first day."""
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    first = time.localtime(begin / 1e9)
+    meant = [
+        int(time.mktime((first.tm_year, first.tm_mon, first.tm_mday + day, hour, minute, second, 0, 0, -1)) * 1e9)
+        for day in range(3)
+    ]
+    return next((one for one in meant if begin - 1_000_000_000 < one <= end), meant[0])

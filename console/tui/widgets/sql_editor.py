@@ -1,0 +1,177 @@
+"""`SqlEditor`: where a question is typed, with what may come next below it.
+
+    SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY ra
+      rank  range(
+
+Enter asks, Tab completes (again: the next option), Ctrl-R brings earlier questions back, Escape leaves for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.document._document import Document
+from textual.message import Message
+from textual.widgets import TextArea
+
+from ..keys import bindings, in_scope
+from ..models.spans import Span
+from ..models.sqlwords import Completion, complete
+from ..text import clean
+from .bar import Bar
+
+#: Earlier questions that Ctrl-R brings back.
+REMEMBERED = 100
+#: Lines it grows to.
+_MOST_LINES = 6
+
+
+class SqlText(TextArea):
+    """The text itself; its own keys first, then those of questions."""
+
+    BINDINGS = bindings(in_scope("sql"))
+    scope = "sql"
+
+    def __init__(self, editor: SqlEditor) -> None:
+        super().__init__(
+            soft_wrap=True, compact=True, show_line_numbers=False, tab_behavior="focus", highlight_cursor_line=False,
+            placeholder="DESCRIBE lists what there is; SELECT * FROM ranks_now",
+        )
+        self._editor = editor
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":  # asks; a new line has a key of its own
+            event.prevent_default()
+
+    def action_ask(self) -> None:
+        self._editor.ask()
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    def action_complete(self) -> None:
+        self._editor.complete()
+
+    def action_recall(self) -> None:
+        self._editor.recall()
+
+    def action_leave(self) -> None:
+        self._editor.post_message(SqlEditor.Left())
+
+
+class SqlEditor(Vertical):
+    """`names` are the tables with their columns, for completion."""
+
+    DEFAULT_CSS = """
+    SqlEditor { height: auto; width: 1fr; padding: 0 1; }
+    SqlEditor SqlText, SqlEditor SqlText:focus { height: auto; min-height: 1; max-height: 6; padding: 0; border: none;
+        background: $background; background-tint: $background 0%; }
+    """
+
+    class Asked(Message):
+        """Somebody wants this answered."""
+
+        def __init__(self, sql: str) -> None:
+            super().__init__()
+            self.sql = sql
+
+    class Left(Message):
+        """The person is done typing."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.names: Mapping[str, Sequence[str]] = {}
+        self.history: list[str] = []  # questions that were asked, the newest last
+        self.line = SqlText(self)
+        self._help = Bar()
+        self._completion: Completion | None = None  # what Tab goes through
+        self._chosen = -1
+        self._recalled = 0  # how many questions back
+        self._put = ""  # the text as last put in here
+
+    def compose(self) -> ComposeResult:
+        yield self.line
+        yield self._help
+
+    def open(self) -> None:
+        """Type here from now on."""
+        self.line.focus()
+        self._tell()
+
+    def put(self, text: str) -> None:
+        """Show this, as if it had been typed."""
+        self._put = text
+        self.line.text = text
+        self.line.move_cursor(self.line.document.end)
+        self._tell()
+
+    def ask(self) -> None:
+        """Ask what stands here."""
+        sql = self.line.text.strip()
+        if sql:
+            self.history = [*(old for old in self.history if old != sql), sql][-REMEMBERED:]
+            self._recalled = 0
+            self.post_message(self.Asked(sql))
+
+    def recall(self) -> None:
+        """The question before this one."""
+        for _ in self.history:
+            self._recalled = self._recalled % len(self.history) + 1
+            if self.history[-self._recalled] != self.line.text.strip():
+                break
+        if self.history:
+            self.put(self.history[-self._recalled])
+
+    def complete(self) -> None:
+        """Put in what may come next; once more, the one after that."""
+        text, cursor = self.line.text, self._cursor
+        if self._completion is None:
+            found = complete(text, cursor, self.names)
+            if not found.options:
+                return
+            self._completion, self._chosen = found, -1
+        found = self._completion
+        typed = found.end if self._chosen < 0 else found.start + len(found.options[self._chosen])
+        self._chosen = (self._chosen + 1) % len(found.options)
+        option = found.options[self._chosen]
+        document = self._document
+        start, end = document.get_location_from_index(found.start), document.get_location_from_index(typed)
+        self._put = text[: found.start] + option + text[typed:]
+        self.line.replace(option, start, end)
+        self.line.move_cursor(document.get_location_from_index(found.start + len(option)))
+        if len(found.options) == 1:
+            self._completion = None
+        self._tell()
+
+    @property
+    def _cursor(self) -> int:
+        return self._document.get_index_from_location(self.line.cursor_location)
+
+    @property
+    def _document(self) -> Document:
+        assert isinstance(self.line.document, Document)
+        return self.line.document
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        if self.line.text != self._put:  # what was put in here is not what the person typed
+            self._put = self.line.text
+            self._completion, self._chosen, self._recalled = None, -1, 0
+        self._tell()
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        event.stop()
+
+    def _tell(self) -> None:
+        """The line below: what may come next."""
+        if not self.is_mounted:
+            return
+        found = self._completion or complete(self.line.text, self._cursor, self.names)
+        spans = [Span(" ")]
+        first = max(0, self._chosen - 3) if self._completion else 0
+        for at, option in enumerate(found.options[first : first + 30], first):
+            spans += [Span(clean(option), "accent" if self._completion and at == self._chosen else "muted"), Span("  ")]
+        self._help.show(spans)

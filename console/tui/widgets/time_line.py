@@ -1,0 +1,132 @@
+"""`TimeLine`: where a replay is between its beginning and its end, with what happened on the way.
+
+    ▶ ×1  ━━━━━━━━━━━━━◆━━━━●──────◆────────────────────────────────  02:13:07  +00:41:12 / 03:00:00
+
+A click or a drag seeks: while the mouse is held, the time under it is told, and letting go goes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from .. import figures
+from ..models.spans import Span
+from ..text import width_of
+from .painting import Painting
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the line shows; instants are console CLOCK_REALTIME, ns."""
+
+    begin: int
+    end: int
+    position: int
+    is_playing: bool = False
+    speed: float = 1.0
+    events: Sequence[int] = ()
+    busy: str = ""  # what it is at that takes long
+
+    def at(self, share: float) -> int:
+        return self.begin + int(max(0.0, min(1.0, share)) * (self.end - self.begin))
+
+    def share(self, instant: int) -> float:
+        return (instant - self.begin) / max(1, self.end - self.begin)
+
+
+class TimeLine(Painting):
+    """One line. `show` moves it; `Sought` is posted where a person wants to go."""
+
+    DEFAULT_CSS = "TimeLine { height: 1; width: 1fr; }"
+
+    class Sought(Message):
+        """Somebody wants to see that instant."""
+
+        def __init__(self, instant: int) -> None:
+            super().__init__()
+            self.instant = instant
+
+    def __init__(self, shown: Shown, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._shown = shown
+        self._held: int | None = None  # the column under the mouse, while it is held
+
+    def show(self, shown: Shown) -> None:
+        if shown != self._shown:
+            self._shown = shown
+            self.refresh()
+
+    def laid_out(self) -> list[Span]:
+        """The spans that fill the line."""
+        shown = self._shown
+        left = [Span(f" {'▶' if shown.is_playing else '‖'} ×{shown.speed:g} ", "accent", "app.replay_play"), Span(" ")]
+        instant = self._under_mouse() if self._held is not None else shown.position
+        gone, whole = figures.length(instant - shown.begin), figures.length(shown.end - shown.begin)
+        told = shown.busy or f"{figures.clock_time(instant)}  +{gone} / {whole}"
+        right = [Span(f"  {told} ", "muted" if self._held is None else "strong")]
+        start, room = self._track()
+        return [*left, *self._drawn(room), *right] if start else right
+
+    def _track(self) -> tuple[int, int]:
+        """Where the line itself begins, and how long it is; (0, 0) where there is no room for one."""
+        left = width_of(f" ▶ ×{self._shown.speed:g} ") + 1
+        right = max(width_of(self._shown.busy), 29) + 3
+        room = self.size.width - left - right
+        return (left, room) if room > 4 else (0, 0)
+
+    def _drawn(self, room: int) -> list[Span]:
+        shown = self._shown
+        here = self._column(shown.position, room) if self._held is None else self._held
+        marked = {self._column(event, room) for event in shown.events}
+        cells = []
+        for column in range(room):
+            if column == here:
+                cells.append(Span("●", "strong"))
+            elif column in marked:
+                cells.append(Span("◆", "warning"))
+            else:
+                cells.append(Span("━" if column < here else "─", "accent" if column < here else "rule"))
+        return cells
+
+    def _column(self, instant: int, room: int) -> int:
+        return max(0, min(room - 1, int(self._shown.share(instant) * (room - 1) + 0.5)))
+
+    def _under_mouse(self) -> int:
+        _, room = self._track()
+        return self._shown.at((self._held or 0) / max(1, room - 1))
+
+    def render_line(self, y: int) -> Strip:
+        return self.strip(self.laid_out(), self.size.width)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        start, room = self._track()
+        if start and start <= event.x < start + room:
+            self.capture_mouse()
+            self._hold(event.x)
+            event.stop()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self._held is not None:
+            self._hold(event.x)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        if self._held is not None:
+            self.release_mouse()
+            self.post_message(self.Sought(self._under_mouse()))
+            self._held = None
+            self.refresh()
+
+    def _hold(self, x: int) -> None:
+        start, room = self._track()
+        self._held = max(0, min(room - 1, x - start))
+        self.refresh()
+
+    async def on_click(self, event: events.Click) -> None:
+        start, _ = self._track()
+        if event.x < start:
+            await self.app.run_action("app.replay_play")

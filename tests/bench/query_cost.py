@@ -1,0 +1,169 @@
+"""What questions and exports cost: bytes of a record in Parquet, an average over 10 M samples, memory of an export."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from gconsole.records import Gpu, GpuProcess, encode
+from gconsole.session import making
+from gconsole.session.layout import Meta, named
+
+from .noisy_gpus import seconds
+from .process import in_new_process
+from .result import Outcome, Row
+from .spent import memory_bytes
+
+NODES, GPUS = 64, 8
+SAMPLES = 10_000_000
+#: Samples that are made; the rest of the table are these again, later.
+MADE = 500_000
+#: Records of the session that is exported, and of the one that is compacted.
+EXPORTED, PANDAS = 1_000_000, 50_000
+GOAL_BYTES, GOAL_S, GOAL_MEMORY = 60.0, 1.0, 300_000_000
+_BEGAN_NS: Final = 1_790_000_000_000_000_000
+_QUESTION: Final = "SELECT rank, avg(util_pct) AS util_pct FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+
+
+def measure(quick: bool) -> Outcome:
+    samples, made, exported, of_pandas = (
+        (400_000, 100_000, 200_000, 20_000) if quick else (SAMPLES, MADE, EXPORTED, PANDAS)
+    )
+    with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch:
+        folder = Path(scratch)
+        bytes_each, compacted_s = in_new_process(_compact, folder, made)
+        first_s, later_s = in_new_process(_average, folder, samples, made)
+        pandas_s = in_new_process(_by_pandas, folder, of_pandas)
+        forms = ("json", "perfetto", "gswarm", "html")
+        figures = {how: in_new_process(_export, folder, how, exported) for how in forms}
+    worst = max(memory for memory, _ in figures.values())
+    return Outcome(
+        [
+            Row("bytes of a `gpu` record in Parquet, every field", f"{bytes_each:.0f}", "≤ 60",
+                bytes_each <= GOAL_BYTES),
+            Row(f"avg by rank over {samples:,} GPU samples", f"{later_s:.2f} s", "≤ 1 s", later_s <= GOAL_S,
+                f"pandas on the JSON of {of_pandas:,}: {pandas_s:.2f} s"),
+            Row("the same, the first question of a program", f"{first_s:.2f} s"),
+            Row(f"memory while exporting {exported:,} records, the worst of {len(figures)} forms",
+                f"{worst / 1e6:.0f} MB RSS", "≤ 300 MB for 10 M", worst <= GOAL_MEMORY),
+            Row("compacting", f"{made / compacted_s:,.0f} records/s"),
+        ],
+        [
+            f"{NODES} nodes of {GPUS} GPUs at 1 Hz (noisy_gpus.py), all fields present; Parquet as `sessions compact`"
+            f" writes it, of {made:,} records in one go",
+            f"the {samples:,} samples are those {made:,} again and again, each time later; a rank a GPU",
+            "exports of one session into nothing: "
+            + ", ".join(f"{how} {memory / 1e6:.0f} MB, {took:.0f} s" for how, (memory, took) in figures.items()),
+        ],
+    )  # fmt: skip
+
+
+def _records(count: int) -> Iterator[Gpu]:
+    brought = seconds(NODES, GPUS, _BEGAN_NS)
+    return islice((record for second in brought for node in second for record in node), count)
+
+
+def _compact(folder: Path, made: int) -> tuple[float, float]:
+    """(bytes a record, seconds) of Parquet made of a session."""
+    from gconsole.session.compact import compact
+
+    session = named("made", folder)
+    making.make(session, _records(made), Meta())
+    began = time.monotonic()
+    done = compact(session)
+    took = time.monotonic() - began
+    return sum((session.parquet_folder / part.path).stat().st_size for part in done.parts) / made, took
+
+
+class _Table:
+    """A source of questions: the samples, and which rank has which GPU."""
+
+    def __init__(self, files: tuple[Path, ...], ranks: list[GpuProcess]) -> None:
+        self._files, self._ranks = files, ranks
+
+    def tables(self, wanted: object) -> object:
+        import pyarrow as pa
+
+        from gconsole.session.columns import to_batch
+        from gconsole.session.sources import Tables
+
+        ranks = pa.Table.from_batches([to_batch("gpu_process", self._ranks)])
+        return Tables({"gpu": self._files}, {"gpu_process": ranks})
+
+
+def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
+    """Seconds of the question: with all that a first one needs, and the best of three more."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from gconsole.session.database import Database
+    from gconsole.session.parquet import write_part
+
+    parts = sorted((folder / "made" / "parquet" / "gpu").rglob("*.parquet"))
+    table = pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
+    files = []
+    for again in range(samples // made):
+        path = folder / f"again-{again}.parquet"
+        shifted = table
+        for name in ("t", "mono", "rx"):
+            later = pc.add(table.column(name), again * 3_600_000_000_000)
+            shifted = shifted.set_column(table.schema.get_field_index(name), table.schema.field(name), later)
+        write_part(path, shifted.to_batches())
+        files.append(path)
+    keys = table.select(["node", "index", "uuid"]).group_by(["node", "index", "uuid"]).aggregate([]).to_pylist()
+    ranks = [
+        GpuProcess(node=key["node"], index=key["index"], uuid=key["uuid"], pid=rank, type="compute", job="j", attempt=0,
+                   rank=rank)
+        for rank, key in enumerate(keys)
+    ]  # fmt: skip
+    del table
+    database = Database(_Table(tuple(files), ranks))  # type: ignore[arg-type]
+    took = []
+    for _ in range(4):
+        began = time.monotonic()
+        answer = database.ask(_QUESTION)
+        took.append(time.monotonic() - began)
+    if len(answer.rows) != len(keys):
+        raise RuntimeError(f"{len(answer.rows)} ranks answered")
+    return took[0], min(took[1:])
+
+
+def _by_pandas(folder: Path, count: int) -> float:
+    """Seconds of the same average over records as lines of JSON."""
+    import pandas as pd
+
+    path = folder / "samples.ndjson"
+    with path.open("wb") as file:
+        file.writelines(encode(record) + b"\n" for record in _records(count))
+    began = time.monotonic()
+    pd.read_json(path, lines=True).groupby("uuid")["util_pct"].mean()
+    return time.monotonic() - began
+
+
+class _Nowhere(io.RawIOBase):
+    def write(self, data: object) -> int:
+        return len(data)  # type: ignore[arg-type]
+
+
+def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
+    """(RSS at its highest, seconds) of an export of so many records: those that were made, again and again."""
+    from gconsole.session.chosen import chosen
+    from gconsole.session.forms import FORMS
+
+    made, long = named("made", folder), named("long", folder)
+    if not long.path.exists():
+        shutil.copytree(made.path, long.path, ignore=shutil.ignore_patterns("parquet", "lock"))
+        segments, meta = made.segments(), long.read()
+        for again in range(1, count // meta.records):
+            for segment in segments:
+                shutil.copy(segment, long.segment(again * len(segments) + int(segment.name.partition(".")[0])))
+    began = time.monotonic()
+    FORMS[how].write(chosen(long.path), _Nowhere())  # type: ignore[arg-type]
+    return memory_bytes()[1], time.monotonic() - began

@@ -1,0 +1,30 @@
+"""A console that records a hang, says when all of it is on the disk, and goes on until it is killed.
+
+Arguments: the folder of the sessions, a name, a file with the records of the hang.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from gconsole import recordfile
+from gconsole.hub import Hub
+from gconsole.session.recorder import Recorder
+from gconsole.session.retention import Limits
+
+
+async def main(folder: Path, name: str, file: Path) -> None:
+    hub = Hub()
+    recorder = Recorder(hub, folder, Limits(), lambda: ())
+    await recorder.start(name)
+    last: dict[str, int] = {}
+    for record in recordfile.read(file):
+        hub.publish([record])
+        last[record.agent] = record.seq
+    while any(hub.kept(agent, seq) < seq for agent, seq in last.items()):  # noqa: ASYNC110 - an agent asks as well
+        await asyncio.sleep(0.05)
+    print("safe", flush=True)
+    await asyncio.Event().wait()
+
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))

@@ -1,0 +1,34 @@
+"""Small sessions for tests."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gconsole.hub import Published
+from gconsole.records import Gpu, encode
+from gconsole.session import frames, making
+from gconsole.session.counting import count
+from gconsole.session.layout import Meta, Session, named
+from gconsole.session.segments import SegmentWriter
+
+SECOND = 1_000_000_000
+
+
+def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1) -> list[Gpu]:
+    """Records of one agent, numbered; one a second."""
+    return [
+        Gpu(node=node, agent=agent, seq=seq, t=seq * SECOND, mono=seq * SECOND, rx=seq * SECOND, index=0, uuid="GPU-1",
+            power_w=300.0 + seq)
+        for seq in range(first, first + number)
+    ]  # fmt: skip
+
+
+def crashed(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
+    """A session that a console left in the middle, with a frame for each batch."""
+    session = named(name, folder)
+    making.begin(session, meta or Meta())
+    writer = SegmentWriter(session)
+    for batch in batches:
+        holds = count(batch)
+        writer.append(frames.pack([encode(one) for one in batch], holds.kinds, holds.first_rx, holds.last_rx))
+    writer.close()
+    return session

@@ -1,0 +1,37 @@
+"""A console that records a stream as fast as it is told, and says how far it is: to be killed at any instant.
+
+Arguments: the folder of the sessions, a name, an agent. On stdout a line now and then: the last number published, and
+the last that an agent may forget because it is on the disk.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from gconsole.hub import Hub
+from gconsole.records import Gpu
+from gconsole.session.recorder import Recorder
+from gconsole.session.retention import Limits
+
+
+async def main(folder: Path, name: str, agent: str) -> None:
+    hub = Hub()
+    recorder = Recorder(hub, folder, Limits(), lambda: (), segment_bytes=4096)
+    await recorder.start(name)
+    seq = 0
+    while True:
+        records = []
+        for index in range(4):
+            seq += 1
+            now = time.time_ns()
+            records.append(
+                Gpu(node="node1", agent=agent, seq=seq, t=now, mono=time.monotonic_ns(), rx=now, index=index,
+                    uuid=f"GPU-{index}", power_w=float(seq % 700))
+            )  # fmt: skip
+        hub.publish(records)
+        print(seq, hub.kept(agent, seq), flush=True)
+        await asyncio.sleep(0.005)
+
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

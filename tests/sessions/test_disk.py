@@ -1,0 +1,135 @@
+"""A disk that refuses: a clear word, the console goes on, what is written is whole, and what is missing is counted."""
+
+import asyncio
+import os
+import subprocess
+import time
+
+import pytest
+from sessionfiles import gpus
+
+from gconsole.hub import Hub
+from gconsole.records import Gap, Log
+from gconsole.session import reading, recording, recovery
+from gconsole.session.layout import SessionError, named
+from gconsole.session.recorder import Recorder
+from gconsole.session.retention import Limits
+
+DEADLINE_S = 30.0
+
+
+class Console:
+    """A hub with a recorder, and what was said there."""
+
+    def __init__(self, folder):
+        self.hub, self.said, self.seq = Hub(), [], 0
+        self.hub.subscribe(self.said.extend)
+        self.recorder = Recorder(self.hub, folder, Limits(), lambda: ())
+
+    def publish(self, number=200):
+        """Records that do not get small: of noise."""
+        records = gpus(number, first=self.seq + 1)
+        for record in records:
+            record.uuid = os.urandom(48).hex()
+        self.seq += number
+        self.hub.publish(records)
+
+    def words(self):
+        return [record.text for record in self.said if isinstance(record, Log)]
+
+    async def until(self, reached, publish=200):
+        deadline = time.monotonic() + DEADLINE_S
+        while not reached():
+            assert time.monotonic() < deadline, f"not reached; said: {self.words()}"
+            if publish:
+                self.publish(publish)
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MiB of its own; needs root."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("no tmpfs can be mounted here (needs root)")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is_room(small_disk, monkeypatch):
+    monkeypatch.setattr(recording, "MOST_PENDING_BYTES", 256 << 10)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(3600 << 10))
+    console = Console(small_disk)
+    await console.recorder.start("night")
+    await console.until(lambda: any("disk is full" in text for text in console.words()))
+    (now,) = console.recorder.now()
+    assert "disk is full" in now.trouble
+    assert console.hub.kept("agent1", console.seq) < console.seq, "what is not on the disk is not acknowledged"
+    session = named("night", small_disk)
+    written = list(reading.records(session.path))
+    assert recovery.verify(session).is_sound
+    assert len([one for one in console.said if one.agent == "agent1"]) == console.seq, "the live view has everything"
+
+    for _ in range(20):
+        console.publish(1000)  # more than waits in memory
+    await console.until(lambda: console.recorder._running["night"]._lost > 0)
+    ballast.unlink()
+    await console.until(lambda: any(isinstance(record, Gap) for record in console.said), publish=1)
+    gap = next(record for record in console.said if isinstance(record, Gap))
+    assert gap.source == "recording night"
+    assert "full" in gap.reason
+    assert gap.count > 0
+    await console.recorder.stop("night")
+    assert session.read().state == "closed"
+    records = list(reading.records(session.path))
+    assert records[: len(written)] == written, "what was written before is untouched"
+    assert [one.count for one in records if isinstance(one, Gap)] == [gap.count], "the session itself tells of it"
+    here = [(one.agent, one.seq) for one in records]
+    missing = {(one.agent, one.seq) for one in console.said} - set(here)
+    assert len(missing) == gap.count, "every missing record is counted"
+    assert len(here) == len(set(here))
+
+
+async def test_a_folder_that_cannot_be_written_is_refused_with_its_name(tmp_path):
+    place = tmp_path / "file"
+    place.write_text("no folder")
+    with pytest.raises(SessionError, match=r"no recording in .*file.*\[sessions\] folder"):
+        await Console(place).recorder.start("night")
+
+
+async def test_a_session_that_is_removed_while_it_is_recorded_is_said(tmp_path):
+    console = Console(tmp_path)
+    await console.recorder.start("night")
+    console.publish()
+    await console.until(lambda: console.recorder.now()[0].records > 0)
+    for path in named("night", tmp_path).segments():
+        path.unlink()
+    await console.until(lambda: any("was removed" in text for text in console.words()))
+    await console.recorder.close()
+
+
+async def test_a_clock_that_jumps_is_said_and_the_order_is_that_of_arrival(tmp_path, monkeypatch):
+    console = Console(tmp_path)
+    await console.recorder.start("night")
+    console.publish(5)
+    real = time.time_ns
+    monkeypatch.setattr(recording.time, "time_ns", lambda: real() - 3600 * 10**9)
+    await console.until(lambda: any("jumped by -3600" in text for text in console.words()), publish=1)
+    console.publish(5)
+    await console.recorder.stop("night")
+    numbers = [one.seq for one in reading.records(named("night", tmp_path).path) if one.agent == "agent1"]
+    assert numbers == list(range(1, console.seq + 1))
+
+
+async def test_a_session_of_a_newer_gconsole_is_not_touched(tmp_path):
+    session = named("night", tmp_path)
+    session.segments_folder.mkdir(parents=True)
+    session.meta_path.write_text('{"schema": "gconsole.session/2", "anything": 1}')
+    with pytest.raises(SessionError, match="newer gconsole"):
+        await Console(tmp_path).recorder.start("night")
+    with pytest.raises(SessionError, match="newer gconsole"):
+        recovery.recover(session)
+    assert session.meta_path.read_text() == '{"schema": "gconsole.session/2", "anything": 1}'

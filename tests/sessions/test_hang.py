@@ -1,0 +1,53 @@
+"""A hang that was recorded at night is judged in the morning, although the console was killed."""
+
+import json
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gconsole.records import Log
+from gconsole.session import making, reading
+from gconsole.session.layout import named
+from gconsole.session.replay import Replay
+from gconsole.verdicts import verdicts
+
+GCONSOLE = Path(sys.executable).with_name("gconsole")
+HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
+
+
+@pytest.mark.parametrize("hang", ["dataloader_worker", "ahead_in_barrier", "all_to_all"])
+def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(hang, tmp_path):
+    file = tmp_path / "hang.ndjson"
+    file.write_bytes(lzma.decompress((HANGS / f"{hang}.ndjson.xz").read_bytes()))
+    folder = tmp_path / "sessions"
+    recording = subprocess.Popen([sys.executable, Path(__file__).with_name("hang.py"), folder, "night", file],
+                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        assert recording.stdout is not None
+        assert recording.stdout.readline() == "safe\n"
+    finally:
+        recording.kill()
+        recording.communicate()
+    env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder)}
+
+    def gconsole(*args):
+        return subprocess.run([GCONSOLE, *args], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    assert gconsole("sessions", "recover", "night").returncode == 0
+    told = {}
+    for source in ("night", str(file)):
+        run = gconsole("diagnose", source, "--quiet", "-o", "-")
+        told[source] = (run.returncode, json.loads(run.stdout)["verdicts"])
+    assert told["night"] == told[str(file)]
+    assert told["night"][1] != []
+
+    # what the recorder said of itself is of today, and the hang is of another day: no replay shows both at once
+    night = reading.records(named("night", folder).path)
+    making.make(named("hang", folder), (record for record in night if not isinstance(record, Log)))
+    player = Replay(named("hang", folder))
+    player.jump(player.end)
+    assert [verdict.state for verdict in verdicts(player.store)] == [verdict["state"] for verdict in told["night"][1]]

@@ -1,0 +1,58 @@
+"""kill -9 at any instant: what was acknowledged is there, nothing is torn, and the session goes on under its name."""
+
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from gconsole.session import reading, recovery
+from gconsole.session.layout import Session
+
+STREAM = Path(__file__).parent / "stream.py"
+SESSIONS, KILLS_EACH = 5, 10
+
+
+def stream_and_kill(folder: Path, name: str, agent: str, after_lines: int) -> tuple[int, int]:
+    """Run the stream, kill it after so many lines; the last numbers that it had published, and that were kept."""
+    process = subprocess.Popen([sys.executable, STREAM, folder, name, agent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(after_lines)]
+    process.kill()
+    said += process.stdout.read().splitlines(keepends=True)
+    process.wait()
+    process.stdout.close()
+    published, kept = map(int, [line for line in said if line.endswith("\n")][-1].split())
+    return published, kept
+
+
+@pytest.mark.timeout(170)
+@pytest.mark.parametrize("number", range(SESSIONS))
+def test_what_was_acknowledged_survives_ten_kills_of_one_session(tmp_path, number):
+    chance = random.Random(number)
+    session = Session(tmp_path / "night")
+    promised = {}
+    for kill in range(KILLS_EACH):
+        agent = f"agent{kill}"
+        promised[agent] = stream_and_kill(tmp_path, "night", agent, chance.randrange(1, 400))
+        damages = []
+        numbers = defaultdict(list)
+        for record in reading.lenient(session.path, damages.append):
+            numbers[record.agent].append(record.seq)
+        assert all(damage.what == "torn" for damage in damages)
+        for agent, (_, kept) in promised.items():
+            seen = numbers.get(agent, [])
+            assert seen == list(range(1, len(seen) + 1)), "no hole, and the order of arrival"
+            assert len(seen) >= kept, "an acknowledged record is on the disk"
+        assert session.read().state == "recording"
+        assert not session.is_being_written()
+    found = recovery.recover(session)
+    assert found.is_sound
+    meta = session.read()
+    assert meta.state == "closed"
+    assert [part.how for part in meta.parts] == ["crashed"] * KILLS_EACH
+    assert meta.records == sum(meta.counts.values()) == sum(1 for _ in reading.records(session.path))
+    assert recovery.verify(session).is_sound
+    assert any(kept for _, kept in promised.values()), "some of them lived long enough to acknowledge something"

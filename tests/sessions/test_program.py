@@ -1,0 +1,208 @@
+"""`gconsole record` on a node that is this machine: killed, mended, gone on with, ended from another terminal."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from gconsole.records import Gap, Mark, NodeState
+from gconsole.session import reading
+from gconsole.session.layout import named
+
+GCONSOLE = Path(sys.executable).with_name("gconsole")
+DEADLINE_S = 60.0
+
+
+class Program:
+    """gconsole with a folder of sessions and a hosts.toml of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.hosts = folder / "sessions", folder / "hosts.toml"
+        self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder)}
+        self.running: list[subprocess.Popen[str]] = []
+
+    def write(self, linger_s: int = 0) -> None:
+        self.hosts.write_text(
+            f'[ssh]\ntransport = "local"\n[agent]\nsimulate_gpus = 2\nlinger_s = {linger_s}\nsample_interval_ms = 200\n'
+            f'cache_dir = "{self.hosts.parent}/cache"\n'
+            '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
+        )
+
+    def start(self, *args: str) -> "subprocess.Popen[str]":
+        argv = [str(GCONSOLE), *args]
+        process = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self.running.append(process)
+        return process
+
+    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([GCONSOLE, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DEADLINE_S, check=False)  # fmt: skip
+
+    def record(self, name: str, *args: str) -> "subprocess.Popen[str]":
+        return self.start("record", str(self.hosts), "--name", name, *args)
+
+    def wait_for(self, name: str, kind: str, number: int) -> None:
+        """Until so many records of that kind are on the disk."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            shown = self.run("sessions", "show", name, "--json")
+            if shown.returncode == 0 and json.loads(shown.stdout)["session"]["counts"].get(kind, 0) >= number:
+                return
+            assert time.monotonic() < deadline, shown.stdout + shown.stderr
+            time.sleep(0.1)
+
+    def state(self, name: str) -> str:
+        return json.loads(self.run("sessions", "show", name, "--json").stdout)["state"]
+
+    def records(self, name: str) -> list:
+        return list(reading.records(named(name, self.folder).path))
+
+
+@pytest.fixture
+def program(tmp_path):
+    made = Program(tmp_path)
+    made.write()
+    yield made
+    for process in made.running:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, out, err
+
+
+def test_a_killed_console_leaves_a_session_that_is_listed_mended_and_sound(program):
+    process = program.record("night")
+    program.wait_for("night", "gpu", 4)
+    assert program.state("night") == "recording"
+    process.kill()
+    ended(process)
+    assert program.state("night") == "crashed"
+    mended = program.run("sessions", "recover")
+    assert mended.returncode == 0, mended.stderr
+    assert mended.stdout.startswith("night: ")
+    assert program.state("night") == "closed"
+    verified = program.run("sessions", "verify", "night")
+    assert (verified.returncode, "sound" in verified.stdout) == (0, True)
+
+
+def test_the_same_name_goes_on_and_agents_that_linger_bridge_the_time_between(program):
+    program.write(linger_s=60)
+    process = program.record("night")
+    program.wait_for("night", "gpu", 4)
+    process.kill()
+    ended(process)
+    status, _, err = ended(program.record("night", "--for", "3s"))
+    assert status == 0, err
+    numbers = defaultdict(list)
+    for record in program.records("night"):
+        numbers[record.agent].append(record.seq)
+    (agent,) = {record.agent for record in program.records("night") if type(record).__name__ == "Gpu"}
+    assert numbers[agent] == list(range(1, len(numbers[agent]) + 1)), "one agent, no hole, nothing twice"
+    assert not [record for record in program.records("night") if isinstance(record, Gap)]
+    meta = named("night", program.folder).read()
+    assert [part.how for part in meta.parts] == ["crashed", "stopped"]
+    assert meta.parts[0].console == meta.parts[1].console
+    assert meta.state == "closed"
+
+
+def test_where_no_agent_lingers_the_hole_is_counted(program):
+    process = program.record("night")
+    program.wait_for("night", "gpu", 4)
+    process.kill()
+    ended(process)
+    status, _, err = ended(program.record("night", "--for", "3s"))
+    assert status == 0, err
+    (gap,) = [record for record in program.records("night") if isinstance(record, Gap)]
+    assert gap.node == "here"
+    assert gap.count > 0
+    assert "console had crashed" in gap.reason
+
+
+def test_ctrl_c_ends_a_recording_orderly(program):
+    process = program.record("night")
+    program.wait_for("night", "gpu", 4)
+    process.send_signal(signal.SIGINT)
+    status, _, err = ended(process)
+    assert status == 0, err
+    assert "recorded night: " in err
+    assert program.state("night") == "closed"
+
+
+def test_another_terminal_marks_it_and_ends_it(program):
+    process = program.record("night")
+    program.wait_for("night", "gpu", 4)
+    assert program.run("sessions", "mark", "night", "the switch was rebooted").returncode == 0
+    program.wait_for("night", "mark", 1)
+    stopped = program.run("sessions", "stop", "night")
+    assert stopped.returncode == 0, stopped.stderr
+    assert ended(process)[0] == 0
+    assert [record.text for record in program.records("night") if isinstance(record, Mark)] == [
+        "the switch was rebooted"
+    ]
+    assert program.state("night") == "closed"
+
+
+def test_two_sessions_overlap_each_with_its_own_selection(program):
+    one = program.record("figures", "--metrics", "gpu", "--every", "1s", "--for", "4s")
+    two = program.record("changes", "--kinds", "node_state,log", "--for", "4s", "--redact")
+    assert (ended(one)[0], ended(two)[0]) == (0, 0)
+    counts = named("figures", program.folder).read().counts
+    assert counts["gpu"] > 0
+    assert "host" not in counts
+    changes = program.records("changes")
+    assert {type(record).__name__ for record in changes} <= {"Console", "Node", "NodeState", "Log", "Gap", "Mark"}
+    assert {record.node for record in changes if isinstance(record, NodeState)} != {"here"}
+
+
+def test_batch_records_as_well(program):
+    run = program.run("batch", str(program.hosts), "--record", "job-7")
+    assert run.returncode == 0, run.stderr
+    assert named("job-7", program.folder).read().state == "closed"
+
+
+def test_a_name_that_is_taken_is_refused_before_a_node_is_touched(program):
+    ended(program.record("night", "--for", "1s"))  # which may be too short for the node
+    before = program.records("night")
+    again = program.run("record", str(program.hosts), "--name", "night", "--for", "1s")
+    assert again.returncode == 2
+    assert "there is such a session already" in again.stderr
+    assert program.records("night") == before
+
+
+def test_sessions_are_renamed_merged_and_deleted_by_name(program):
+    ended(program.record("one", "--for", "1s"))
+    assert program.run("sessions", "rename", "one", "first").returncode == 0
+    merged = program.run("sessions", "merge", "first", "--into", "all")
+    assert merged.returncode == 0, merged.stderr
+    assert program.run("sessions", "delete", "first", "--yes").returncode == 0
+    ended(program.record("two", "--for", "3s"))
+    compared = json.loads(program.run("diff", "all", "two", "--json").stdout)
+    assert (compared["a"], compared["b"]) == ("all", "two")
+    assert program.run("sessions", "delete", "two", "--yes").returncode == 0
+    listed = json.loads(program.run("sessions", "list", "--json").stdout)
+    assert [(one["name"], one["state"]) for one in listed] == [("all", "closed")]
+    assert program.run("sessions", "show", "first").returncode == 2
+
+
+def test_a_session_is_reported_and_judged_like_the_records_it_holds(program, tmp_path):
+    assert program.run("batch", str(program.hosts), "--for", "2s", "--record", "night", "--records",
+                       str(tmp_path / "night.ndjson")).returncode == 0  # fmt: skip
+    reports = []
+    for source in ("night", tmp_path / "night.ndjson"):
+        run = program.run("batch", "--from", str(source), "-o", str(tmp_path / "report.json"))
+        assert run.returncode == 0, run.stderr
+        reports.append(json.loads((tmp_path / "report.json").read_text()))
+    assert reports[0]["nodes"] == reports[1]["nodes"]
+    assert reports[0]["gpus"] == reports[1]["gpus"]
+    assert program.run("diagnose", "night").returncode in (0, 3)
+    assert program.run("diagnose", "nothing-of-that-name").returncode == 2

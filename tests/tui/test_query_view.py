@@ -1,0 +1,287 @@
+"""The Query view: a question to the live store, its answer as a grid or drawn, and what a person does on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from invented import Cluster, busy_night, demo
+from session_made import a_job, a_session
+from waiting import screen, settle, shows, until
+
+from gconsole.records import Gpu
+from gconsole.session import live
+from gconsole.session.database import Database
+from gconsole.session.question import TABLES
+from gconsole.store import Store
+from gconsole.tui.models.answers import Answered, drawn, rows_of
+from gconsole.tui.models.sqlwords import complete
+from gconsole.tui.views.query import Query
+
+NAMES = {"gpu": ("node", "util_pct", "power_w"), "rank": ("node", "rank"), "ranks_now": ("rank", "state")}
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
+
+
+def ask(store: Store, sql: str) -> list[dict[str, object]]:
+    database = Database(live.snapshot(store, TABLES))
+    try:
+        return database.ask(sql).rows.to_pylist()
+    finally:
+        database.close()
+
+
+async def asked(pilot, sql: str) -> Query:
+    """Type a question in the Query view and wait for its answer."""
+    await pilot.press("9")
+    view = pilot.app.view
+    assert isinstance(view, Query)
+    await pilot.press("slash")
+    view._editor.line.text = sql
+    await pilot.press("enter")
+    await until(pilot, lambda: view._asked_at is None, "an answer")
+    await settle(pilot)
+    return view
+
+
+class TestTheLiveStore:
+    def test_the_newest_record_of_everything_is_a_row(self):
+        rows = ask(demo().store, "SELECT node, count(*) AS gpus FROM gpu GROUP BY node ORDER BY node")
+        assert rows and all(row["gpus"] for row in rows)
+
+    def test_history_is_a_row_a_second_with_the_figures_that_are_kept(self):
+        cluster = Cluster("node1")
+        cluster.store = Store(history_bytes=1 << 26)
+        cluster.up()
+        cluster.gpus(count=2)
+        for second in range(20):
+            cluster.later(1)
+            cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=float(second), encoder_pct=7.0))
+
+        rows = ask(cluster.store, """SELECT util_pct, encoder_pct, "index", uuid FROM gpu
+                                     WHERE uuid = 'GPU-node1-0' AND util_pct < 20 ORDER BY t""")  # fmt: skip
+
+        assert [row["util_pct"] for row in rows] == [float(second) for second in range(20)]
+        assert rows[-1]["encoder_pct"] == 7.0, "the newest stands there in full"
+        assert rows[0]["encoder_pct"] is None and rows[0]["index"] == 0
+
+    def test_no_record_is_there_twice(self):
+        rows = ask(busy_night().store, "SELECT agent, seq, count(*) AS n FROM log GROUP BY ALL HAVING n > 1")
+        assert not rows
+
+    @pytest.mark.parametrize("table", TABLES)
+    def test_every_table_can_be_asked_for(self, table):
+        ask(busy_night().store, f"SELECT * FROM {table}")
+
+    def test_short_views_work_over_it(self):
+        rows = ask(busy_night().store, "SELECT job, count(*) AS n FROM ranks_now GROUP BY job")
+        assert sum(row["n"] for row in rows) == len(busy_night().store.ranks)
+
+
+class TestCompletion:
+    def test_after_from_tables_are_offered(self):
+        assert complete("SELECT * FROM ra", 16, NAMES).options == ("rank", "ranks_now")
+
+    def test_columns_of_the_tables_that_are_named_come_first(self):
+        text = "SELECT po FROM gpu"
+        assert complete(text, 9, NAMES).options[0] == "power_w"
+
+    def test_a_word_that_is_whole_is_not_offered_again(self):
+        assert complete("FROM gpu", 8, NAMES).options == ()
+
+
+class TestDrawings:
+    answer = Answered(
+        "", ("node", "gpu", "util_pct"), ("", "", "%"),
+        rows_of([["n1", 0, 10.0], ["n1", 1, 100.0], ["n2", 0, None], ["n2", 1, 55.0]]),
+    )  # fmt: skip
+
+    def test_bars_are_as_long_as_their_figures(self):
+        lines = [line.text for line in drawn(self.answer, "bar", 60, 20)]
+        assert lines[2].count("█") > 5 * max(1, lines[1].count("█"))
+        assert lines[3].rstrip().endswith("–")
+
+    def test_heat_has_a_row_and_a_column_a_thing_and_a_dot_where_nothing_is_known(self):
+        lines = [line.text for line in drawn(self.answer, "heat", 60, 20)]
+        assert lines[1].startswith("n1 ") and lines[1].rstrip().endswith("██")
+        assert lines[2].startswith("n2 ··")
+
+    def test_a_line_says_where_it_begins_and_ends(self):
+        lines = [line.text for line in drawn(self.answer, "line", 60, 12)]
+        assert "most 100" in lines[0]
+        assert lines[-1].split() == ["n1", "n2"]
+
+    def test_only_figures_can_be_drawn(self):
+        assert Answered("", ("a",), ("",), rows_of([["x"]])).drawings() == ("table",)
+        assert Answered("", ("a", "b"), ("", ""), rows_of([["x", 1]])).drawings() == ("table", "line", "bar")
+
+
+async def test_a_question_is_asked_and_its_answer_stands_below():
+    app = busy_night().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT node, count(*) AS ranks FROM ranks_now GROUP BY node ORDER BY node LIMIT 3")
+        await shows(pilot, "3 rows in")
+        await shows(pilot, "ranks")
+
+
+async def test_p_draws_the_answer_and_comes_back_to_the_table():
+    app = busy_night().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        view = await asked(pilot, "SELECT node, max(util_pct) AS util_pct FROM gpu GROUP BY node ORDER BY node LIMIT 5")
+        seen = []
+        for _ in view._answer.drawings():
+            await pilot.press("p")
+            await settle(pilot)
+            seen.append((view._how, screen(app)))
+        assert [how for how, _ in seen] == ["line", "bar", "table"]
+        assert "█" in seen[1][1]
+
+
+async def test_a_mistake_is_told_and_the_text_stays():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT powr_w FROM gpu")
+        await shows(pilot, "Candidate bindings")
+        await shows(pilot, "SELECT powr_w FROM gpu")
+
+
+async def test_escape_gives_a_question_up():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("9", "slash")
+        view = app.view
+        view._editor.line.text = ENDLESS
+        await pilot.press("enter")
+        await shows(pilot, "looking")
+        while view._asked_at is not None:  # whatever instant it comes at
+            await pilot.press("escape")
+            await pilot.pause(0.02)
+        assert not app.asking.is_busy
+
+
+async def test_the_picture_goes_on_while_a_question_is_under_way():
+    cluster = demo()
+    app = cluster.app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("9", "slash")
+        app.view._editor.line.text = ENDLESS
+        await pilot.press("enter")
+        await until(pilot, lambda: app.asking._database is not None, "that it works")
+        before = app.frame.now
+        cluster.later(1)
+        await until(pilot, lambda: app.frame.now > before, "a newer picture")
+        while app.asking.is_busy:
+            await pilot.press("escape")
+            await pilot.pause(0.02)
+
+
+async def test_tab_completes_and_ctrl_r_brings_earlier_questions_back():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        view = await asked(pilot, "FROM mark")
+        await pilot.press("i")
+        await until(pilot, lambda: view._editor.names, "names")
+        view._editor.line.text = ""
+        await pilot.press(*"FROM gpu_by", "tab")
+        assert view._editor.line.text == "FROM gpu_by_rank"
+        await pilot.press("ctrl+j", *"x")
+        assert view._editor.line.text == "FROM gpu_by_rank\nx"
+        await pilot.press("ctrl+r")
+        assert view._editor.line.text == "FROM mark"
+        await pilot.press("escape")
+        assert view._editor.line.has_focus is False
+
+
+async def test_digits_lead_to_other_views_while_nothing_is_typed():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("9", "2")
+        assert app.view.id == "ranks"
+
+
+async def test_columns_without_room_are_reached_by_l_and_h():
+    app = demo().app()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot)
+        view = await asked(pilot, "FROM host LIMIT 1")
+        first = view._grid.shown_columns[0]
+        await pilot.press("l", "right")
+        await settle(pilot)
+        assert view._grid.shown_columns[0] == "2:seq"
+        await pilot.press("h", "left")
+        await settle(pilot)
+        assert view._grid.shown_columns[0] == first
+
+
+async def test_a_row_is_told_in_full_copied_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT '=1+2' AS formula, [1, 2] AS list, 3.5 AS share")
+        await pilot.press("y")
+        assert app.clipboard == "formula  list   share\n=1+2     [1,2]  3.5"
+        await pilot.press("Y")
+        assert json.loads(app.clipboard) == [{"formula": "=1+2", "list": [1, 2], "share": 3.5}]
+        await pilot.press("enter")
+        await shows(pilot, "row 1")
+        await pilot.press("escape", "e")
+        await settle(pilot)
+        app.screen._line.value = str(tmp_path / "answer.csv")
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "answer.csv").exists(), "the file")
+    assert (tmp_path / "answer.csv").read_text() == "formula,list,share\n'=1+2,\"[1,2]\",3.5\n"
+
+
+async def test_questions_are_there_the_next_time():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        view = await asked(pilot, "FROM mark")
+        kept = view.arrangement
+    again = Query(id="query")
+    again.restore(kept)
+    assert (kept.filter, kept.earlier) == ("FROM mark", ("FROM mark",))
+    assert again.arrangement == kept
+
+
+async def test_a_shown_session_is_asked_and_saved_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    recorded = a_session(tmp_path, a_job()).path
+    cluster = demo()
+    app = cluster.app(recorded=recorded)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT count(*) AS samples FROM gpu")
+        await shows(pilot, "12")
+        await pilot.press("e")
+        await shows(pilot, "Session: everything in night")
+        dialog = app.screen
+        place = next(at for at, offer in enumerate(dialog._offers) if offer.name == "session")
+        dialog._choose(place, 0)
+        dialog._line.value = str(tmp_path / "night.json")
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "night.json").exists(), "the file")
+        await until(pilot, lambda: app.screen is not dialog, "that the dialog closes")
+    assert len(json.loads((tmp_path / "night.json").read_text())["records"]) == len(a_job())
+
+
+async def test_a_page_for_a_ticket_is_offered_while_watching(tmp_path: Path):
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("e")
+        dialog = app.screen
+        dialog._choose(next(at for at, offer in enumerate(dialog._offers) if offer.name == "page"), 0)
+        dialog._line.value = str(tmp_path / "page.html")
+        await pilot.press("enter")
+        await until(pilot, lambda: (tmp_path / "page.html").exists(), "the file")
+        await until(pilot, lambda: app.screen is not dialog, "that the dialog closes")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")

@@ -1,0 +1,101 @@
+"""`r` begins and ends recordings by name, the header says so, and nobody leaves one without meaning to."""
+
+from invented import SECOND, Cluster, pod
+from textual.pilot import Pilot
+from waiting import until
+
+from gconsole.tui.models.header import header_spans
+from gconsole.tui.prompts import Prompt
+
+
+def running(cluster: Cluster) -> list[str]:
+    return [now.name for now in cluster.recordings.now()]
+
+
+def header_of(pilot: Pilot[None], width: int = 120) -> str:
+    return "".join(span.text for span in header_spans(pilot.app.frame.header, width))  # type: ignore[attr-defined]
+
+
+async def record(pilot: Pilot[None], cluster: Cluster, name: str) -> None:
+    await pilot.press("r")
+    await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+    await pilot.press(*name, "enter")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, Prompt))
+
+
+def toasts(pilot: Pilot[None]) -> str:
+    return " ".join(note.message for note in pilot.app._notifications)
+
+
+async def test_r_begins_a_recording_under_a_name_and_ends_it():
+    cluster = pod()
+    async with cluster.app().run_test(size=(120, 30)) as pilot:
+        await record(pilot, cluster, "night")
+        await until(pilot, lambda: running(cluster) == ["night"])
+        cluster.at += 761 * SECOND
+        await until(pilot, lambda: "● REC night  00:12:41" in header_of(pilot))
+        await record(pilot, cluster, "")
+        await until(pilot, lambda: running(cluster) == [])
+        await until(pilot, lambda: "REC" not in header_of(pilot))
+        assert "recorded night: 12,345 records" in toasts(pilot)
+
+
+async def test_without_a_name_the_cluster_and_the_time_are_the_name():
+    cluster = pod()
+    async with cluster.app().run_test() as pilot:
+        await record(pilot, cluster, "")
+        await until(pilot, lambda: running(cluster) != [])
+        assert running(cluster)[0].startswith("h100-pod-2023111")
+
+
+async def test_several_run_at_once_and_each_is_ended_by_its_name():
+    cluster = pod()
+    async with cluster.app().run_test(size=(120, 30)) as pilot:
+        await record(pilot, cluster, "one")
+        await record(pilot, cluster, "two")
+        await until(pilot, lambda: "REC one +1" in header_of(pilot))
+        await record(pilot, cluster, "")
+        await until(pilot, lambda: "say which one" in toasts(pilot))
+        await record(pilot, cluster, "one")
+        await until(pilot, lambda: running(cluster) == ["two"])
+
+
+async def test_a_name_that_is_taken_is_said_and_nothing_is_recorded():
+    cluster = pod()
+    async with cluster.app().run_test() as pilot:
+        await record(pilot, cluster, "taken")
+        await until(pilot, lambda: "already" in toasts(pilot))
+        assert running(cluster) == []
+
+
+async def test_a_recording_that_goes_on_after_a_crash_says_so():
+    cluster = pod()
+    async with cluster.app().run_test() as pilot:
+        await record(pilot, cluster, "crashed")
+        await until(pilot, lambda: "goes on" in toasts(pilot))
+
+
+async def test_a_full_disk_stands_in_the_header_at_any_width():
+    cluster = pod()
+    async with cluster.app().run_test(size=(80, 24)) as pilot:
+        await record(pilot, cluster, "night")
+        cluster.recordings.trouble = "the disk is full"
+        await until(pilot, lambda: "▲ REC night the disk is full" in header_of(pilot, 60))
+
+
+async def test_q_leaves_a_recording_only_when_pressed_twice():
+    cluster = pod()
+    async with cluster.app().run_test() as pilot:
+        await record(pilot, cluster, "night")
+        await pilot.press("q")
+        await until(pilot, lambda: "quit again" in toasts(pilot))
+        assert pilot.app.is_running
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)
+
+
+async def test_q_leaves_at_once_where_nothing_is_recorded():
+    cluster = pod()
+    async with cluster.app().run_test() as pilot:
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)

@@ -1,0 +1,172 @@
+"""A recorded session on the screen: the same views, a time line, and nothing that would need a node."""
+
+import copy
+
+import pytest
+from invented import SECOND, Cluster
+from textual.pilot import Pilot
+from waiting import screen, settle, shows, until
+
+from gconsole.records import Finding, Mark, Record
+from gconsole.session import making
+from gconsole.session.layout import Meta, Part, named
+from gconsole.session.replay import Replay
+from gconsole.tui.prompts import Prompt
+from gconsole.tui.replay_app import ReplayApp, instant_of
+
+
+class Taped(Cluster):
+    """A cluster that keeps what it said."""
+
+    def __init__(self, *names: str) -> None:
+        self.tape: list[Record] = []
+        super().__init__(*names)
+
+    def say(self, *records: Record) -> None:
+        super().say(*records)
+        self.tape += map(copy.copy, records)
+
+
+@pytest.fixture
+def player(tmp_path):
+    """Ten minutes of two nodes and a job: a capture after three, a mark after five, a node lost after eight."""
+    cluster = Taped("node1", "node2")
+    began = cluster.at
+    cluster.up()
+    cluster.gpus()
+    cluster.job("demo-ring", 8, per_node=4)
+    for minute in range(1, 11):
+        cluster.at = began + minute * 60 * SECOND
+        cluster.up(*(["node1"] if minute > 8 else []))
+        if minute == 3:
+            cluster.say(Finding(id="gpu_idle", severity="warning", confidence="likely", culprits=("node2",),
+                                text="a GPU of node2 idles", first_seen=cluster.at))  # fmt: skip
+        if minute == 5:
+            cluster.say(Mark(text="the loss went up"))
+        if minute == 8:
+            cluster.loses("node2")
+    session = named("night", tmp_path)
+    meta = Meta(cluster="h100-pod", created=began, parts=(Part(began=began, how="stopped"),))
+    making.make(session, cluster.tape, meta)
+    return Replay(session)
+
+
+async def run(player: Replay, pilot: Pilot[None]) -> None:
+    await settle(pilot)
+    await until(pilot, lambda: bool(player.events), "the events of the session")
+
+
+def minute_of(player: Replay) -> float:
+    return (player.position - player.begin) / 60 / SECOND
+
+
+async def test_the_header_says_that_it_is_a_replay_and_when(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await shows(pilot, " REPLAY ")
+        await shows(pilot, "2/2 nodes")
+        await shows(pilot, "00:10:00")
+
+
+async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_then(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 3)
+        await shows(pilot, "a GPU of node2 idles")
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 5)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 8)
+        await shows(pilot, "1/2 nodes")
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 5)
+        await shows(pilot, "2/2 nodes")
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 3)
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: "no event before" in " ".join(note.message for note in pilot.app._notifications))
+
+
+async def test_a_jump_keeps_the_view_and_how_its_list_is_arranged(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("2", "slash", *"rank:3", "enter")
+        await until(pilot, lambda: pilot.app.view.arrangement.filter == "rank:3")
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: minute_of(player) == 3)
+        await until(pilot, lambda: pilot.app.view.id == "ranks" and pilot.app.view.arrangement.filter == "rank:3")
+
+
+async def test_space_plays_and_stands_still_and_the_speed_changes(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("greater_than_sign", "greater_than_sign")
+        await shows(pilot, "×5")
+        await pilot.press("space")
+        await shows(pilot, "▶ ×5")
+        await until(pilot, lambda: player.position > player.begin)
+        await pilot.press("space", "less_than_sign")
+        await shows(pilot, "‖ ×2")
+
+
+async def test_it_stops_at_the_end_and_space_begins_again(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        player.jump(player.end)
+        await pilot.press("space")
+        await until(pilot, lambda: minute_of(player) < 1 and player.is_playing)
+
+
+async def test_a_time_can_be_typed(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+        await pilot.press(*"50%", "enter")
+        await until(pilot, lambda: minute_of(player) == 5)
+
+
+async def test_the_time_line_is_dragged(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        line = screen(pilot.app).splitlines()[pilot.app.query_one("#time-line").region.y]
+        start, room = line.index("●"), len(line.split("●")[1].split()[0]) + 1
+        await pilot.mouse_down("#time-line", offset=(start + 2, 0))
+        await pilot.hover("#time-line", offset=(start + room // 2, 0))
+        await pilot.mouse_up("#time-line", offset=(start + room // 2, 0))
+        await until(pilot, lambda: 4 < minute_of(player) < 6)
+
+
+async def test_what_needs_a_node_has_no_key_and_stands_not_in_the_palette(player):
+    app = ReplayApp(player)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        offered = {action.id for action, _ in app.guide.offered()}
+        assert {"replay.play", "app.export", "app.diagnose", "app.quit"} <= offered
+        assert not offered & {"app.capture", "app.record", "app.reconnect", "app.add_nodes", "app.mark"}
+        await pilot.press("r", "M", "s")
+        await settle(pilot)
+        assert len(app.screen_stack) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "second"), [("+90s", 150), ("-30s", 30), ("+1m", 120), ("50%", 300), ("nonsense", None), ("25:00", None)]
+)
+def test_times_are_read_as_people_write_them(text, second):
+    found = instant_of(text, 60 * SECOND, 0, 600 * SECOND)
+    assert found == (None if second is None else second * SECOND)
+
+
+def test_a_time_of_day_is_that_of_the_session(monkeypatch):
+    begin = 1_700_000_000 * SECOND  # 22:13:20 UTC
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        assert instant_of("22:20", 0, begin, begin + 7200 * SECOND) == begin + 400 * SECOND
+        assert instant_of("00:00", 0, begin, begin + 7200 * SECOND) == begin + 6400 * SECOND
+    finally:
+        monkeypatch.undo()
+        time.tzset()

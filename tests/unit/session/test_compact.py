@@ -1,0 +1,200 @@
+"""Parquet out of segments: nothing lost, nothing twice, however often it is interrupted; and others can read it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from session_made import HOUR, START, a_job, a_session, gpu, records_in
+
+from gconsole.cli.sessions import sessions
+from gconsole.records import Host, Mark, decode, encode
+from gconsole.session import compact as compacting
+from gconsole.session.compact import MANIFEST, compact, compacted
+from gconsole.session.layout import SessionError
+from gconsole.session.reading import records
+
+
+def in_parquet(session):
+    """Every record that Parquet has, as lines, sorted."""
+    found = []
+    for part in compacted(session).parts:
+        columns = pq.read_table(session.parquet_folder / part.path, partitioning=None)
+        found += [encode(record) for record in records_in(part.table, columns)]
+    return sorted(found)
+
+
+def in_segments(session):
+    return sorted(encode(record) for record in records(session.path))
+
+
+def many(count=3000):
+    return [gpu(n, uuid=f"GPU-{n % 8}", at=n // 8, util_pct=float(n % 101), power_w=n / 8) for n in range(1, count)]
+
+
+def test_every_record_is_in_parquet_once(tmp_path):
+    unknown = decode(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":%d}' % START)
+    session = a_session(tmp_path, [*many(), *a_job(), Mark(text="=1+2", rx=START), unknown])
+
+    compact(session)
+
+    assert in_parquet(session) == in_segments(session)
+
+
+def test_a_table_is_partitioned_by_the_hour_of_arrival(tmp_path):
+    hours = [Host(node="n1", seq=n, rx=START + n * HOUR) for n in range(3)]
+    session = a_session(tmp_path, hours)
+
+    done = compact(session)
+
+    assert [part.path.split("/")[:2] for part in done.parts] == [
+        ["host", "hour=2026-09-21T14"], ["host", "hour=2026-09-21T15"], ["host", "hour=2026-09-21T16"],
+    ]  # fmt: skip
+
+
+def test_compacting_again_does_nothing(tmp_path):
+    session = a_session(tmp_path, many())
+    compact(session)
+    before = {path: path.stat().st_mtime_ns for path in session.parquet_folder.rglob("*")}
+
+    compact(session)
+
+    assert {path: path.stat().st_mtime_ns for path in session.parquet_folder.rglob("*")} == before
+
+
+def test_what_an_interrupted_step_left_is_removed_and_done_again(tmp_path, monkeypatch):
+    session = a_session(tmp_path, many())
+    written = compacting.write_atomically
+
+    def pulled_plug(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compacting, "write_atomically", pulled_plug)
+    with pytest.raises(OSError, match="No space"):
+        compact(session)
+    assert not compacted(session).parts and list(session.parquet_folder.rglob("*.parquet"))
+
+    monkeypatch.setattr(compacting, "write_atomically", written)
+    compact(session)
+
+    assert in_parquet(session) == in_segments(session)
+    assert len(list(session.parquet_folder.rglob("*.parquet"))) == len(compacted(session).parts)
+
+
+_COMPACTS = """
+import sys
+from pathlib import Path
+from gconsole.session import compact
+from gconsole.session.layout import Session
+compact.STEP_SEGMENTS = 1
+print("begins", flush=True)
+compact.compact(Session(Path(sys.argv[1])))
+"""
+
+
+def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("gconsole.session.segments.SegmentWriter.__init__.__defaults__", (1,), raising=False)
+    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 500)
+    session = a_session(tmp_path, many(20_000))
+    assert len(session.segments()) > 10
+
+    for delay in (0.0, 0.05, 0.1, 0.2, 0.35):
+        process = subprocess.Popen([sys.executable, "-c", _COMPACTS, str(session.path)], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        deadline = time.monotonic() + delay
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    compact(session)
+
+    assert in_parquet(session) == in_segments(session)
+
+
+def test_a_file_that_is_gone_is_said_and_not_passed_over(tmp_path):
+    session = a_session(tmp_path, many())
+    done = compact(session)
+    (session.parquet_folder / done.parts[0].path).unlink()
+
+    with pytest.raises(SessionError, match=r"is gone; try: remove .*parquet"):
+        compact(session)
+
+
+def test_a_damaged_list_of_what_is_done_is_said(tmp_path):
+    session = a_session(tmp_path, many())
+    compact(session)
+    (session.parquet_folder / MANIFEST).write_bytes(b"{")
+
+    with pytest.raises(SessionError, match=MANIFEST):
+        compact(session)
+
+
+def test_pandas_and_duckdb_read_the_folder_as_it_stands(tmp_path):
+    session = a_session(tmp_path, many())
+    compact(session)
+    folder = session.parquet_folder / "gpu"
+
+    frame = pd.read_parquet(folder)
+    by_pandas = frame.groupby("uuid")["power_w"].mean().to_dict()
+    query = f"SELECT uuid, avg(power_w) FROM read_parquet('{folder}/**/*.parquet') GROUP BY uuid"
+
+    assert dict(duckdb.sql(query).fetchall()) == pytest.approx(by_pandas)
+    assert set(frame["hour"]) == {"2026-09-21T14"}
+
+
+def test_dask_reads_the_folder_as_it_stands(tmp_path):
+    dask = pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
+    session = a_session(tmp_path, [*many(), *(gpu(n, at=3600 + n, power_w=1.0) for n in range(5000, 5100))])
+    compact(session)
+
+    frame = dask.read_parquet(session.parquet_folder / "gpu")
+
+    assert frame.npartitions == 2
+    expected = pd.read_parquet(session.parquet_folder / "gpu").groupby("uuid")["power_w"].max()
+    assert frame.groupby("uuid")["power_w"].max().compute().to_dict() == pytest.approx(expected.to_dict())
+
+
+def test_what_the_readme_shows_of_other_tools_works(tmp_path, capsys):
+    pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
+    session = a_session(tmp_path, many())
+    compact(session)
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "duckdb" in block]
+
+    exec(re.sub(r'(?m)^folder = .*$', f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})
+
+
+def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
+    session = a_session(tmp_path, many())
+    meta = session.read()
+    session.write(msgspec.structs.replace(meta, sealed=0, state="recording"))
+    assert compact(session).parts == ()
+
+    session.write(meta)
+    assert compact(session).parts
+
+
+def test_two_do_not_compact_one_session_at_once(tmp_path):
+    session = a_session(tmp_path, many())
+    session.parquet_folder.mkdir()
+    with compacting._alone(session), pytest.raises(SessionError, match="somebody else compacts it"):
+        compact(session)
+
+
+def test_the_command_says_what_it_made(tmp_path):
+    a_session(tmp_path, many())
+
+    result = CliRunner().invoke(sessions, ["compact", "night", "--folder", str(tmp_path)])
+
+    assert result.exit_code == 0
+    assert re.match(r"night: 2999 records in 1 files, [\d.]+ kB: .*/night/parquet", result.output)

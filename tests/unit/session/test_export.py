@@ -1,0 +1,388 @@
+"""What leaves a session: each form is read back by what it is for, and nothing is lost, invented or run."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from session_made import START, a_job, a_session, any_record, gpu
+
+from gconsole.cli.export import export as command
+from gconsole.cli.sessions import sessions
+from gconsole.records import KINDS, Collective, Finding, Frame, GpuInfo, Mark, RankStat, Stack, encode
+from gconsole.session import reading
+from gconsole.session.chosen import chosen, instant
+from gconsole.session.export import document
+from gconsole.session.forms import FORMS
+from gconsole.session.importing import import_file
+from gconsole.session.layout import SessionError
+
+SECOND = 1_000_000_000
+
+
+def exported(session, how, tmp_path, **part):
+    """A file of that form."""
+    path = tmp_path / f"out{FORMS[how].suffix}"
+    with path.open("wb") as out:
+        FORMS[how].write(chosen(session.path, **part), out)
+    return path
+
+
+def run(*args):
+    result = CliRunner().invoke(command, list(map(str, args)), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result
+
+
+# -- json --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sessions")
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
+    records = [data.draw(any_record(kind)) for kind in kinds]
+    session = a_session(folder, records)
+    first = exported(session, "json", folder)
+
+    again, _ = import_file(first, "again", folder)
+    second = exported(again, "json", folder / "again").read_bytes()
+
+    assert [*map(encode, reading.records(again.path))] == [*map(encode, records)]
+    assert second.replace(b'"name":"again"', b'"name":"night"') == first.read_bytes()
+
+
+def test_records_of_unknown_kinds_survive_the_way_out_and_in(tmp_path):
+    path = tmp_path / "night.ndjson"
+    path.write_bytes(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":9,"t":7,"charm":[1,{"x":"} ]"}]}\n')
+    session, _ = import_file(path, None, tmp_path)
+    again, _ = import_file(exported(session, "json", tmp_path), "again", tmp_path)
+
+    assert [*map(encode, reading.records(again.path))] == [*map(encode, reading.records(path))]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 3])
+def test_how_the_file_is_broken_into_lines_and_pieces_does_not_matter(tmp_path, monkeypatch, chunk, indent):
+    texts = ['a "quoted" } ] text', "back\\slash\\", "{[", "né\n", ""]
+    session = a_session(tmp_path, [Mark(text=text, seq=n) for n, text in enumerate(texts)])
+    path = exported(session, "json", tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_bytes()), indent=indent))
+    monkeypatch.setattr(document, "_CHUNK", chunk)
+
+    _, records = document.read(path)
+
+    assert [record.text for record in records] == texts
+
+
+def test_the_file_says_what_the_session_is(tmp_path):
+    told = json.loads(exported(a_session(tmp_path, a_job()), "json", tmp_path).read_bytes())
+
+    assert (told["schema"], told["session"]["name"]) == ("gconsole.session/1", "night")
+    assert len(told["records"]) == len(a_job())
+    assert {"kind", "node", "seq", "t"} <= told["records"][0].keys()
+    msgspec.convert(told, document.SessionDocument)
+
+
+def test_every_way_to_cut_the_file_off_is_noticed(tmp_path):
+    session = a_session(tmp_path, [Mark(text="one"), Mark(text="two")])
+    whole = exported(session, "json", tmp_path).read_bytes()
+    path = tmp_path / "cut.json"
+    for length in range(len(whole) - 4):
+        path.write_bytes(whole[:length])
+        with pytest.raises(Exception) as caught:
+            _, records = document.read(path)
+            list(records)
+        assert isinstance(caught.value, SessionError), (length, caught.value)
+
+
+def test_a_file_of_a_newer_version_is_refused_with_a_word(tmp_path):
+    path = tmp_path / "new.json"
+    path.write_bytes(b'{"schema": "gconsole.session/9", "session": {}, "records": []}')
+    with pytest.raises(SessionError, match="update gconsole"):
+        document.read(path)
+
+
+def test_a_failed_import_leaves_nothing(tmp_path):
+    path = exported(a_session(tmp_path, [Mark(text="one")]), "json", tmp_path)
+    path.write_bytes(path.read_bytes()[:-6])
+
+    with pytest.raises(SessionError, match="cut off"):
+        import_file(path, "again", tmp_path)
+
+    assert not (tmp_path / "again").exists()
+
+
+def test_export_and_import_on_the_command_line(tmp_path):
+    a_session(tmp_path, a_job())
+    out = tmp_path / "night.json"
+    assert run("night", "--folder", tmp_path, "-o", out).return_value == 0
+
+    result = CliRunner().invoke(sessions, ["import", str(out), "--name", "again", "--folder", str(tmp_path)])
+
+    assert result.output == f"again: {len(a_job())} records\n"
+
+
+# -- the part that is chosen -------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
+    session = a_session(tmp_path, a_job())
+
+    part = chosen(session.path, begin="2s", end="3s", nodes=frozenset({"n0"}), kinds=frozenset({"gpu"}))
+
+    assert [(record.node, record.uuid, record.t - START) for record in part.records()] == [
+        ("n0", "GPU-0", 2 * SECOND), ("n0", "GPU-1", 2 * SECOND),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("90s", 100 + 90 * SECOND), ("+1m", 100 + 60 * SECOND), ("-500ms", 10**12 - 5 * 10**8)]
+)
+def test_times_are_from_the_start_or_before_the_end(text, ns):
+    assert instant(text, 100, 10**12) == ns
+
+
+def test_what_is_no_time_is_said():
+    with pytest.raises(SessionError, match="is no time; write 90s"):
+        instant("noon", 0, 0)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_of_a_part_is_read_by_pandas(tmp_path):
+    a_session(tmp_path, a_job())
+    run("night", "--folder", tmp_path, "--format", "parquet", "--kinds", "gpu", "-o", tmp_path / "out")
+
+    frame = pd.read_parquet(tmp_path / "out" / "gpu")
+
+    assert len(frame) == 12 and set(frame["uuid"]) == {"GPU-0", "GPU-1", "GPU-2", "GPU-3"}
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu"]
+
+
+def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
+    a_session(tmp_path, [*a_job(), Mark(text="=HYPERLINK(1)", node="+n1"), Mark(text="fine\nline")])
+    run("night", "--folder", tmp_path, "--format", "csv", "-o", tmp_path / "out")
+
+    with (tmp_path / "out" / "mark.csv").open(newline="") as file:
+        marks = list(csv.DictReader(file))
+    assert [(mark["node"], mark["text"]) for mark in marks] == [("'+n1", "'=HYPERLINK(1)"), ("", "fine\nline")]
+    assert len(pd.read_csv(tmp_path / "out" / "rank_stat.csv")) == 12
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=st.text(max_size=30))
+def test_no_text_whatever_becomes_a_formula(text, tmp_path_factory):
+    from gconsole.csvtext import cell
+
+    assert not cell(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+    a_session(tmp_path, a_job())
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept").write_text("kept")
+
+    argv = ["night", "--folder", str(tmp_path), "--format", "csv", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(command, argv)
+
+    assert result.exit_code == 2 and "there is something in it" in result.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
+
+
+# -- gswarm ------------------------------------------------------------------------------------------------------------
+
+
+def test_gswarm_has_the_units_that_its_documentation_promises(tmp_path):
+    head = {"node": "n1", "agent": "a", "rx": START}
+    figures = {"util_pct": 97.0, "mem_used_bytes": 20 << 30, "pcie_rx_bytes_s": 12e9, "pcie_tx_bytes_s": 3e9}
+    session = a_session(tmp_path, [
+        GpuInfo(**head, index=0, uuid="GPU-a", name="NVIDIA H100", mem_total_bytes=80 << 30), gpu(2, **figures),
+        gpu(3, uuid="GPU-b", node="n2", at=0), gpu(4, at=1, util_pct=0.0),
+    ])  # fmt: skip
+
+    told = json.loads(exported(session, "gswarm", tmp_path).read_bytes())
+
+    first, second = told["frames"]
+    assert first["gpu_id"] == ["n1:0:NVIDIA H100", "n2:0:GPU"]
+    assert first["gpu_util"] == [97.0, None] and second["gpu_util"] == [0.0]
+    assert first["gpu_memory"] == [25.0, None]
+    assert (first["dram_bandwidth_rx"], first["dram_bandwidth_tx"]) == ([12.0, None], [3.0, None])
+    assert first["dram_bandwidth"] == [15.0, None]
+    assert "gpu_bandwidth" not in first, "nobody measured NVLink"
+    assert [frame["frame_id"] for frame in told["frames"]] == [1, 2]
+    assert told["start_time"] == first["time"] == "2026-09-21T14:13:20+00:00"
+    assert told["summary_by_device"]["n1:0:NVIDIA H100"]["avg_gpu_util"] == 48.5
+    assert told["session_name"] == "night"
+
+
+# -- perfetto ----------------------------------------------------------------------------------------------------------
+
+
+def a_story():
+    """Two ranks: steps, one collective of both that rank 1 never leaves, a capture, a finding."""
+    both = {"job": "llama", "start_ticks": 7, "agent": "a"}
+    made = list(a_job(ranks=2))
+    for rank in (0, 1):
+        made.append(Collective(
+            **both, node="n0", seq=500 + rank, t=START, rx=START, capture="c", source="worker_server", rank=rank,
+            pid=100 + rank, process_group=("0", "dp"), collective_seq_id=17, profiling_name="nccl:all_reduce",
+            retired=rank == 0, time_created_ns=START + SECOND, time_discovered_started_ns=START + SECOND + 5,
+            time_discovered_completed_ns=START + 2 * SECOND if rank == 0 else None,
+        ))  # fmt: skip
+    frames = (Frame("main", "train.py", 3), Frame("load", "data.py", 88))
+    made.append(Stack(
+        **both, node="n0", seq=502, t=START, rx=START, capture="c", sample=0, rank=1, pid=101, status="ok",
+        began=START + SECOND, ended=START + SECOND + 900, os_thread_id=101, frames=frames,
+    ))  # fmt: skip
+    made.append(Finding(seq=503, agent="c", t=START + SECOND, rx=START, id="rank_missing", severity="error",
+                        confidence="certain", text="rank 1 is late", first_seen=START))  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def trace(tmp_path):
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    found = perfetto.Trace()
+    found.ParseFromString(exported(a_session(tmp_path, a_story()), "perfetto", tmp_path).read_bytes())
+    return found
+
+
+def named(trace):
+    """Track → its name and its parent's."""
+    tracks = {packet.track_descriptor.uuid: packet.track_descriptor for packet in trace.packet
+              if packet.HasField("track_descriptor")}  # fmt: skip
+    return {uuid: (tracks[one.parent_uuid].name if one.parent_uuid else "", one.name) for uuid, one in tracks.items()}
+
+
+def test_a_trace_is_what_perfetto_says_a_trace_is(trace):
+    assert not trace.FindInitializationErrors()
+    assert {packet.trusted_packet_sequence_id for packet in trace.packet} == {1}
+    size = trace.ByteSize()
+    trace.DiscardUnknownFields()
+    assert trace.ByteSize() == size, "every field is one that Perfetto knows"
+
+
+def test_a_trace_has_a_process_a_rank_with_its_tracks_and_counters_a_gpu(trace):
+    tracks = set(named(trace).values())
+    rank = "rank 1 of llama (n0, its own clock)"
+    assert {(rank, "steps"), (rank, "collectives of dp"), (rank, "captures")} <= tracks
+    assert ("n0 (its own clock)", "GPU 1 util_pct") in tracks and ("gconsole", "findings") in tracks
+    units = {packet.track_descriptor.name: packet.track_descriptor.counter.unit_name for packet in trace.packet}
+    assert units["GPU 0 power_w"] == "W"
+
+
+def test_slices_of_one_operation_are_joined_and_one_that_never_ended_stays_open(trace):
+    begins = [packet for packet in trace.packet if packet.track_event.name == "nccl:all_reduce #17"]
+    flows = {tuple(packet.track_event.flow_ids) for packet in begins}
+    assert len(begins) == 2 and len(flows) == 1 and flows != {()}
+    ends = {packet.track_event.track_uuid: packet.timestamp for packet in trace.packet if packet.track_event.type == 2}
+    names = named(trace)
+    ended = [names[track][0] for track in ends if names[track][1] == "collectives of dp"]
+    assert ended == ["rank 0 of llama (n0, its own clock)"]
+
+
+def test_steps_are_slices_from_one_number_to_the_next(trace):
+    steps = [(packet.track_event.name, packet.timestamp - START) for packet in trace.packet
+             if packet.track_event.name.startswith("step ")]  # fmt: skip
+    assert steps[:2] == [("step 1", SECOND), ("step 2", 2 * SECOND)] or ("step 1", SECOND) in steps
+
+
+def test_findings_are_instants(trace):
+    (found,) = [packet for packet in trace.packet if packet.track_event.name == "rank_missing: rank 1 is late"]
+    assert found.track_event.type == 3 and found.timestamp == START + SECOND
+
+
+# -- html --------------------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """Every tag and attribute of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_needs_nothing_else_and_runs_nothing(tmp_path):
+    hostile = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    found = Finding(seq=1, rx=START, id="x", severity="error", confidence="certain", text=hostile, first_seen=START)
+    session = a_session(tmp_path, [*a_job(), found])
+
+    page = Tags()
+    page.feed(exported(session, "html", tmp_path).read_text())
+
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("src", "href")]
+    assert hostile in page.text, "it is there as text"
+    assert "svg" in page.tags and "4 GPUs" in page.text
+
+
+def test_a_page_has_the_verdict_and_the_stacks_of_a_recorded_hang(tmp_path):
+    import lzma
+    from pathlib import Path
+
+    packed = Path(__file__).parents[2] / "hangs/recordings/asynchronous.ndjson.xz"
+    (tmp_path / "hang.ndjson").write_bytes(lzma.decompress(packed.read_bytes()))
+    run(tmp_path / "hang.ndjson", "--format", "html", "-o", tmp_path / "hang.html")
+
+    page = Tags()
+    page.feed((tmp_path / "hang.html").read_text())
+
+    assert "rank_missing" in page.text and "asynchronous.py:11" in page.text
+    assert re.search(r"rank 2 .*time\.sleep\(36000\)", page.text)
+
+
+def test_a_long_session_is_drawn_from_a_bounded_table():
+    from gconsole.session.export.curves import SLOTS, Curves
+
+    curves = Curves(["util_pct"])
+    for second in range(3000):
+        curves.add(gpu(second + 1, at=second, util_pct=float(second >= 1500) * 100))
+
+    names, table = curves.table("util_pct")
+
+    assert names == ["n1 GPU 0"] and table.shape[1] <= SLOTS and curves.seconds >= 3000
+    assert table[0, 0] == 0 and table[0, -1] == 100
+
+
+def test_every_form_says_what_it_is_for():
+    assert all(form.tells for form in FORMS.values())
+
+
+def test_a_stat_without_a_step_has_no_steps(tmp_path):
+    session = a_session(tmp_path, [RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", node="n", rx=START)])
+    assert b"step" not in exported(session, "perfetto", tmp_path).read_bytes()
+
+
+def test_speedscope_has_the_stacks_of_the_newest_capture(tmp_path):
+    told = json.loads(exported(a_session(tmp_path, a_story()), "speedscope", tmp_path).read_bytes())
+
+    assert {"load", "main"} <= {frame["name"] for frame in told["shared"]["frames"]}
+
+
+def test_a_session_without_stacks_says_so(tmp_path):
+    with pytest.raises(SessionError, match="there are no stacks in it"):
+        exported(a_session(tmp_path, a_job()), "speedscope", tmp_path)
+
+
+def test_the_command_offers_every_form():
+    from gconsole.cli.export import _FORMATS
+
+    assert sorted(_FORMATS) == sorted(FORMS)

@@ -1,0 +1,199 @@
+"""Recordings of one console: several at once, what they begin with, what may be acknowledged, what a crash leaves."""
+
+import asyncio
+import time
+
+import pytest
+from sessionfiles import SECOND, gpus
+
+from gconsole.hub import Hub
+from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
+from gconsole.session import reading, recording, resuming
+from gconsole.session.layout import Selection, SessionError, named
+from gconsole.session.recorder import Recorder
+from gconsole.session.retention import Limits
+from gconsole.session.selection import select
+from gconsole.session.snapshot import known
+from gconsole.store import Store
+
+
+class World:
+    """A hub, a store and a recorder over a folder."""
+
+    def __init__(self, folder, console_id=None, **options):
+        self.folder = folder
+        self.hub, self.store = Hub(console_id), Store()
+        self.hub.subscribe(self.store.apply)
+        self.recorder = Recorder(self.hub, folder, Limits(), lambda: known(self.store), **options)
+
+    def records(self, name):
+        return list(reading.records(named(name, self.folder).path))
+
+    async def safe(self, agent, seq):
+        """Until that record may be acknowledged."""
+        deadline = time.monotonic() + 30
+        while self.hub.kept(agent, seq) < seq:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+
+def a_node(name="node1", agent="agent1", seq=1, **changes):
+    return Node(node=name, agent=agent, seq=seq, hostname=name, boot_id="b", kernel="k", arch="x", python="3.11", uid=0,
+                pid=1, sample_interval_ms=1000, **changes)  # fmt: skip
+
+
+async def test_nothing_is_acknowledged_before_every_recording_has_it_on_the_disk(tmp_path):
+    world = World(tmp_path)
+    assert world.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
+    await world.recorder.start("one")
+    await world.recorder.start("two", select(kinds=("gpu",)))
+    world.hub.publish(gpus(3))
+    assert world.hub.kept("agent1", 3) == 0
+    await world.safe("agent1", 3)
+    assert [one.seq for one in world.records("one") if one.agent == "agent1"] == [1, 2, 3]
+    assert [one.seq for one in world.records("two") if one.agent == "agent1"] == [1, 2, 3]
+    await world.recorder.close()
+
+
+async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_path):
+    world = World(tmp_path)
+    await world.recorder.start("one", Selection(kinds=("stack",)))
+    world.hub.publish(gpus(3))
+    await world.safe("agent1", 3)
+    await world.recorder.close()
+    assert not [one for one in world.records("one") if isinstance(one, Gpu)]
+
+
+async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_path):
+    world = World(tmp_path)
+    world.hub.say(Console(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
+    card = GpuInfo(node="node1", agent="agent1", seq=2, index=0, uuid="GPU-1")
+    world.hub.publish([a_node(), card, *gpus(1, first=3)])
+    world.hub.publish([a_node("node2", "agent2")])
+    await world.recorder.start("late")
+    world.hub.publish(gpus(1, first=4))
+    await world.recorder.close()
+    store = Store()
+    store.apply(world.records("late"))
+    assert set(store.nodes) == {"node1", "node2"}
+    assert store.gpus["node1", "GPU-1"].info is not None
+    assert store.console.cluster == "pod"
+
+
+async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST_WAITING", 10)
+    world = World(tmp_path)
+    world.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
+    await world.recorder.start("late")
+    await world.recorder.close()
+    assert sum(isinstance(one, Node) for one in world.records("late")) == 50
+
+
+async def test_marks_and_the_console_itself_are_recorded(tmp_path):
+    world = World(tmp_path)
+    await world.recorder.start("one")
+    world.hub.say(Mark(text="loss went up here"))
+    await world.recorder.close()
+    assert [one.text for one in world.records("one") if isinstance(one, Mark)] == ["loss went up here"]
+    assert [one.text for one in world.records("one") if isinstance(one, Log)][-1] == "recording one ends"
+
+
+async def test_a_name_that_is_recorded_or_was_closed_is_refused(tmp_path):
+    world = World(tmp_path)
+    await world.recorder.start("one")
+    with pytest.raises(SessionError, match="already"):
+        await world.recorder.start("one")
+    with pytest.raises(SessionError, match="being written"):
+        await World(tmp_path).recorder.start("one")
+    await world.recorder.close()
+    with pytest.raises(SessionError, match="there is such a session already"):
+        await world.recorder.start("one")
+    with pytest.raises(SessionError, match="not being recorded"):
+        await world.recorder.stop("one")
+
+
+async def crashed_recording(folder):
+    """A console that recorded a node and its three GPU records, and is gone without a word."""
+    world = World(folder, "console1")
+    await world.recorder.start("night")
+    world.hub.publish([a_node(), *gpus(3, first=2)])
+    await world.safe("agent1", 4)
+    session = named("night", folder)
+    left = session.meta_path.read_bytes()
+    await world.recorder.close()
+    session.meta_path.write_bytes(left)  # as it stands while it is recorded
+    return session
+
+
+async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
+    session = await crashed_recording(tmp_path)
+    left = resuming.take_up(session, ["node1", "node2"], str)
+    assert left.console_id == "console1"
+    assert left.agents == {"node1": ("agent1", 4)}
+    store = Store()
+    resuming.refold(session, store.apply)
+    assert store.nodes["node1"].node.hostname == "node1"
+    world = World(tmp_path, left.console_id)
+    assert await world.recorder.start("night")
+    world.hub.publish(gpus(2, first=5))
+    await world.recorder.close()
+    records = world.records("night")
+    assert [one.seq for one in records if one.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
+    assert not [one for one in records if isinstance(one, Gap)], "the agent lingered: nothing is missing"
+    assert [part.how for part in session.read().parts] == ["crashed", "stopped"]
+
+
+async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
+    await crashed_recording(tmp_path)
+    world = World(tmp_path, "console1")
+    await world.recorder.start("night")
+    world.hub.publish(gpus(2, first=8))
+    await world.recorder.close()
+    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    assert (gap.node, gap.count, gap.first_seq, gap.last_seq) == ("node1", 3, 5, 7)
+
+
+async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed(tmp_path):
+    await crashed_recording(tmp_path)
+    world = World(tmp_path, "console2")
+    await world.recorder.start("night")
+    world.hub.say(NodeState(node="node1", state="expected"))  # the console's own word is no word of the node
+    world.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
+    await world.recorder.close()
+    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    assert (gap.node, gap.count, gap.first_seq) == ("node1", 60, 5)
+    assert "60.0 s" in gap.reason
+
+
+async def test_a_session_to_be_shared_names_no_host_and_no_user_anywhere(tmp_path):
+    world = World(tmp_path, hosts=("node1", "10.9.8.7"))
+    await world.recorder.start("shared", select(nodes=("node1",), anonymous=True))
+    world.hub.publish([a_node(user="alice"), *gpus(1, first=2)])
+    world.hub.say(Log(node="node1", source="console", text="node1 (10.9.8.7): alice may not log in"))
+    world.hub.say(Log(node="node2", source="console", text="not chosen"))
+    await world.recorder.close()
+    session = named("shared", tmp_path)
+    written = b"".join(record.text.encode() for record in world.records("shared") if isinstance(record, Log))
+    everything = session.meta_path.read_bytes() + written + repr(world.records("shared")).encode()
+    for name in (b"node1", b"alice", b"10.9.8.7", b"not chosen"):
+        assert name not in everything
+    assert any(isinstance(one, Gpu) for one in world.records("shared")), "the chosen node is there"
+
+
+async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_console(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    await world.recorder.start("one")
+
+    def broken(*args):
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(recording.frames, "pack", broken)
+    world.hub.publish(gpus(1))
+    deadline = time.monotonic() + 30
+    while not any(now.trouble for now in world.recorder.now()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    assert "internal error" in world.recorder.now()[0].trouble
+    world.hub.publish(gpus(1, first=2))
+    assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
+    assert not named("one", tmp_path).is_being_written()

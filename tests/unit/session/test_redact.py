@@ -1,0 +1,156 @@
+"""Secrets never reach the disk, locals only when asked, and pseudonyms are the same wherever a name stands."""
+
+import pytest
+
+from gconsole.records import (
+    Failure,
+    Frame,
+    Local,
+    Log,
+    Mark,
+    Node,
+    NodeState,
+    Process,
+    RawRecord,
+    Stack,
+    decode,
+    encode,
+)
+from gconsole.session.pseudonyms import Pseudonyms, key_of_this_user
+from gconsole.session.redact import Redactor, without_secrets
+
+SECRETS = {
+    "python train.py --wandb-api-key 0123456789abcdef --lr 3e-4": "0123456789abcdef",
+    "python train.py --api_key=0123456789abcdef": "0123456789abcdef",
+    "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG python x.py": "wJalrXUtnFEMI/K7MDENG",
+    "env PGPASSWORD='two words' psql": "two words",
+    'export MY_TOKEN="a b c" && run': "a b c",
+    "curl -H 'Authorization: Bearer abcdef0123456789'": "abcdef0123456789",
+    "pip install --index-url https://ci:hunter22@pypi.corp/simple": "hunter22",
+    "huggingface-cli login hf_AbCdEfGhIjKlMnOpQrSt": "hf_AbCdEfGhIjKlMnOpQrSt",
+    "git clone https://ghp_0123456789abcdefghijABCDEF@github.com/x/y": "ghp_0123456789abcdefghijABCDEF",
+    "AKIAIOSFODNN7EXAMPLE": "AKIAIOSFODNN7EXAMPLE",
+    "token: s3cr3t, then more": "s3cr3t",
+    "--password hunter22 --user me": "hunter22",
+    "openai sk-proj-0123456789abcdefghij": "sk-proj-0123456789abcdefghij",
+}
+HARMLESS = (
+    "python train.py --lr 3e-4 --tokenizer /models/llama --max-tokens 4096",
+    "torchrun --nproc-per-node 8 --rdzv-endpoint 10.0.0.1:29500 train.py",
+    "python -m vllm.entrypoints.api_server --port 8000",
+    "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.",
+)
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_secret_is_hidden_and_its_name_stays(text):
+    hidden = without_secrets(text)
+    assert SECRETS[text] not in hidden
+    assert "***" in hidden
+    assert hidden.split()[0].partition("=")[0] == text.split()[0].partition("=")[0] or text.startswith("AKIA")
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_only_looks_a_little_like_a_secret_is_kept(text):
+    if "tokens" in text:  # a name that holds the word is hidden with its value: that is the safe side
+        assert "--lr 3e-4" in without_secrets(text)
+        return
+    assert without_secrets(text) == text
+
+
+def test_the_record_that_the_screen_shows_stays_as_it_is():
+    process = Process(pid=1, start_ticks=1, ppid=0, uid=0, comm="python", cmdline="x --token abc", role="python")
+    written = Redactor()(process)
+    assert process.cmdline == "x --token abc"
+    assert written.cmdline == "x --token ***"
+
+
+def test_a_record_without_a_secret_is_not_copied():
+    process = Process(pid=1, start_ticks=1, ppid=0, uid=0, comm="python", cmdline="python train.py", role="python")
+    assert Redactor()(process) is process
+
+
+def stack(**changes):
+    return Stack(capture="c", sample=0, job="j", rank=0, pid=1, start_ticks=1, status="ok", **changes)
+
+
+def test_locals_are_written_only_when_asked_and_never_those_named_like_a_secret():
+    record = stack(locals=(Local(0, "loss", "2.5"), Local(0, "hf_token", "abc"), Local(0, "url", "http://u:pw@h/")))
+    assert Redactor()(record).locals is None
+    kept = Redactor(locals_too=True)(record).locals
+    assert [(local.name, local.value) for local in kept] == [
+        ("loss", "2.5"), ("hf_token", "***"), ("url", "http://u:***@h/")
+    ]  # fmt: skip
+
+
+def test_a_line_of_source_that_holds_a_secret_is_redacted():
+    record = stack(frames=(Frame("f", "a.py", 1, source='login(token="hf_AbCdEfGhIjKlMnOpQrSt")'),))
+    assert "AbCdEf" not in Redactor()(record).frames[0].source
+
+
+def test_logs_marks_and_failures_are_redacted_too():
+    redact = Redactor()
+    assert "abc" not in redact(Log(source="kernel", text="password=abc")).text
+    assert "abc" not in redact(Mark(text="password=abc")).text
+    failed = NodeState(node="n", state="failed", error=Failure("auth", "tried https://u:abc@h/", ""))
+    assert "abc" not in redact(failed).error.text
+
+
+# -- pseudonyms --------------------------------------------------------------------------------------------------------
+
+KEY = b"k" * 32
+
+
+def anonymous(*hosts):
+    return Redactor(pseudonyms=Pseudonyms(KEY, hosts))
+
+
+def test_a_host_has_one_name_in_heads_and_texts_alike():
+    redact = anonymous("gpu-a", "gpu-b")
+    head = redact(Log(node="gpu-a", source="console", text="gpu-a: refused by gpu-b.cluster.example:22"))
+    (name,) = {head.node, head.text.split(":")[0]}
+    assert name.startswith("host-")
+    assert "gpu-" not in head.text
+    assert "cluster.example" not in head.text
+    other = redact(Log(node="gpu-b", source="console", text="up"))
+    assert other.node in head.text
+    assert other.node != head.node
+
+
+def test_a_name_within_another_name_is_not_touched():
+    text = anonymous("node1")(Log(source="console", text="node10 node1 xnode1 node1-ib /data/node1/x")).text
+    assert text.split()[0] == "node10"
+    assert text.split()[2] == "xnode1"
+    assert text.split()[3] == "node1-ib"
+    assert "node1" not in text.split()[1] + text.split()[4]
+
+
+def test_names_that_a_node_gives_itself_and_its_users_go_as_well():
+    redact = anonymous("gpu-a")
+    node = redact(Node(node="gpu-a", hostname="ip-10-1-2-3.corp.example", boot_id="b", kernel="k", arch="x", python="3",
+                       uid=1000, user="alice", pid=1, sample_interval_ms=1000))  # fmt: skip
+    assert node.hostname == redact(Log(node="gpu-a", source="agent", text="ip-10-1-2-3")).text
+    process = redact(Process(node="gpu-a", pid=1, start_ticks=1, ppid=0, uid=1000, user="alice", comm="python",
+                             cmdline="/home/alice/venv/bin/python train.py", role="python"))  # fmt: skip
+    assert "alice" not in encode(process).decode()
+    assert process.user in process.cmdline
+    assert "venv/bin/python train.py" in process.cmdline
+
+
+def test_a_record_of_an_unknown_kind_is_redacted_as_well():
+    line = b'{"kind":"new_kind","node":"gpu-a","agent":"a","seq":1,"rx":5,"where":["on gpu-a"],"n":5}'
+    raw = decode(line)
+    assert isinstance(raw, RawRecord)
+    assert b"gpu-a" not in encode(anonymous("gpu-a")(raw))
+
+
+def test_the_same_key_gives_the_same_names_and_another_key_others():
+    one, two = Pseudonyms(KEY), Pseudonyms(KEY)
+    assert one.host("gpu-a") == two.host("gpu-a")
+    assert one.host("gpu-a") != Pseudonyms(b"x" * 32).host("gpu-a")
+
+
+def test_the_key_is_made_once_and_lies_outside_of_every_session(tmp_path):
+    key = key_of_this_user(tmp_path)
+    assert key_of_this_user(tmp_path) == key
+    assert (tmp_path / ".pseudonyms").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,163 @@
+"""A replay: what it shows at an instant is what a live console knew then, and time goes as the player says."""
+
+import pytest
+from sessionfiles import SECOND, crashed
+
+from gconsole.hub import CaptureOrder
+from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat
+from gconsole.session import making, replay
+from gconsole.session.layout import Meta, Part, SessionError, named
+from gconsole.session.replay import NotLive, Replay
+from gconsole.store import Store
+
+BEGAN = 1_700_000_000 * SECOND
+LENGTH_S = 900
+
+
+def night() -> list:
+    """Fifteen minutes of a node with one GPU and one rank, a finding that comes and goes, and a mark."""
+    seq = 0
+    told = []
+
+    def say(second, *records):
+        nonlocal seq
+        for record in records:
+            seq += 1
+            record.agent, record.seq, record.node = "agent1", seq, "node1"
+            record.t = record.rx = BEGAN + second * SECOND
+            record.mono = second * SECOND
+            told.append(record)
+
+    say(0, NodeState(state="ok"), Node(hostname="node1", boot_id="b", kernel="k", arch="x", python="3", uid=0, pid=1,
+                                       sample_interval_ms=1000), GpuInfo(index=0, uuid="GPU-1"),
+        Rank(job="j", rank=0, pid=7, start_ticks=1, source="environ"))  # fmt: skip
+    for second in range(1, LENGTH_S):
+        say(second, Host(cpu_pct=float(second % 100)), Gpu(index=0, uuid="GPU-1", util_pct=float(second % 100)),
+            RankStat(job="j", rank=0, pid=7, start_ticks=1, state="moving"))  # fmt: skip
+        if second == 400:
+            say(second, Finding(id="gpu_idle", severity="warning", confidence="likely", text="x", first_seen=1))
+        if second == 500:
+            say(second, Mark(text="here"))
+        if second == 600:
+            say(second, Finding(id="gpu_idle", severity="warning", confidence="likely", text="x", first_seen=1,
+                                cleared_at=2), NodeState(state="lost"))  # fmt: skip
+    return told
+
+
+@pytest.fixture
+def session(tmp_path):
+    made = named("night", tmp_path)
+    making.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(Part(began=BEGAN, how="stopped"),)))
+    return made
+
+
+def known(store):
+    """Everything that a view reads of a store, but for figures over time."""
+    tables = (store.nodes, store.gpus, store.ranks, store.processes, store.findings)
+    return [{key: table[key] for key in table} for table in tables], [record for _, record in store.events]
+
+
+def live_at(second):
+    store = Store()
+    for record in night():
+        if record.rx <= BEGAN + second * SECOND:
+            store.apply([record])
+    return store
+
+
+@pytest.mark.parametrize("second", [0, 1, 250, 399, 400, 550, 600, LENGTH_S - 1])
+def test_after_a_jump_it_shows_what_a_live_console_knew(session, second):
+    player = Replay(session)
+    player.jump(BEGAN + second * SECOND)
+    assert known(player.store) == known(live_at(second))
+    assert player.store.newest_rx == BEGAN + second * SECOND
+
+
+def test_played_through_it_shows_what_a_live_console_knew_in_the_end(session):
+    player = Replay(session)
+    player.is_playing, player.speed = True, 100.0
+    while player.is_playing:
+        player.advance(0.5)
+    assert known(player.store) == known(live_at(LENGTH_S))
+    assert player.position == player.end == BEGAN + (LENGTH_S - 1) * SECOND
+
+
+def test_time_goes_as_fast_as_the_speed_says_and_stands_still_on_request(session):
+    player = Replay(session)
+    player.advance(10.0)
+    assert player.position == BEGAN, "it does not play before it is told to"
+    player.is_playing = True
+    player.advance(10.0)
+    assert player.store.gpus["node1", "GPU-1"].gpu.util_pct == 10.0
+    player.faster(1)
+    player.advance(10.0)
+    assert (player.speed, player.position) == (2.0, BEGAN + 30 * SECOND)
+    for _ in range(20):
+        player.faster(-1)
+    assert player.speed == 0.25
+
+
+def test_a_jump_back_forgets_what_had_not_happened_yet(session):
+    player = Replay(session)
+    player.jump(BEGAN + 700 * SECOND)
+    assert len(player.store.events) > 1
+    player.jump(BEGAN + 100 * SECOND)
+    assert not len(player.store.findings)
+    assert player.store.nodes["node1"].state.state == "ok"
+
+
+def test_jumps_stay_within_the_session(session):
+    player = Replay(session)
+    player.jump(0)
+    assert player.position == player.begin
+    player.jump(2**62)
+    assert player.position == player.end
+
+
+def test_events_are_what_one_jumps_between(session):
+    player = Replay(session)
+    player.find_events()
+    assert [((event.rx - BEGAN) // SECOND, event.what) for event in player.events] == [
+        (400, "finding"), (500, "mark"), (600, "node lost")
+    ]  # fmt: skip
+    player.jump(player.event_after().rx)
+    assert player.event_after().what == "mark"
+    player.jump(player.event_after().rx)
+    assert player.event_before().what == "finding"
+    player.jump(player.end)
+    assert player.event_after() is None
+
+
+async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
+    player = Replay(session)
+    for asked in (player.reconnect("node1"), player.capture(CaptureOrder("x")), player.mark("x")):
+        with pytest.raises(NotLive, match="recording"):
+            await asked
+    assert player.recordings is None
+
+
+def test_a_session_that_a_crash_left_is_played_without_being_mended(tmp_path):
+    session = crashed(tmp_path, "night", [night()[:50], night()[50:100]])
+    (path,) = session.segments()
+    path.write_bytes(path.read_bytes()[:-20])
+    player = Replay(session)
+    player.jump(player.end)
+    assert [damage.what for damage in player.damages] == ["torn"]
+    assert session.read().state == "recording"
+
+
+def test_a_session_without_a_record_is_refused(tmp_path):
+    with pytest.raises(SessionError, match="no record"):
+        Replay(crashed(tmp_path, "empty", []))
+
+
+def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_out(session, monkeypatch):
+    monkeypatch.setattr(replay, "STEP_S", 0.0)
+    monkeypatch.setattr(replay, "_MOST_AT_ONCE", 30)
+    player = Replay(session)
+    player.is_playing, player.speed = True, 100.0
+    player.advance(1.0)
+    assert player.position < BEGAN + 100 * SECOND
+    while player.is_playing:
+        player.advance(1.0)
+    assert known(player.store) == known(live_at(LENGTH_S))

@@ -1,0 +1,159 @@
+"""Whole sessions: listed as they stand, renamed, merged without doubles, annotated, and deleted only with a word."""
+
+import pytest
+from sessionfiles import SECOND, crashed, gpus
+
+from gconsole.records import Mark
+from gconsole.session import making, reading, recovery, requests, retention, shelf
+from gconsole.session.layout import Meta, Part, SessionError, all_sessions, find, named
+from gconsole.session.retention import Kept, Limits
+
+DAY = 86_400 * SECOND
+
+
+def test_a_session_stands_as_recording_crashed_or_closed(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3), gpus(2, first=4)])
+    with session.lock():
+        assert shelf.listed(session).standing == "recording"
+    listed = shelf.listed(session)
+    assert (listed.standing, listed.meta.records, listed.meta.counts) == ("crashed", 5, {"gpu": 5})
+    recovery.recover(session)
+    assert shelf.listed(session).standing == "closed"
+
+
+def test_a_damaged_session_json_is_listed_with_what_to_try(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)])
+    session.meta_path.write_text("{")
+    (listed,) = shelf.everything(tmp_path)
+    assert listed.standing == "unreadable"
+    assert "sessions recover night" in listed.problem
+
+
+def test_a_session_is_found_by_name_or_by_path(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(1)])
+    assert find("night", tmp_path) == session
+    assert find(str(session.path), tmp_path / "elsewhere") == session
+    with pytest.raises(SessionError, match="no such session"):
+        find("day", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
+def test_what_would_be_a_strange_folder_is_no_name(tmp_path, name):
+    with pytest.raises(SessionError, match="no name for a session"):
+        named(name, tmp_path)
+
+
+def test_renaming_keeps_everything_and_refuses_a_name_that_is_taken(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)])
+    crashed(tmp_path, "day", [gpus(1)])
+    with pytest.raises(SessionError, match="already"):
+        shelf.rename(session, "day")
+    renamed = shelf.rename(session, "evening")
+    assert renamed.read().name == "evening"
+    assert list(reading.records(renamed.path)) == gpus(3)
+
+
+def test_nothing_is_done_to_a_session_that_is_being_written(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)])
+    with session.lock():
+        for act in (
+            lambda: shelf.rename(session, "x"), lambda: retention.delete(session), lambda: recovery.recover(session),
+            lambda: shelf.merge([session], named("x", tmp_path)),
+        ):  # fmt: skip
+            with pytest.raises(SessionError, match="being written"):
+                act()
+    assert list(reading.records(session.path)) == gpus(3)
+
+
+def test_merging_two_overlapping_sessions_has_each_record_once_in_the_order_of_arrival(tmp_path):
+    one = crashed(tmp_path, "one", [gpus(2), gpus(2, agent="agent2", node="node2", first=3), gpus(4, first=3)])
+    two = crashed(tmp_path, "two", [gpus(6, first=4)])
+    meta = shelf.merge([one, two], named("both", tmp_path))
+    records = list(reading.records(named("both", tmp_path).path))
+    assert [record.seq for record in records if record.agent == "agent1"] == list(range(1, 10))
+    assert [record.seq for record in records if record.agent == "agent2"] == [3, 4]
+    assert (meta.records, meta.state, meta.merged) == (11, "closed", ("one", "two"))
+    assert list(reading.records(one.path)) != [], "what was merged stays"
+
+
+def test_merging_into_a_name_that_is_taken_leaves_that_session_alone(tmp_path):
+    one = crashed(tmp_path, "one", [gpus(3)])
+    with pytest.raises(SessionError, match="already"):
+        shelf.merge([one], one)
+    assert list(reading.records(one.path)) == gpus(3)
+
+
+def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
+    def broken():
+        yield from gpus(3)
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="source is gone"):
+        making.make(named("half", tmp_path), broken())
+    assert all_sessions(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_session_takes_a_note_at_its_end(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)])
+    recovery.recover(session)
+    shelf.mark(session, "the switch was rebooted here")
+    *_, last = reading.records(session.path)
+    assert isinstance(last, Mark)
+    assert last.text == "the switch was rebooted here"
+    assert session.read().counts == {"gpu": 3, "mark": 1}
+    assert recovery.verify(session).is_sound
+
+
+def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)])
+    with session.lock():
+        shelf.mark(session, "hello")
+        requests.ask_to_stop(session)
+    assert sorted(requests.take(session), key=str) == [None, "hello"]
+    assert list(requests.take(session)) == []
+
+
+def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
+    assert list(reading.records(session.path, reading.Choice(kinds={"mark"}))) == [
+        Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
+    ]
+    choice = reading.Choice(from_rx=2 * SECOND, to_rx=3 * SECOND)
+    assert [one.seq for one in reading.records(session.path, choice)] == [2]
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def kept(tmp_path, *sizes_and_ends):
+    return [
+        Kept(named(f"s{i}", tmp_path), size, None if days is None else -days * DAY)
+        for i, (size, days) in enumerate(sizes_and_ends)
+    ]
+
+
+def test_without_limits_nothing_goes(tmp_path):
+    assert retention.leaving(kept(tmp_path, (10**12, 900)), Limits(), 0) == []
+
+
+def test_the_oldest_closed_sessions_go_until_the_rest_fits(tmp_path):
+    found = kept(tmp_path, (40, 1), (40, 3), (40, 2), (40, None))
+    gone = retention.leaving(found, Limits(max_bytes=100), 0)
+    assert [one.session.name for one in gone] == ["s1", "s2"]
+    assert "max_bytes" in gone[0].reason
+
+
+def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
+    gone = retention.leaving(kept(tmp_path, (1, 31), (1, 29), (1, None)), Limits(max_age_s=30 * 86_400), 0)
+    assert [one.session.name for one in gone] == ["s0"]
+    assert "31.0 days ago" in gone[0].reason
+
+
+def test_deleting_says_which_session_and_why(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(Part(began=1),)))
+    recovery.recover(session)
+    (words,) = retention.keep_within(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
+    assert "night was deleted" in words
+    assert "max_age" in words
+    assert not session.path.exists()

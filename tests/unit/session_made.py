@@ -1,0 +1,133 @@
+"""Records and sessions for the tests of this folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from hypothesis import strategies as st
+from msgspec import inspect as types
+
+from gconsole.records import KINDS, Gpu, GpuInfo, GpuProcess, Rank, RankStat, decode
+from gconsole.session import making
+from gconsole.session.layout import Session
+
+HOUR = 3_600_000_000_000
+START = 1_790_000_000_000_000_000
+INT64 = st.integers(-(2**63), 2**63 - 1)
+#: What JSON can carry: msgspec refuses lone surrogates.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def any_record(kind: str) -> st.SearchStrategy[Any]:
+    """Any record of a kind that can come over the wire."""
+    return _struct(KINDS[kind])
+
+
+def _struct(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    told = types.type_info(struct)
+    return st.builds(struct, **{field.name: _value(field.type) for field in told.fields})
+
+
+def _value(told: types.Type) -> st.SearchStrategy[Any]:
+    match told:
+        case types.UnionType():
+            return st.one_of(map(_value, told.types))
+        case types.NoneType():
+            return st.none()
+        case types.IntType():
+            return st.integers(told.ge if told.ge is not None else -(2**63), 2**63 - 1)
+        case types.FloatType():
+            return st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x if math.isfinite(x) else 0.0)
+        case types.BoolType():
+            return st.booleans()
+        case types.StrType():
+            return TEXT
+        case types.LiteralType():
+            return st.sampled_from(told.values)
+        case types.VarTupleType():
+            return st.lists(_value(told.item_type), max_size=3).map(tuple)
+        case types.TupleType():
+            return st.tuples(*map(_value, told.item_types))
+        case types.DictType():
+            return st.dictionaries(TEXT, _value(told.value_type), max_size=3)
+        case types.StructType():
+            return _struct(told.cls)
+    raise TypeError(told)
+
+
+def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
+    """The records that columns hold, made without anything of the product but the vocabulary."""
+    if table == "unknown":
+        yield from (decode(line.encode()) for line in columns.column("raw").to_pylist())
+        return
+    told = types.type_info(KINDS[table])
+    for row in columns.to_pylist(maps_as_pydicts="strict"):
+        yield msgspec.convert(_shaped(told, row), KINDS[table])
+
+
+def _shaped(told: types.Type, value: Any) -> Any:
+    """As JSON has it: some structs are arrays there."""
+    match told:
+        case types.UnionType() if value is not None:
+            known = [each for each in told.types if not isinstance(each, types.NoneType)]
+            return _shaped(known[0], value) if len(known) == 1 else msgspec.json.decode(value)
+        case types.DictType() if value is not None:
+            return {key: _shaped(told.value_type, each) for key, each in value.items()}
+        case types.VarTupleType() if value is not None:
+            return [_shaped(told.item_type, each) for each in value]
+        case types.StructType():
+            fields = {field.encode_name: _shaped(field.type, value[field.encode_name]) for field in told.fields}
+            return list(fields.values()) if told.array_like else fields
+    return value
+
+
+def a_session(folder: Path, records: Sequence[Any], name: str = "night") -> Session:
+    """A closed session of these records."""
+    session = Session(folder / name)
+    making.make(session, records)
+    return session
+
+
+def gpu(seq: int, uuid: str = "GPU-a", node: str = "n1", *, at: int = 0, **figures: Any) -> Gpu:
+    """One GPU, `at` seconds after the start."""
+    t = START + at * 1_000_000_000
+    head = {"node": node, "agent": f"agent-{node}", "seq": seq, "t": t, "mono": t - START, "rx": t + 1000}
+    return Gpu(**head, index=0, uuid=uuid, **figures)
+
+
+def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
+    """Two ranks a node, each with a GPU; rank 1 is the one that uses half of it."""
+    made: list[Any] = []
+
+    def head(node: str, at: int) -> dict[str, Any]:
+        t = START + at * 1_000_000_000
+        return {"node": node, "agent": f"agent-{node}", "seq": len(made) + 1, "t": t, "mono": t - START, "rx": t + 1000}
+
+    for rank in range(ranks):
+        node, index = f"n{rank // 2}", rank % 2
+        uuid = f"GPU-{rank}"
+        made.append(GpuInfo(**head(node, 0), index=index, uuid=uuid))
+        made.append(
+            Rank(**head(node, 0), job="llama", rank=rank, local_rank=index, world_size=ranks, pid=100 + rank,
+                 start_ticks=7, gpu=str(index), source="environ")
+        )  # fmt: skip
+        if rank != 3:  # of the last one only its own environment tells which GPU it has
+            made.append(
+                GpuProcess(**head(node, 0), index=index, uuid=uuid, pid=100 + rank, type="compute", job="llama",
+                           attempt=0, rank=rank, rank_source="pid", mem_used_bytes=rank << 30)
+            )  # fmt: skip
+    for at in range(1, ticks + 1):
+        for rank in range(ranks):
+            node = f"n{rank // 2}"
+            figures = {"util_pct": 50.0 if rank == 1 else 100.0, "mem_used_bytes": (rank + 1) << 30, "power_w": 600.0}
+            made.append(Gpu(**head(node, at), index=rank % 2, uuid=f"GPU-{rank}", **figures))
+            made.append(
+                RankStat(**head(node, at), job="llama", rank=rank, pid=100 + rank, start_ticks=7, state="moving",
+                         cpu_pct=99.0, step=at, watched={"loss": 4.5 - at, "phase": "train"})
+            )  # fmt: skip
+    return made
