@@ -22,6 +22,7 @@ from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
 from .samplers.topology import TopologySampler
+from .samplers.watched import WatchedSampler
 
 #: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
@@ -241,6 +242,9 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml)]
+        names = self.config.get("watch_locals")
+        if names:
+            samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _simulated_nvml(self):

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import threading
 
-#: name → the arguments; `{blob}` is replaced by the path of a binary whose content was checked, `{pid}` by a number.
+#: name → the arguments; `{blob}` is replaced by the path of a program whose content or place was checked, `{pid}` by a
+#: number.
 COMMANDS = {
     "sudo_probe": ["sudo", "-n", "true"],
     "py_spy_version": ["{blob}", "--version"],
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
+    "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
+    "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
 #: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.

@@ -25,7 +25,7 @@ from ..records import Console
 from ..samples import SampleStream
 from ..store import Store
 from .main import EXIT_INTERRUPTED, EXIT_PARTIAL
-from .output import close_stream, finish
+from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .tape import Tape, recorder_of
 
 
@@ -100,7 +100,7 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), tape: Tape | None = None,
+    metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY, tape: Tape | None = None,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
@@ -109,7 +109,7 @@ def run_batch(
     infinite, an interrupt is how it ends.
     """
     store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, tape))
-    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     if tape is not None and tape.failed:
         status = max(status, EXIT_PARTIAL)
     return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status

@@ -15,7 +15,7 @@ from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
-from .process import Process, Rank, RankStat, RankState, RankStatus
+from .process import Process, Rank, RankStat, RankState, RankStatus, Watched
 from .stack import Frame, Local, Stack, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType
 
@@ -137,6 +137,7 @@ __all__ = [
     "Stack",
     "StackStatus",
     "State",
+    "Watched",
     "decode",
     "encode",
 ]
