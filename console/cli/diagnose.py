@@ -43,5 +43,5 @@ def diagnose(
     if session_of(source) is None and source.is_dir():
         return run_from_folder(source, models, output=output, quiet=quiet, fail_on=wanted, stacks=stacks)
     if models:
-        raise click.UsageError("--model is for a folder; records say themselves by which models it was read")
+        raise click.UsageError("--model is for a folder; records say themselves by which models they were read")
     return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=True, stacks=stacks)

@@ -141,12 +141,13 @@ class ConsoleApp(
     async def show_store(self, store: Store) -> None:
         """Look at another store from now on: the views are made anew, arranged as they were."""
         self._arranged = {name: view.arrangement for name, view in self._views.items()}
-        await self._stage.remove_children()
-        self._views = {}
-        self._take_store(store)
-        self.frame = self._watch.look()
-        await self._stage.mount(self._view(self._current))
-        self._present(self._current)
+        with self.batch_update():  # nothing paints a view that is on its way out
+            await self._stage.remove_children()
+            self._views = {}
+            self._take_store(store)
+            self.frame = self._watch.look()
+            await self._stage.mount(self._view(self._current))
+            self._present(self._current)
         self.draw()
         self.call_after_refresh(self._mount_rest)
 

@@ -40,6 +40,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def __init__(self, replay: Replay, **options: Any) -> None:
         self._replay = replay
         self._busy = ""
+        self._then: int | None = None
         self._ticked = time.monotonic()
         nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node})
         cluster = replay.meta.cluster or replay.session.name
@@ -67,12 +68,12 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def _tick(self) -> None:
         now = time.monotonic()
         passed_s, self._ticked = now - self._ticked, now
-        if not self._busy:
-            self._replay.advance(passed_s)
         if self.screen_stack:
             for line in self.screen_stack[0].query(TimeLine):
                 line.show(self._shown())
-        super()._tick()
+        if not self._busy:  # else the views are on their way out
+            self._replay.advance(passed_s)
+            super()._tick()
 
     def _shown(self) -> Shown:
         replay = self._replay
@@ -142,6 +143,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
 
     def _seek(self, to: int, *, then_play: bool = False) -> None:
         if self._busy:
+            self._then = to
             return
         self._busy = f"going to {figures.clock_time(to)} …"
         self.run_worker(self._go(to, then_play), name="seek")
@@ -154,6 +156,9 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         finally:
             self._busy = ""
         self._replay.is_playing = played
+        if self._then is not None:  # where somebody wanted to go meanwhile
+            to, self._then = self._then, None
+            self._seek(to)
 
 
 _UNITS: Final[dict[str, float]] = {"s": 1, "m": 60, "h": 3600}

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from invented import SECOND, Cluster, busy_night, compared, demo
+from invented import Cluster, busy_night, compared, demo
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -177,7 +177,6 @@ async def _recording(stage: Stage) -> None:
     for name in ("evening-run", "gpus-only"):
         await stage.press("r", *name, "enter")
         await until(stage.pilot, lambda name=name: ("record", name) in stage.cluster.asked, "a recording")
-    stage.cluster.at += 761 * SECOND
     stage.app.clear_notifications()
     await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
 

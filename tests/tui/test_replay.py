@@ -39,7 +39,7 @@ def player(tmp_path):
         cluster.at = began + minute * 60 * SECOND
         cluster.up(*(["node1"] if minute > 8 else []))
         if minute == 3:
-            cluster.say(Finding(id="gpu_idle", severity="warning", confidence="likely", culprits=("node2",),
+            cluster.say(Finding(id="gpu_idle", severity="warning", confidence="likely",
                                 text="a GPU of node2 idles", first_seen=cluster.at))  # fmt: skip
         if minute == 5:
             cluster.say(Mark(text="the loss went up"))

@@ -196,6 +196,8 @@ class HeatMap(LineView):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Those of the app that change anything here: true colours they leave as they are, and take long to do so."""
         filters = super().get_line_filters()
+        if not self.is_attached:  # on its way out, and painted once more
+            return filters
         return filters if self.text_selection is not None else [one for one in filters if self._is_changed_by(one)]
 
     def _is_changed_by(self, filter: LineFilter) -> bool:
