@@ -10,14 +10,16 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
-from .clock_columns import with_cluster_time
+from ..records import ClockNode
+from .clock_columns import Piece, asks_for_cluster_time, pieces, with_cluster_time
 from .columns import TABLES, schema_of
 from .question import tables_named
 from .sources import Source, Tables
@@ -67,6 +69,7 @@ class Database:
         self._folders: set[Path] = set()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._tables: frozenset[str] = frozenset()
+        self._timed = False  # whether the tables have the time of the cluster
         self._cancelled = threading.Event()
 
     def close(self) -> None:
@@ -152,19 +155,26 @@ class Database:
 
     def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
         """A connection that has the tables which the question names, and is locked."""
-        wanted = self._tables | tables_named(sql)
-        if self._connection is None or wanted != self._tables:
+        wanted, timed = self._tables | tables_named(sql), self._timed or asks_for_cluster_time(sql)
+        if timed:
+            wanted |= {"clock_node"}
+        if self._connection is None or wanted != self._tables or timed != self._timed:
             self.close()
-            self._connection = self._open(wanted)
-            self._tables = wanted
+            self._connection = self._open(wanted, timed)
+            self._tables, self._timed = wanted, timed
         return self._connection
 
-    def _open(self, wanted: frozenset[str]) -> duckdb.DuckDBPyConnection:
+    def _open(self, wanted: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
         tables = self._source.tables(wanted)
         connection = duckdb.connect(":memory:", config=_CONFIG)
         try:
+            connection.execute("CREATE SCHEMA plain; CREATE SCHEMA told")
             for table in TABLES:
                 _make_table(connection, table, tables)
+            lines = _make_lines(connection) if timed else ""
+            for table in TABLES:
+                told = with_cluster_time(f"SELECT * FROM told.{table}", lines)
+                connection.execute(f"CREATE VIEW {table} AS {told}")
             for view in SHORT_VIEWS:
                 connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
             _make_dictionary(connection)
@@ -193,9 +203,9 @@ _CONFIG: Final[dict[str, Any]] = {
 
 
 def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Tables) -> None:
-    """The view of one kind: its columns as this version knows them, whatever an older or newer file has."""
+    """The records of one kind: its columns as this version knows them, whatever an older or newer file has."""
     connection.register(f"empty_{table}", schema_of(table).empty_table())
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS plain; CREATE TABLE plain.{table} AS FROM empty_{table}")
+    connection.execute(f"CREATE TABLE plain.{table} AS FROM empty_{table}")
     connection.unregister(f"empty_{table}")
     parts = [f"SELECT * FROM plain.{table}"]
     if table in tables.columns:
@@ -211,7 +221,19 @@ def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Table
         parts.append(
             f"SELECT {columns} FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
         )
-    connection.execute(f"CREATE VIEW {table} AS {with_cluster_time(' UNION ALL BY NAME '.join(parts))}")
+    connection.execute(f"CREATE VIEW told.{table} AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+def _make_lines(connection: duckdb.DuckDBPyConnection) -> str:
+    """The lines of the nodes to the common clock; the table's name, "" where no node has one."""
+    rows = connection.sql("SELECT * FROM told.clock_node ORDER BY rx, seq").to_arrow_table().to_pylist()
+    found = [astuple(piece) for piece in pieces(msgspec.convert(row, ClockNode) for row in rows)]
+    if not found:
+        return ""
+    connection.register("pieces", _table([field.name for field in fields(Piece)], found))
+    connection.execute("CREATE TABLE plain.clock_pieces AS FROM pieces")
+    connection.unregister("pieces")
+    return "plain.clock_pieces"
 
 
 def _make_dictionary(connection: duckdb.DuckDBPyConnection) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..hub import Published
+from ..records import Record
 from ..store import FAMILIES, Store
 from .counting import kind_of
 from .question import TABLES
@@ -73,7 +74,10 @@ def snapshot(store: Store, wanted: Collection[str]) -> Snapshot:
 def _records(store: Store) -> Iterator[Published]:
     """Every record that is held, each once."""
     seen: set[tuple[str, int]] = set()
-    held = [record for _, record in store.events]
+    held: list[Record] = [record for _, record in store.events]
+    for book in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
+        held += [record for kept in book.values() for record in kept]
+    held += [*store.clocks.sources.values(), *store.clocks.costs.values()]
     for capture in store.captures.values():
         held += [*capture.stacks, *capture.collectives, *capture.groups]
     for record in (*known(store), *held, *store.findings.values()):

@@ -28,7 +28,7 @@ from ...records import (
     Stack,
 )
 from ..chosen import Chosen
-from ..clock_columns import ClusterTime
+from ..clock_columns import CLOCK_KINDS, ClusterTime
 from ..words import unit_of
 from .perfetto_trace import Facts, Trace
 
@@ -47,7 +47,7 @@ _OperationKey = tuple[object, ...]
 
 def write(what: Chosen, out: BinaryIO) -> None:
     """Write the trace. Raises OSError, and what reading the session raises."""
-    _Writer(Trace(out), ClusterTime.of(what.only("clock_node", "clock_snapshot"))).write(what)
+    _Writer(Trace(out), ClusterTime.of(what.only(*CLOCK_KINDS))).write(what)
 
 
 class _Writer:

@@ -1,0 +1,141 @@
+"""The time of the cluster in SQL and in traces is the clock model's own, with a bound that is nowhere smaller."""
+
+import random
+
+import pytest
+from session_made import START, a_session, gpu
+
+from gconsole.analysis.clock import CommonClock
+from gconsole.records import ClockNode, ClockSnapshot, RankStat
+from gconsole.session.clock_columns import BEYOND_NS, asks_for_cluster_time
+from gconsole.session.compact import compact
+from gconsole.session.database import Database
+from gconsole.session.sources import RecordedSource
+
+SECOND = 1_000_000_000
+
+
+def windows(node, count=20, begin=50 * SECOND, **changes):
+    """A node whose clock runs fast, and not quite evenly: a window each ten seconds."""
+    chance = random.Random(node)
+    common, made = START, []
+    for n in range(count):
+        alpha = 1 - 20e-6 + chance.gauss(0, 1e-7)
+        made.append(ClockNode(
+            node=node, agent="c", seq=n + 1, rx=START + n * 10 * SECOND, window_id=n, reference="n0", alpha=alpha,
+            at_mono=begin + n * 10 * SECOND, at_common=common, bound_ns=chance.randrange(5_000, 40_000),
+            drift_bound_ppm=0.5, **changes,
+        ))  # fmt: skip
+        common += int(10 * SECOND * alpha)
+    return made
+
+
+def ask(path, sql):
+    with RecordedSource(path) as source:
+        database = Database(source)
+        try:
+            return [tuple(row.values()) for row in database.ask(sql, limit=None).rows.to_pylist()]
+        finally:
+            database.close()
+
+
+def stat(node, mono, seq):
+    return RankStat(node=node, agent="a", seq=seq, mono=mono, t=mono, rx=START, job="j", rank=0, pid=1, start_ticks=1,
+                    state="idle")  # fmt: skip
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_it_is_the_models_own_and_the_bound_is_nowhere_smaller(tmp_path, compacted):
+    chance = random.Random(1)
+    lines = {node: windows(node) for node in ("n0", "n1")}
+    monos = [chance.randrange(0, 400 * SECOND) for _ in range(2000)]
+    stats = [stat(f"n{n % 2}", mono, n + 1) for n, mono in enumerate(monos)]
+    session = a_session(tmp_path, [*lines["n0"], *lines["n1"], *stats])
+    if compacted:
+        compact(session)
+    clock = CommonClock(lines, {})
+
+    rows = ask(session.path, "SELECT node, mono, t_cluster, bound_ns FROM rank_stat")
+
+    assert len(rows) == len(stats)
+    for node, mono, t_cluster, bound_ns in rows:
+        own = clock.to_cluster(node, mono)
+        assert abs(t_cluster - own.ns) <= 3
+        assert own.bound_ns <= bound_ns <= 3 * own.bound_ns + 10_000
+
+
+def test_a_record_that_no_line_reaches_has_neither(tmp_path):
+    far = 50 * SECOND + 2 * BEYOND_NS
+    records = [*windows("n0"), stat("n0", far, 90), stat("n9", SECOND, 91), gpu(92, node="n9")]
+    path = a_session(tmp_path, records).path
+
+    assert ask(path, "SELECT DISTINCT t_cluster, bound_ns FROM rank_stat") == [(None, None)]
+    assert ask(path, "SELECT t_cluster FROM gpu") == [(None,)]
+
+
+def test_after_a_reboot_the_line_is_the_new_one(tmp_path):
+    old, new = windows("n0", begin=900 * SECOND), windows("n0", begin=5 * SECOND)
+    for n, record in enumerate(new):
+        record.rx, record.seq = START + (500 + n) * SECOND, 100 + n
+    path = a_session(tmp_path, [*old, *new, stat("n0", 6 * SECOND, 500)]).path
+
+    own = CommonClock({"n0": [*old, *new]}, {}).to_cluster("n0", 6 * SECOND)
+
+    assert abs(ask(path, "SELECT t_cluster FROM rank_stat")[0][0] - own.ns) <= 3
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT t_cluster FROM gpu", "SELECT * FROM gpu", "FROM gpu", "SELECT g.* FROM gpu g",
+    "SELECT rank, t FROM ranks_now",
+    "WITH a AS (FROM gpu) SELECT bound_ns FROM a", "SUMMARIZE gpu", "TABLE gpu",
+])  # fmt: skip
+def test_it_is_looked_up_where_it_may_be_shown(sql):
+    assert asks_for_cluster_time(sql)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT count(*) FROM gpu", "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank"]
+)
+def test_and_not_where_it_only_costs(sql):
+    assert not asks_for_cluster_time(sql)
+
+
+def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    from gconsole.session.chosen import chosen
+    from gconsole.session.forms import FORMS
+
+    line = windows("n1")
+    snapshots = [
+        ClockSnapshot(node="n1", raw=(50 + n) * SECOND, real=START + n * SECOND, monotonic=1, boot=1, width_ns=9,
+                      reads=1, seq=900 + n)
+        for n in range(3)
+    ]  # fmt: skip
+    sample = gpu(500, util_pct=5.0)
+    sample.mono = 55 * SECOND
+    path = a_session(tmp_path, [*line, *snapshots, sample]).path
+    with (tmp_path / "trace").open("wb") as out:
+        FORMS["perfetto"].write(chosen(path), out)
+    trace = perfetto.Trace()
+    trace.ParseFromString((tmp_path / "trace").read_bytes())
+
+    (at,) = [packet.timestamp for packet in trace.packet if packet.track_event.type == 4]
+
+    assert at == CommonClock({"n1": line}, {}).to_cluster("n1", 55 * SECOND).ns
+    assert "n1" in [packet.track_descriptor.name for packet in trace.packet], "not called a clock of its own"
+
+
+def test_a_console_that_watches_has_it_too():
+    from gconsole.session import live
+    from gconsole.session.question import TABLES
+    from gconsole.store import Store
+
+    store = Store()
+    store.apply([*windows("n1"), stat("n1", 55 * SECOND, 90), gpu(500, util_pct=5.0, node="n1")])
+    database = Database(live.snapshot(store, TABLES))
+    try:
+        rows = database.ask("SELECT mono, t_cluster FROM gpu").rows.to_pylist()
+    finally:
+        database.close()
+    own = CommonClock({"n1": windows("n1")}, {}).to_cluster("n1", rows[0]["mono"])
+    assert own is not None and abs(rows[0]["t_cluster"] - own.ns) <= 3
