@@ -19,6 +19,7 @@ COMMANDS = {
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
+    "run": ("run:run", "Start a job on the nodes, see how it goes, stop it."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
     "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..hub import CaptureDone, CaptureOrder, Hub, Published
-from ..records import AgentCost, Log, Mark, NodeState
-from . import capture
+from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..records import AgentCost, Failure, Log, Mark, NodeState
+from . import capture, jobs
 from .answers import Answer, answer
 from .assets import Assets
 from .gate import Gate
@@ -100,6 +101,24 @@ class Fleet:
             text = f"no stacks of {node}: {failure.text}"
             self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return done
+
+    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+        return await jobs.probe(self.links, nodes, question)
+
+    async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
+        return await jobs.start(self.links, orders)
+
+    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
+        return await jobs.stop(self.links, job, nodes, grace_s)
+
+    async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
+        return await jobs.follow(self.links, job, nodes, tail, follow)
+
+    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
+        return await jobs.list_files(self.links, job, node, path)
+
+    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
+        return await jobs.read_file(self.links, job, node, path, offset)
 
     async def stop(self) -> None:
         self._unsubscribe()

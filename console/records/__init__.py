@@ -13,6 +13,7 @@ from .base import Count, Int, Missing, Record
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .job import Job, JobNode, JobNodeState, JobState
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus
@@ -21,7 +22,8 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
-    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
+    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap
+    | Finding
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -116,6 +118,10 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Job",
+    "JobNode",
+    "JobNodeState",
+    "JobState",
     "Link",
     "LinkType",
     "Local",

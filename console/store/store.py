@@ -23,6 +23,8 @@ from ..records import (
     GpuLink,
     GpuProcess,
     Host,
+    Job,
+    JobNode,
     Link,
     Log,
     Mark,
@@ -40,6 +42,7 @@ from ..records import (
 from ..table import Table
 from .captures import Captures
 from .curves import Curves
+from .jobs import Jobs
 from .now import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
 from .past import Past
 from .ranks import Ranks, key_of
@@ -85,6 +88,7 @@ class Store:
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
         self.captures = Captures()
+        self.jobs = Jobs()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -96,8 +100,8 @@ class Store:
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
-            Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
-            Finding: self._finding,
+            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._event, Gap: self._event,
+            Finding: self._finding, Job: self._job, JobNode: self._job_node,
         }  # fmt: skip
         self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
 
@@ -241,6 +245,19 @@ class Store:
         self._event(record)
         if record.cleared_at is not None:
             self._cleared.add(key, self.version)
+
+    def _job(self, record: Job) -> None:
+        self.jobs.add(record, self.version)
+
+    def _job_node(self, record: JobNode) -> None:
+        self.jobs.add_node(record, self.version)
+        self._event(record)
+
+    def _log(self, record: Log) -> None:
+        if record.source == "job":
+            self.jobs.add_output(record, self.version)
+        else:
+            self._event(record)
 
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))

@@ -1,0 +1,78 @@
+"""The output of all ranks as one stream, a line that several ranks wrote once: `[0-63] loss 2.31`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from ..nodesets import fold, fold_ranks
+
+#: So many told entries of one text are kept at most before they are cleared away.
+_MOST_TOLD = 1000
+#: Who wrote a line: a rank, or the launcher on a node.
+Writer = int | str
+
+
+class LineFold:
+    """Folds equal lines of different writers that come within `window_s`; each writer's lines keep their order.
+
+    `writers` is how many there are: a line that all have written waits for nobody. Time is the caller's, in seconds.
+    """
+
+    def __init__(self, writers: int, window_s: float) -> None:
+        self._writers, self._window_s = writers, window_s
+        self._open: OrderedDict[int, tuple[str, float, list[Writer]]] = OrderedDict()
+        self._by_text: dict[str, list[int]] = {}  # entries with that text, told ones perhaps among the first
+        self._last: dict[Writer, int] = {}  # the entry that has a writer's newest line
+        self._number = 0
+        self._told = 0  # the newest entry that is out
+
+    def add(self, writer: Writer, lines: Iterable[str], now_s: float) -> None:
+        """Lines of one writer, in their order."""
+        last = self._last.get(writer, -1)
+        for text in lines:
+            last = self._place(writer, text, last, now_s)
+        self._last[writer] = last
+
+    def take(self, now_s: float, *, everything: bool = False) -> list[str]:
+        """What can be told now, with who wrote it; with `everything` also what might still be joined."""
+        told = []
+        while self._open:
+            number, (text, since_s, writers) = next(iter(self._open.items()))
+            if not everything and len(writers) < self._writers and now_s - since_s < self._window_s:
+                break
+            del self._open[number]
+            self._told = number
+            if self._by_text[text][-1] == number:
+                del self._by_text[text]
+            told.append(f"[{name_of(writers)}] {text}")
+        return told
+
+    def _place(self, writer: Writer, text: str, last: int, now_s: float) -> int:
+        numbers = self._by_text.setdefault(text, [])
+        at = bisect_right(numbers, max(last, self._told))
+        if at < len(numbers):
+            self._open[numbers[at]][2].append(writer)
+            return numbers[at]
+        if at > _MOST_TOLD:
+            del numbers[:at]
+        self._number += 1
+        self._open[self._number] = (text, now_s, [writer])
+        numbers.append(self._number)
+        return self._number
+
+
+def name_of(writers: list[Writer]) -> str:
+    """`0-3,7` for ranks, `node[1-4]` for launchers, both where both wrote it."""
+    ranks = [writer for writer in writers if isinstance(writer, int)]
+    nodes = [writer for writer in writers if isinstance(writer, str)]
+    return ",".join(filter(None, (fold_ranks(ranks), fold(nodes) if nodes else "")))
+
+
+def in_turn(lines: dict[Writer, list[str]]) -> Iterable[tuple[Writer, str]]:
+    """The first line of each writer, then the second of each: what they wrote side by side stands together."""
+    for at in range(max(map(len, lines.values()), default=0)):
+        for writer, written in lines.items():
+            if at < len(written):
+                yield writer, written[at]
