@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
-GROUPS = ("unit", "tui", "demo", "gpus", "cluster", "hangs", "faults")
+GROUPS = ("unit", "tui", "demo", "gpus", "cluster", "hangs", "jobs", "faults")
 
 
 @dataclass

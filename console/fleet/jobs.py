@@ -99,6 +99,7 @@ async def _undo(links: Links, nodes: Iterable[str], job: str) -> dict[str, Failu
                 done = _typed(await link.request("job_stop", args, UNDO_GRACE_S + STOP_S), NodeStop)
                 if done.left:
                     return Failure("left", f"processes that could not be ended: {', '.join(map(str, done.left))}")
+                await link.request("job_drop", {"job": job}, ASK_S)
         except AgentRefused as error:
             return None if error.reason == "no_job" else error.as_failure()
         except FleetError as error:

@@ -51,7 +51,7 @@ def _torchrun(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
     return (
         *start, f"--nnodes={place.nodes}", f"--node_rank={place.index}", f"--nproc_per_node={place.procs_per_node}",
         f"--master_addr={place.master_addr}", f"--master_port={place.master_port}", f"--rdzv_id={place.job}",
-        "--redirects=3", f"--log_dir={RANKS_FOLDER}", *rest,
+        "--redirects=3", "--log_dir", RANKS_FOLDER, *rest,
     )  # fmt: skip
 
 

@@ -58,6 +58,11 @@ def create(root, job, index):
 
 def folders(root, identity):
     """(folder, spec) of every job of this node: nodes may share a cache, and each knows its own by `identity`."""
+    return [(folder, spec) for folder, spec in every(root) if spec.get("identity") == identity]
+
+
+def every(root):
+    """(folder, spec) of every job that has a folder below this cache, whichever node's it is."""
     jobs = os.path.join(root, "jobs") if root else None
     try:
         names = sorted(os.listdir(jobs)) if jobs else []
@@ -67,7 +72,7 @@ def folders(root, identity):
     for name in names:
         folder = JobFolder(os.path.join(jobs, name))
         spec = folder.read(SPEC)
-        if spec is not None and spec.get("identity") == identity:
+        if spec is not None:
             found.append((folder, spec))
     return found
 

@@ -41,6 +41,16 @@ def is_over(fields):
     return fields["state"] in ("completed", "failed", "stopped")
 
 
+def unfinished(root, identity):
+    """Names of the jobs below a cache that may still run, also on other nodes that share it."""
+    found = []
+    for folder, spec in files.every(root):
+        ours = spec.get("identity") == identity
+        if not is_over(state_of(folder, spec)) if ours else folder.read(files.EXIT) is None:
+            found.append(spec["job"])
+    return sorted(set(found))
+
+
 def _end(ended, is_stopping):
     code, number = ended.get("code"), ended.get("signal")
     state = "stopped" if is_stopping else "completed" if code == 0 else "failed"

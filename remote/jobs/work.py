@@ -86,9 +86,9 @@ def begin(agent, args):
 
 
 def drop(agent, args):
-    """Forget a job that was prepared and never began; True where it did not."""
-    folder, _ = _find(agent, args["job"])
-    if folder.read(files.SUPERVISOR) is not None:
+    """Forget a job that never began, or is over; False where it runs."""
+    folder, spec = _find(agent, args["job"])
+    if folder.read(files.SUPERVISOR) is not None and not state.is_over(state.state_of(folder, spec)):
         return False
     folder.remove()
     return True
