@@ -71,8 +71,13 @@ def name_of(writers: list[Writer]) -> str:
 
 
 def in_turn(lines: dict[Writer, list[str]]) -> Iterable[tuple[Writer, str]]:
-    """The first line of each writer, then the second of each: what they wrote side by side stands together."""
-    for at in range(max(map(len, lines.values()), default=0)):
-        for writer, written in lines.items():
-            if at < len(written):
-                yield writer, written[at]
+    """The first line of each rank, then the second of each: what they wrote side by side stands together.
+
+    After them what the launchers say, likewise: it is about the ranks.
+    """
+    for kind in (int, str):
+        part = [(writer, written) for writer, written in lines.items() if isinstance(writer, kind)]
+        for at in range(max((len(written) for _, written in part), default=0)):
+            for writer, written in part:
+                if at < len(written):
+                    yield writer, written[at]

@@ -85,6 +85,9 @@ def _job_lines(view: JobView) -> list[str]:
         f"{ordered.job}  {view.state}{code}  {len(ordered.nodes)} nodes × {ordered.procs_per_node} = "
         f"{ordered.world_size} ranks  {shlex.join(ordered.command)}"
     ]
+    first = view.first_bad
+    if first is not None and first.state == "failed" and first.reason and len(view.lines) > 1:
+        lines.append(f"  first on {first.node}: {first.reason}")
     groups: dict[str, list[str]] = {}
     for line in view.lines:
         groups.setdefault(_node_words(line), []).append(line.node)

@@ -39,12 +39,17 @@ class JobView:
         return not self.unseen and all(line.now.state not in ACTIVE for line in self.lines if line.now)
 
     @property
+    def first_bad(self) -> JobNode | None:
+        """The node that failed first, by the nodes' own clocks; else the one that was stopped first."""
+        bad = [line.now for line in self.lines if line.now and line.now.state in ("failed", "stopped")]
+        return min(bad, key=lambda now: (now.state != "failed", now.ended or 2**63, now.index), default=None)
+
+    @property
     def exit_code(self) -> int:
         """What a shell would say: the code of the node that ended badly first, 128 and the number for a signal."""
-        bad = [line.now for line in self.lines if line.now and line.now.state in ("failed", "stopped")]
-        if not bad:
+        first = self.first_bad
+        if first is None:
             return 0
-        first = min(bad, key=lambda now: (now.state != "failed", now.ended or 2**63, now.index))
         if first.signal is not None:
             return 128 + first.signal
         if first.state == "stopped":

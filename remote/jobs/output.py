@@ -18,11 +18,17 @@ _RANK_FILE = re.compile(r"/attempt_(\d+)/(\d+)/[^/]+$")
 def outputs(folder, spec):
     """[(path, rank or None)]: of the launcher itself, and of each rank that has files of its own, by attempt."""
     found = [(folder.file(files.OUTPUT), None)]
-    for path in sorted(glob.glob(folder.file("ranks/*/attempt_*/*/*.log"))):
+    for path in sorted(glob.glob(folder.file("ranks/*/attempt_*/*/*.log")), key=_in_order):
         match = _RANK_FILE.search(path)
         if match:
             found.append((path, spec["index"] * spec["procs_per_node"] + int(match.group(2))))
     return [(path, rank) for path, rank in found if os.path.exists(path)]
+
+
+def _in_order(path):
+    """By attempt and rank; what was said before what went wrong: of both files nobody knows how they interlace."""
+    place, _, name = path.rpartition("/")
+    return place, name != "stdout.log", name
 
 
 def tail_offset(path, lines):

@@ -6,6 +6,7 @@ session or loses its parent (PR_SET_CHILD_SUBREAPER), so that nothing can be lef
 """
 
 import ctypes
+import glob
 import json
 import os
 import re
@@ -20,6 +21,8 @@ PR_SET_CHILD_SUBREAPER = 36
 #: and so long after that it is killed.
 LINGER_S, GRACE_S = 5.0, 5.0
 LOOK_S = 0.05
+#: Of torchrun's report (torch/distributed/elastic/multiprocessing/errors): rank, local rank, exit code.
+_ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: (\d+)\)\s*exitcode\s*: (-?\d+)")
 _KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 
 
@@ -49,7 +52,7 @@ def main(folder):
     ended = time.time()
     _end_what_is_left(commands)
     code, number = (first.returncode, None) if first.returncode >= 0 else (None, -first.returncode)
-    reasons = [] if code == 0 else _reasons(before, began)
+    reasons = [] if code == 0 else _story(folder, first.command) + _reasons(before, began)
     _write(folder, "exit.json", _ending(code, number, first.command, reasons, ended))
 
 
@@ -178,6 +181,39 @@ def _kill_group(pid, number):
         os.killpg(pid, number)
     except OSError:
         _kill(pid, number)
+
+
+# -- the ranks' own words ---------------------------------------------------------------------------------------------
+
+
+def _story(folder, command):
+    """Which rank it was, as torchrun's report at the end of its output has it, and the last line that rank wrote."""
+    local_rank, found = command.get("local_rank"), []
+    if local_rank is None:
+        report = _tail(os.path.join(folder, command["output"])).rpartition("Root Cause")[2]
+        match = _ROOT_CAUSE.search(report)
+        if match is None:
+            return []
+        rank, local_rank, code = (int(number) for number in match.groups())
+        how = "exit code %d" % code if code >= 0 else "signal %d" % -code
+        found.append("rank %d (local rank %d) ended with %s" % (rank, local_rank, how))
+    files = glob.glob(os.path.join(folder, "ranks", "*", "attempt_*", str(local_rank), "*.log"))
+    for path in sorted(files, key=lambda path: (os.path.dirname(path), "stderr" in path), reverse=True):
+        lines = _tail(path).strip().splitlines()
+        if lines:
+            found.append("its last line: " + lines[-1][:500])
+            break
+    return found
+
+
+def _tail(path, most=32768):
+    """The end of a file as text; "" where there is none."""
+    try:
+        with open(path, "rb") as f:
+            f.seek(max(0, f.seek(0, os.SEEK_END) - most))
+            return f.read().decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""
 
 
 # -- the kernel's word -----------------------------------------------------------------------------------------------

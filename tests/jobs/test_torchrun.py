@@ -43,6 +43,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp
     waited = run("wait", hosts, job, "--timeout", "100s")
     assert waited.status == 1, "what torchrun says for a rank that failed"
     assert f"{job}  failed, exit code 1" in waited.stderr
+    assert "first on node2: rank 3 (local rank 1) ended with exit code 5; its last line: out of luck" in waited.stderr
     words = run("logs", hosts, job).stdout
     assert "[3] out of luck" in words
     assert "exitcode  : 5" in words, "the launcher's own report of the rank is there, too"

@@ -288,3 +288,36 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
         commands.COMMANDS["job_supervisor"] = saved
     until(lambda: (tmp_path / "log").read_text().strip())
     assert int((tmp_path / "log").read_text()) == before
+
+
+def test_of_a_rank_that_failed_its_last_line_is_the_reason(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "sleep 600", "echo loading; echo 'CUDA out of memory' >&2; exit 1"))
+    assert over(agent)["reason"] == "its last line: CUDA out of memory"
+
+
+def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
+    blamed = ["  rank      : 6 (local_rank: 2)\n  exitcode  : -15 (pid: 4)\n",
+              "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 43)\n"]  # fmt: skip
+    report = f"Failures:\n{blamed[0]}Root Cause (first observed failure):\n[0]:\n{blamed[1]}"
+    (tmp_path / "report").write_text(report)
+    spec = a_spec(tmp_path, "mkdir -p $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1; "
+                            "echo step 7 > $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1/stdout.log; cat report; exit 1")
+    spec["commands"][0].update(local_rank=None, output="output.log")
+    begun(agent, spec)
+    assert over(agent)["reason"].startswith("rank 5 (local rank 1) ended with signal 9; its last line: step 7")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the kernel's OOM killer ended 1 process(es) of its cgroup"),
+        ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the kernel's OOM killer was at work on this node"),
+        ({"cgroup": None, "node": 5}, {"cgroup": None, "node": 5}, None),
+        ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
+    ],
+)
+def test_the_oom_killer_is_named_only_where_the_kernel_counted_it(monkeypatch, before, after, said):
+    monkeypatch.setattr(supervisor, "_oom_kills", lambda: after)
+    monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
+    found = supervisor._reasons(before, 0.0)
+    assert found == [] if said is None else found[0].startswith(said)
