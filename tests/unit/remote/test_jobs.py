@@ -310,7 +310,7 @@ def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the kernel's OOM killer ended 1 process(es) of its cgroup"),
+        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the kernel's OOM killer ended 1 process(es) of its"),
         ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the kernel's OOM killer was at work on this node"),
         ({"cgroup": None, "node": 5}, {"cgroup": None, "node": 5}, None),
         ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
