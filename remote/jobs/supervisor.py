@@ -237,12 +237,14 @@ def _oom_kills():
 
 
 def _cgroup_kills():
-    for line in (_text("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            return _number("/sys/fs/cgroup%s/memory.events" % path, "oom_kill")
+    """Of cgroup v1 where that has the memory, else of v2."""
+    lines = [line.split(":", 2) for line in (_text("/proc/self/cgroup") or "").splitlines()]
+    for _, controllers, path in lines:
         if "memory" in controllers.split(","):
             return _number("/sys/fs/cgroup/memory%s/memory.oom_control" % path, "oom_kill")
+    for _, controllers, path in lines:
+        if not controllers:
+            return _number("/sys/fs/cgroup%s/memory.events" % path, "oom_kill")
     return None
 
 
