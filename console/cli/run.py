@@ -154,8 +154,9 @@ async def _plan(target: str, overrides: tuple[str, ...], options: dict[str, Any]
     from ..jobs.request import new_job
     from .runlive import live
 
-    request = request_of(options)
-    async with live(load_target(target, overrides)) as fleet:
+    config = load_target(target, overrides)
+    request = request_of(options, config.run)
+    async with live(config) as fleet:
         return await _planned(fleet, request, new_job(request.command))
 
 
@@ -174,8 +175,9 @@ async def _start(
     from ..jobs.request import new_job
     from .runlive import live
 
-    request = request_of(options)
-    async with live(load_target(target, overrides)) as fleet:
+    config = load_target(target, overrides)
+    request = request_of(options, config.run)
+    async with live(config) as fleet:
         found = await _planned(fleet, request, new_job(request.command))
         if isinstance(found, Refusal):
             click.echo(show.to_json(found) if as_json else show.refusal_text(found))

@@ -51,9 +51,10 @@ class Output:
         """Write what has come; whether there was anything."""
         new, self._new = self._new, {}
         now_s = time.monotonic()
+        pattern, add = self._wanted.pattern, self._fold.add
         for writer, line in in_turn(new):
-            if self._wanted.pattern is None or self._wanted.pattern.search(line):
-                self._fold.add(writer, (printable(line),), now_s)
+            if pattern is None or pattern.search(line):
+                add(writer, printable(line), now_s)
         told = self._fold.take(now_s, everything=everything)
         if told:
             self._write("\n".join(told))

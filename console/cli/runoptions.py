@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from ..config.model import RunConfig
     from ..jobs.request import JobRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic only from clic
 
 
 def job_options(command: F) -> F:
-    """Everything that says what a job shall be; `request_of` makes a request of it."""
+    """Everything that says what a job shall be; `request_of` makes a request of it. Defaults: [run] of hosts.toml."""
     count = click.IntRange(1, 16_384)
     for option in (
         click.argument("command", metavar="-- COMMAND …", nargs=-1, required=True, type=click.UNPROCESSED),
@@ -42,10 +43,9 @@ def job_options(command: F) -> F:
         click.option("--port", type=click.IntRange(1, 65535), help="Where the ranks meet.  [default: a free one]"),
         click.option("--interface", metavar="NAME", help="Network between the nodes.  [default: one they share]"),
         click.option("--workdir", metavar="DIR", help="Folder on the nodes.  [default: the home folder]"),
-        click.option("--launcher", type=click.Choice(["torchrun", "accelerate", "env"]), default="torchrun",
-                     show_default=True, help="env: each rank is started with RANK, WORLD_SIZE and the like."),
-        click.option("--select", metavar="auto|NODESET", default="auto", show_default=True,
-                     help="Choose among these nodes only."),
+        click.option("--launcher", type=click.Choice(["torchrun", "accelerate", "env"]),
+                     help="env: each rank is started with RANK, WORLD_SIZE and the like.  [default: torchrun]"),
+        click.option("--select", metavar="auto|NODESET", help="Choose among these nodes only.  [default: auto]"),
         click.option("--min-disk", type=Size(), default=0, help="Free where the job works."),
         click.option("--min-mem", type=Size(), default=0, help="Available memory of the host."),
         click.option("--min-gpu-mem", type=Size(), default=0, help="Memory of each GPU."),
@@ -59,21 +59,25 @@ def job_options(command: F) -> F:
     return command
 
 
-def request_of(options: dict[str, Any]) -> JobRequest:
-    """The request that these options make. Raises UsageError."""
+def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
+    """The request that these options make, with what is `preferred` where they say nothing. Raises UsageError."""
     from ..config.nodeset import expand
     from ..config.nodetext import BadNodeSet
     from ..jobs.request import JobRequest
 
+    def wanted(name: str) -> Any:
+        return options[name] if options[name] is not None else getattr(preferred, name)
+
+    select = wanted("select") or "auto"
     try:
-        chosen = None if options["select"] == "auto" else tuple(host.name for host in expand(options["select"]))
+        chosen = None if select == "auto" else tuple(host.name for host in expand(select))
     except BadNodeSet as error:
         raise click.BadParameter(str(error), param_hint="--select") from error
     return JobRequest(
-        command=tuple(options["command"]), nodes=options["nodes"], gpus_per_node=options["gpus_per_node"],
-        procs_per_node=options["procs_per_node"], min_gpu_mem_bytes=options["min_gpu_mem"],
+        command=tuple(options["command"]), nodes=wanted("nodes"), gpus_per_node=wanted("gpus_per_node"),
+        procs_per_node=wanted("procs_per_node"), min_gpu_mem_bytes=options["min_gpu_mem"],
         min_mem_bytes=options["min_mem"], min_disk_bytes=options["min_disk"], select=chosen,
-        launcher=options["launcher"], workdir=options["workdir"], interface=options["interface"],
+        launcher=wanted("launcher"), workdir=wanted("workdir"), interface=options["interface"],
         port=options["port"], env=tuple(map(_variable, options["variables"])),
     )  # fmt: skip
 

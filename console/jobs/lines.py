@@ -10,6 +10,8 @@ from ..nodesets import fold, fold_ranks
 
 #: So many told entries of one text are kept at most before they are cleared away.
 _MOST_TOLD = 1000
+#: So many sets of writers have their names remembered.
+_MOST_NAMES = 4096
 #: Who wrote a line: a rank, or the launcher on a node.
 Writer = int | str
 
@@ -27,40 +29,51 @@ class LineFold:
         self._last: dict[Writer, int] = {}  # the entry that has a writer's newest line
         self._number = 0
         self._told = 0  # the newest entry that is out
+        self._names: dict[tuple[Writer, ...], str] = {}
 
-    def add(self, writer: Writer, lines: Iterable[str], now_s: float) -> None:
-        """Lines of one writer, in their order."""
-        last = self._last.get(writer, -1)
-        for text in lines:
-            last = self._place(writer, text, last, now_s)
-        self._last[writer] = last
+    def add(self, writer: Writer, text: str, now_s: float) -> None:
+        """The next line of one writer."""
+        self._last[writer] = self._place(writer, text, self._last.get(writer, -1), now_s)
 
     def take(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What can be told now, with who wrote it; with `everything` also what might still be joined."""
-        told = []
-        while self._open:
-            number, (text, since_s, writers) = next(iter(self._open.items()))
+        due: list[tuple[int, str, list[Writer]]] = []
+        for number, (text, since_s, writers) in self._open.items():
             if not everything and len(writers) < self._writers and now_s - since_s < self._window_s:
                 break
+            due.append((number, text, writers))
+        for number, text, _ in due:
             del self._open[number]
             self._told = number
             if self._by_text[text][-1] == number:
                 del self._by_text[text]
-            told.append(f"[{name_of(writers)}] {text}")
-        return told
+        return [f"[{self._name_of(writers)}] {text}" for _, text, writers in due]
+
+    def _name_of(self, writers: list[Writer]) -> str:
+        """`name_of`, remembered: the same ranks write together over and over."""
+        key = tuple(writers)
+        name = self._names.get(key)
+        if name is None:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            name = self._names[key] = name_of(writers)
+        return name
 
     def _place(self, writer: Writer, text: str, last: int, now_s: float) -> int:
-        numbers = self._by_text.setdefault(text, [])
-        at = bisect_right(numbers, max(last, self._told))
-        if at < len(numbers):
-            self._open[numbers[at]][2].append(writer)
-            return numbers[at]
-        if at > _MOST_TOLD:
-            del numbers[:at]
-        self._number += 1
-        self._open[self._number] = (text, now_s, [writer])
-        numbers.append(self._number)
-        return self._number
+        numbers = self._by_text.get(text)
+        if numbers is None:
+            numbers = self._by_text[text] = []
+        else:
+            at = bisect_right(numbers, max(last, self._told))
+            if at < len(numbers):
+                self._open[numbers[at]][2].append(writer)
+                return numbers[at]
+            if at > _MOST_TOLD:
+                del numbers[:at]
+        number = self._number = self._number + 1
+        self._open[number] = (text, now_s, [writer])
+        numbers.append(number)
+        return number
 
 
 def name_of(writers: list[Writer]) -> str:

@@ -44,7 +44,7 @@ def test_an_entry_can_override_every_ssh_and_agent_key_but_the_global_ones():
 
 def test_the_sections_of_a_node_are_sections_of_the_whole():
     assert schema.per_node_sections() == {"ssh", "agent"}
-    assert list(schema.sections()) == ["cluster", "ssh", "agent", "console", "hang", "health"]
+    assert list(schema.sections()) == ["cluster", "ssh", "agent", "console", "hang", "health", "run"]
 
 
 @pytest.mark.parametrize(

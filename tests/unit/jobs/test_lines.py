@@ -11,7 +11,7 @@ from gconsole.jobs.lines import LineFold, in_turn
 def folded(lines, writers, everything=True):
     fold = LineFold(writers, 1.0)
     for writer, line in in_turn(lines):
-        fold.add(writer, (line,), 0.0)
+        fold.add(writer, line, 0.0)
     return fold.take(0.0, everything=everything)
 
 
@@ -26,11 +26,11 @@ def test_lines_of_one_rank_are_never_put_in_another_order_to_fold_them():
 
 def test_a_line_waits_for_the_others_only_so_long():
     fold = LineFold(2, 1.0)
-    fold.add(0, ["ready"], 0.0)
+    fold.add(0, "ready", 0.0)
     assert fold.take(0.5) == []
-    fold.add(1, ["ready"], 0.6)
+    fold.add(1, "ready", 0.6)
     assert fold.take(0.6) == ["[0-1] ready"]
-    fold.add(0, ["alone"], 1.0)
+    fold.add(0, "alone", 1.0)
     assert fold.take(2.1) == ["[0] alone"]
 
 
