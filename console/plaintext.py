@@ -10,6 +10,12 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
+def quoted_for_dot(text: str) -> str:
+    """A quoted string of Graphviz's language; a line break becomes `\\n`."""
+    lines = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
+    return '"' + "\\n".join(lines) + '"'
+
+
 def printable_lines(text: str) -> str:
     """`text` with its lines, each made printable."""
     return "\n".join(map(printable, text.split("\n")))

@@ -23,6 +23,7 @@ from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
 from .samplers.topology import TopologySampler
+from .samplers.watched import WatchedSampler
 from .starter import Starter
 
 #: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
@@ -246,6 +247,9 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
+        names = self.config.get("watch_locals")
+        if names:
+            samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _simulated_nvml(self):

@@ -5,7 +5,8 @@ import signal
 import subprocess
 import threading
 
-#: name → the arguments; `{blob}` is replaced by the path of a binary whose content was checked, `{pid}` by a number.
+#: name → the arguments; `{blob}` is replaced by the path of a program whose content or place was checked, `{pid}` by a
+#: number.
 COMMANDS = {
     "sudo_probe": ["sudo", "-n", "true"],
     "py_spy_version": ["{blob}", "--version"],
@@ -14,6 +15,8 @@ COMMANDS = {
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
     # what watches a job that `gconsole run start` ordered; the job's own commands are its children
     "job_supervisor": ["{python}", "-I", "-B", "{program}"],
+    "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
+    "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
 #: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.

@@ -17,8 +17,10 @@ AGAIN = 2
 MOST_FRAMES = 1024
 MOST_THREADS = 1024
 _MOST_NAME, _MOST_FILE, _MOST_VALUE = 256, 512, 80
-#: Of one thread so many variables are kept.
-MOST_LOCALS = 64
+#: Of one thread so many variables are kept; and of one where all were asked for.
+MOST_LOCALS, MOST_OF_ALL = 64, 512
+#: The name that stands for every variable.
+ALL = "*"
 _INT64 = 2 ** 63
 
 #: What py-spy says → status. It knows no error codes.
@@ -44,7 +46,7 @@ class NoStack(Exception):
 class Thread(object):
     """One Python thread; `frames` are (function, file, line, native), outermost first.
 
-    `locals` are (index of the frame, name, value as text) of the variables in `wanted`: NAME, or FUNCTION:NAME.
+    `locals` are (index of the frame, name, value as text) of the variables in `wanted`: NAME, FUNCTION:NAME, or ALL.
     """
 
     __slots__ = ("active", "frames", "gil", "locals", "name", "os_thread_id", "thread_id")
@@ -150,13 +152,15 @@ def _frame(said):
 
 def _locals(frames, wanted):
     found = []
-    for at, frame in enumerate(frames):
-        for one in frame.get("locals") or ():
+    most = MOST_OF_ALL if ALL in wanted else MOST_LOCALS
+    for at in range(len(frames) - 1, -1, -1):  # where there are too many, the innermost calls tell
+        function = str(frames[at].get("name")).rsplit(".", 1)[-1]
+        for one in frames[at].get("locals") or ():
             name = str(one["name"])
-            asked = name in wanted or "%s:%s" % (str(frame.get("name")).rsplit(".", 1)[-1], name) in wanted
-            if asked and len(found) < MOST_LOCALS:
-                found.append((at, name, printable(str(one.get("repr")), _MOST_VALUE)))
-    return found
+            asked = ALL in wanted or name in wanted or "%s:%s" % (function, name) in wanted
+            if asked and len(found) < most:
+                found.append((at, printable(name, _MOST_NAME), printable(str(one.get("repr")), _MOST_VALUE)))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _cut(frames):

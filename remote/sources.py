@@ -15,6 +15,11 @@ _MOST_LINE = 160
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3?[.\d]*t?/|^<")
 
 
+def is_library(file):
+    """Whether a file is of an installed package or of Python itself, and not of the job."""
+    return _LIBRARY.search(file) is not None
+
+
 class Sources(object):
     """Reads each file once in a capture."""
 
@@ -25,7 +30,7 @@ class Sources(object):
 
     def frames(self, pid, frames):
         """The `frames` of a record, the line itself with the innermost call of the job's own."""
-        own = [at for at, frame in enumerate(frames) if not frame[3] and frame[2] and not _LIBRARY.search(frame[1])]
+        own = [at for at, frame in enumerate(frames) if not frame[3] and frame[2] and not is_library(frame[1])]
         found = []
         for at, (function, file, line, native) in enumerate(frames):
             fields = {"function": function, "file": file, "line": line}

@@ -3,8 +3,9 @@
 Beside them, where it was asked for, what communication libraries recorded (`flight`), which is read meanwhile.
 
 Nothing is stopped and nothing is attached to: /proc is read first, of all processes as close together as possible, then
-py-spy reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like any other,
-which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its deadline.
+py-spy (`engines`) reads each from outside, several at a time. A stopped (T) or uninterruptible (D) process is read like
+any other, which blocking engines cannot do. What cannot be read is a record with the reason; a capture ends by its
+deadline.
 Only the native calls of processes that were named for it are read with these stopped, after all samples (`native`).
 """
 
@@ -14,6 +15,7 @@ import time
 
 from . import clock, commands, native, pyspy
 from .blobs import PY_SPY
+from .engines import Engines
 from .flight.reading import Flight, Wanted
 from .looks import Look, state_of
 from .procfs import GONE, ProcFs
@@ -100,9 +102,10 @@ class Capture(object):
         self.targets = _targets(seen, plan) if seen is not None else []
         self._ranks = sum(1 for target in self.targets if target.fields["role"] == "rank")
         self._blob = blobs.path(PY_SPY)
-        self._lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy has not arrived yet")
         self._post = post
         self._procfs = procfs or ProcFs()
+        lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy has not arrived yet")
+        self._engines = Engines(self._blob, lacking, self._procfs)
         self._lock = threading.Lock()
         self._seen_ranks = [rank for rank in seen.ranks if plan.jobs is None or rank.job in plan.jobs] if seen else []
         self._paths = {}  # frames → their number; what has one has travelled
@@ -197,12 +200,12 @@ class Capture(object):
         if target.look:
             read.update(target.look.fields(target.before))
         try:
-            threads, times = self._threads(target)
+            threads, facts = self._threads(target)
         except pyspy.NoStack as error:
             read.update(status=error.status, reason=error.text, try_=error.try_)
             self._say(error.status, [read])
             return
-        read.update(times, status="ok", engine=pyspy.ENGINE, mode=pyspy.MODE)
+        read.update(facts, status="ok", mode=pyspy.MODE)
         self._say_threads(target, read, threads)
 
     def _say_threads(self, target, read, threads):
@@ -234,22 +237,20 @@ class Capture(object):
     def _threads(self, target):
         if target.given_up:
             raise target.given_up
-        if not self._blob:
-            raise pyspy.NoStack("tool_missing", self._lacking, "gconsole doctor says more; here: gconsole bundle")
         left = self.plan.deadline - time.monotonic()
         if left <= 0:
             raise pyspy.NoStack("timed_out", "its turn did not come before the capture's deadline")
         began = clock.realtime_ns()
         try:
-            threads = pyspy.threads_of(self._blob, target.pid, min(PROCESS_S, left), self.plan.locals)
+            engine, threads = self._engines.read(target.pid, min(PROCESS_S, left), self.plan.locals)
         except pyspy.NoStack as error:
             raise self._known_better(target, error)
-        times = {"began": began, "ended": clock.realtime_ns()}
+        facts = {"began": began, "ended": clock.realtime_ns(), "engine": engine}
         self._check(target)
-        return threads, times
+        return threads, facts
 
     def _known_better(self, target, error):
-        """What py-spy could not read may have ended meanwhile, and the kernel knows more of what it refuses."""
+        """What could not be read may have ended meanwhile, and the kernel knows more of what it refuses."""
         if state_of(self._procfs, target.pid, target.start_ticks) is None:
             error = pyspy.NoStack("gone", "it ended while it was read")
         elif error.status == "no_permission":

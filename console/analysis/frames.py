@@ -64,6 +64,7 @@ class Trace(NamedTuple):
     waits: bool  # the class holds only while nothing of the process runs
     in_user: bool  # the leaf is the job's own code: what it called is no Python
     site: int  # of the job's own innermost call, else of the innermost of all; -1 of an empty stack
+    places: tuple[int, ...]  # of each call in the whole stack; -1 of one that stands for several
 
 
 class _Known(NamedTuple):
@@ -76,22 +77,22 @@ class _Known(NamedTuple):
     weak: Model | None
 
 
-def _shortened(
-    calls: tuple[Call, ...], frames: tuple[Frame, ...], site: int
-) -> tuple[tuple[Call, ...], tuple[Frame, ...], int]:
+def _shortened(trace: Trace) -> Trace:
     """Of a recursion the outermost and the innermost calls, and the site; ranks differ in how deep they are in it."""
-    if len(calls) <= _OUTERMOST + _INNERMOST:
-        return calls, frames, site
-    kept = sorted({*range(_OUTERMOST), site, *range(len(calls) - _INNERMOST, len(calls))})
-    short: list[tuple[Call, Frame]] = []
-    at = 0
+    count = len(trace.calls)
+    if count <= _OUTERMOST + _INNERMOST:
+        return trace
+    kept = sorted({*range(_OUTERMOST), trace.site, *range(count - _INNERMOST, count)})
+    short: list[tuple[Call, Frame, int]] = []
+    site = 0
     for before, index in zip([-1, *kept], kept, strict=False):
         if index > before + 1:
-            short.append((_GAP, Frame(_GAP.function, "")))
-        if index == site:
-            at = len(short)
-        short.append((calls[index], frames[index]))
-    return tuple(call for call, _ in short), tuple(frame for _, frame in short), at
+            short.append((_GAP, Frame(_GAP.function, ""), -1))
+        if index == trace.site:
+            site = len(short)
+        short.append((trace.calls[index], trace.frames[index], trace.places[index]))
+    calls, frames, places = zip(*short, strict=True)
+    return trace._replace(calls=calls, frames=frames, places=places, site=site)
 
 
 class Reader:
@@ -113,9 +114,9 @@ class Reader:
 
     def _make(self, frames: tuple[Frame, ...]) -> Trace:
         looked = [(frame, self._look(frame)) for frame in frames]
-        forked = [at for at, (_, known) in enumerate(looked) if known.forked]
-        looked = looked[forked[-1] + 1 :] if forked else looked
-        kept = [(frame, known) for frame, known in looked if not known.dropped]
+        first = max((at + 1 for at, (_, known) in enumerate(looked) if known.forked), default=0)
+        places = [at for at in range(first, len(looked)) if not looked[at][1].dropped]
+        kept = [looked[at] for at in places]
         at, model = self._decide(kept)
         kept = kept[: at + 1] if model else kept
         in_user = model is None and bool(kept) and not kept[-1][1].library
@@ -124,10 +125,10 @@ class Reader:
         calls = tuple(
             Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
         )
-        frames = tuple(frame for frame, _ in kept)
-        cls = model.cls if model else None
-        calls, frames, site = _shortened(calls, frames, site)
-        return Trace(calls, frames, cls, bool(model and model.waits), in_user, site)
+        return _shortened(Trace(
+            calls, tuple(frame for frame, _ in kept), model.cls if model else None, bool(model and model.waits),
+            in_user, site, tuple(places[: len(kept)]),
+        ))  # fmt: skip
 
     def _decide(self, kept: list[tuple[Frame, _Known]]) -> tuple[int, Model | None]:
         """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""

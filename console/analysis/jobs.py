@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..records import NodeState, Rank, RankStat, RankState, RankStatus
+from ..records import NodeState, Rank, RankStat, RankState, RankStatus, Watched
 
 #: Why a rank of the expected 0..world_size-1 is not seen alive; closed.
 Why = Literal["exited", "no_permission", "node_lost", "unreachable", "not_found"]
@@ -33,6 +33,7 @@ class RankRow:
     source: str
     status: RankStatus
     reason: str | None
+    watched: Mapping[str, Watched] | None = None  # variables of its code, by name; None where none was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def _row(
         source=rank.source,
         status="stale" if is_leftover else rank.status,
         reason=f"left over from attempt {rank.attempt}; the job is at {newest}" if is_leftover else rank.reason,
+        watched=stat.watched if stat else None,
     )
 
 

@@ -8,18 +8,40 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from ..records import Stack, StackStatus
+from .capturetimes import spread_ns, took_ns
 from .frames import Call, Reader, Trace, class_of
 from .models import FrameClass, Model
+from .threads import blocking_thread, main_of
 
-#: Threads that are folded: of each process the main one, or all.
-Threads = Literal["main", "all"]
+#: Threads that are folded: of each process the main one; the one that holds it up, for which the main one waits; all.
+Threads = Literal["main", "blocking", "all"]
+THREADS: Final[tuple[Threads, ...]] = get_args(Threads)
+#: By what calls are told apart: by function, and by line where the job's own innermost one stands; by the line of every
+#: call; by the variables that were asked for, too.
+Granularity = Literal["function", "line", "locals"]
+GRANULARITIES: Final[tuple[Granularity, ...]] = get_args(Granularity)
+
+#: The variables of one call: names and values.
+Values = tuple[tuple[str, str], ...]
 
 #: (job, attempt)
 JobKey = tuple[str, int]
 _Process = tuple[str, int, int]  # node, pid, start_ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How captures are folded."""
+
+    threads: Threads = "main"
+    granularity: Granularity = "function"
+
+
+#: As they are folded unless somebody asks for more.
+PLAIN: Final = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +51,7 @@ class Step:
     function: str
     file: str  # the last part of its path
     lines: tuple[int, ...]  # where the ranks stand in it; several where they differ
+    values: Values = ()  # its variables, where ranks are told apart by them
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +94,7 @@ class Fold:
     trees: dict[str, tuple[Branch, ...]]  # by role
     spread_ns: int | None  # of the instants at which /proc was read, in the worst sample; on the nodes' own clocks
     took_ns: int | None  # from the instant that was asked for to the end of the last read
+    shape: Shape = PLAIN
 
 
 def jobs_of(stacks: Iterable[Stack]) -> list[JobKey]:
@@ -79,7 +103,7 @@ def jobs_of(stacks: Iterable[Stack]) -> list[JobKey]:
 
 
 def fold(
-    stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), threads: Threads = "main"
+    stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), shape: Shape = PLAIN
 ) -> Fold:
     """Fold what a capture read of one job. `models` are asked before the built-in ones."""
     own = [stack for stack in stacks if (stack.job, stack.attempt) == job and not stack.native]
@@ -90,11 +114,12 @@ def fold(
         last = _last(samples)
         unchanged = _is_unchanged(samples)
         active = any(stack.active for stack in last)
-        for stack in last if threads == "all" else [_main(last)]:
+        main = main_of(last)
+        for stack in _chosen(main, last, shape.threads, reader):
             trace = reader.trace(stack.frames) if stack.frames else None
             # another thread's stack says nothing of what the kernel said of the main one
-            cls = class_of(stack, trace, active) if stack is _main(last) else (trace and trace.cls) or "unknown"
-            _gather(gathered, stack, trace, cls, unchanged)
+            cls = class_of(stack, trace, active) if stack is main else (trace and trace.cls) or "unknown"
+            _gather(gathered, _key(stack, trace, cls, shape.granularity), stack, trace, unchanged)
     groups = sorted((_group(key, found) for key, found in gathered.items()), key=_order)
     return Fold(
         job=job[0],
@@ -104,8 +129,9 @@ def fold(
         samples=len({stack.sample for stack in own}),
         groups=tuple(groups),
         trees=_trees(groups),
-        spread_ns=_spread_ns(own),
-        took_ns=_took_ns(own),
+        spread_ns=spread_ns(own),
+        took_ns=took_ns(own),
+        shape=shape,
     )
 
 
@@ -118,6 +144,7 @@ class _Key(NamedTuple):
     role: str
     cls: FrameClass
     calls: tuple[Call, ...]
+    values: tuple[Values, ...]  # of each call; () where variables do not count
     status: StackStatus
     reason: str  # "" where there is a stack
     try_: str
@@ -150,11 +177,11 @@ def _last(samples: dict[int, list[Stack]]) -> list[Stack]:
     return newest
 
 
-def _main(threads: Sequence[Stack]) -> Stack:
-    for stack in threads:
-        if stack.thread_name == "MainThread" or (stack.os_thread_id is not None and stack.os_thread_id == stack.pid):
-            return stack
-    return threads[0]
+def _chosen(main: Stack, threads: Sequence[Stack], wanted: Threads, reader: Reader) -> Sequence[Stack]:
+    """Those threads of a process that are folded."""
+    if wanted == "all":
+        return threads
+    return [main if wanted == "main" else blocking_thread(main, threads, reader)]
 
 
 def _is_unchanged(samples: dict[int, list[Stack]]) -> bool:
@@ -167,13 +194,27 @@ def _is_unchanged(samples: dict[int, list[Stack]]) -> bool:
     return len(seen) > 1 and all(one == seen[0] for one in seen[1:])
 
 
+def _key(stack: Stack, trace: Trace | None, cls: FrameClass, granularity: Granularity) -> _Key:
+    if trace is None:
+        return _Key(stack.role, cls, (), (), stack.status, stack.reason or "", stack.try_)
+    calls = trace.calls
+    if granularity != "function":
+        calls = tuple(call._replace(line=frame.line) for call, frame in zip(calls, trace.frames, strict=True))
+    values = _values(stack, trace) if granularity == "locals" and stack.locals else ()
+    return _Key(stack.role, cls, calls, values, stack.status, "", "")
+
+
+def _values(stack: Stack, trace: Trace) -> tuple[Values, ...]:
+    """The variables of each call that the trace has."""
+    named: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for local in stack.locals or ():
+        named[local.frame].append((local.name, local.value))
+    return tuple(tuple(sorted(named.get(at, ()))) for at in trace.places)
+
+
 def _gather(
-    gathered: dict[_Key, _Gathered], stack: Stack, trace: Trace | None, cls: FrameClass, unchanged: bool
+    gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: Trace | None, unchanged: bool
 ) -> None:
-    key = _Key(
-        stack.role, cls, trace.calls if trace else (), stack.status,
-        "" if trace else stack.reason or "", "" if trace else stack.try_,
-    )  # fmt: skip
     found = gathered.get(key)
     if found is None:
         found = gathered[key] = _Gathered()
@@ -190,21 +231,32 @@ def _gather(
 def _group(key: _Key, found: _Gathered) -> Group:
     return Group(
         role=key.role, cls=key.cls, calls=key.calls,
-        path=tuple(_step(found.traces.values(), at) for at in range(len(key.calls))),
+        path=tuple(
+            _step(found.traces.values(), at, key.values[at] if key.values else ()) for at in range(len(key.calls))
+        ),
         ranks=tuple(sorted(found.ranks)), processes=len(found.processes), nodes=tuple(sorted(found.nodes)),
         unchanged=tuple(sorted(found.unchanged)), status=key.status, reason=key.reason or None, try_=key.try_,
     )  # fmt: skip
 
 
-def _step(traces: Iterable[Trace], at: int) -> Step:
+def _step(traces: Iterable[Trace], at: int, values: Values) -> Step:
     frames = [trace.frames[at] for trace in traces]
-    name = max((frame.function for frame in frames), key=_fullest)
+    name = max((frame.function for frame in frames), key=fullest)
     file = min(frame.file.rsplit("/", 1)[-1] for frame in frames)
-    return Step(name, file, tuple(sorted({frame.line for frame in frames})))
+    return Step(name, file, tuple(sorted({frame.line for frame in frames})), values)
+
+
+def fullest(function: str) -> tuple[int, str]:
+    """Of a bare and a qualified name the qualified one is greater."""
+    return len(function), function
 
 
 def _order(group: Group) -> tuple[bool, str, int, tuple[int, ...], str]:
     return (group.role != "rank", group.role, -group.processes, group.ranks, repr(group.path))
+
+
+def _ranks(stacks: Iterable[Stack]) -> tuple[int, ...]:
+    return tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
 
 
 # -- from groups to the tree -------------------------------------------------------------------------------------------
@@ -221,55 +273,24 @@ def _trees(groups: Sequence[Group]) -> dict[str, tuple[Branch, ...]]:
 
 def _branches(groups: Sequence[Group], depth: int) -> list[Branch]:
     """The branches at one depth. A group that ends at a call where others go on, or do something else, has its own."""
-    apart: dict[tuple[Call, FrameClass | None], list[Group]] = defaultdict(list)
+    apart: dict[tuple[Call, Values, FrameClass | None], list[Group]] = defaultdict(list)
     for group in groups:
         if len(group.calls) > depth:
-            apart[(group.calls[depth], group.cls if len(group.calls) == depth + 1 else None)].append(group)
+            cls = group.cls if len(group.calls) == depth + 1 else None
+            apart[group.calls[depth], group.path[depth].values, cls].append(group)
     found = []
-    for (_, cls), inside in apart.items():
+    for (_, values, cls), inside in apart.items():
         steps = [group.path[depth] for group in inside]
         step = Step(
-            max((step.function for step in steps), key=_fullest),
+            max((step.function for step in steps), key=fullest),
             min(step.file for step in steps),
             tuple(sorted({line for step in steps for line in step.lines})),
+            values,
         )
         ranks = tuple(sorted({rank for group in inside for rank in group.ranks}))
         found.append(Branch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
-    return sorted(found, key=lambda branch: (-len(branch.ranks), branch.ranks, branch.step.function, branch.cls or ""))
+    return sorted(found, key=_size)
 
 
-def _fullest(function: str) -> tuple[int, str]:
-    """Of a bare and a qualified name the qualified one."""
-    return len(function), function
-
-
-# -- figures -----------------------------------------------------------------------------------------------------------
-
-
-def _ranks(stacks: Iterable[Stack]) -> tuple[int, ...]:
-    return tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-
-
-def _spread_ns(stacks: Sequence[Stack]) -> int | None:
-    """How far apart /proc was read, in the worst sample: against the instant that was the same for all nodes."""
-    late: dict[tuple[int, int], list[int]] = defaultdict(list)
-    starts = _starts(stacks)
-    for stack in stacks:
-        if stack.looked is not None and stack.at is not None:
-            late[(stack.sample, stack.at - starts[stack.node])].append(stack.looked - stack.at)
-    return max((max(one) - min(one) for one in late.values()), default=None)
-
-
-def _took_ns(stacks: Sequence[Stack]) -> int | None:
-    starts = _starts(stacks)
-    ends = (stack.ended - starts[stack.node] for stack in stacks if stack.ended and stack.node in starts)
-    return max(ends, default=None)
-
-
-def _starts(stacks: Sequence[Stack]) -> dict[str, int]:
-    """The first instant that was asked for, on each node's clock."""
-    starts: dict[str, int] = {}
-    for stack in stacks:
-        if stack.at is not None:
-            starts[stack.node] = min(stack.at, starts.get(stack.node, stack.at))
-    return starts
+def _size(branch: Branch) -> tuple[int, tuple[int, ...], str, Values, str]:
+    return (-len(branch.ranks), branch.ranks, branch.step.function, branch.step.values, branch.cls or "")

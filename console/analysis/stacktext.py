@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .ranges import ranges
-from .stacks import Branch, Fold, Group
+from .stacks import Branch, Fold, Group, Shape
 
 #: Deeper branches are not indented further.
 _DEEPEST: Final = 20
@@ -34,7 +34,7 @@ def to_text(found: Fold, width: int = 110) -> str:
 def _head(found: Fold, role: str, groups: Sequence[Group], width: int) -> str:
     count = sum(group.processes for group in groups)
     left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {_count(count, 'rank' if role == 'rank' else 'process')}"
-    left += f", {_count(len(groups), 'group')}"
+    left += "".join(f", {part}" for part in (_count(len(groups), "group"), *shape_words(found.shape)))
     if role != "rank":
         return left
     right = [_count(found.samples, "sample")]
@@ -45,6 +45,12 @@ def _head(found: Fold, role: str, groups: Sequence[Group], width: int) -> str:
     return left + "   ".join(right).rjust(max(2, width - len(left)))
 
 
+def shape_words(shape: Shape) -> list[str]:
+    """How it is folded, where that is not as at first."""
+    threads = {"main": [], "blocking": ["threads that block"], "all": ["all threads"]}[shape.threads]
+    return threads + {"function": [], "line": ["by line"], "locals": ["by variables"]}[shape.granularity]
+
+
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
 
@@ -53,7 +59,8 @@ def _branch_lines(branch: Branch, depth: int, width: int) -> list[str]:
     step = branch.step
     where = f"{step.file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 else step.file
     mark = "▼ " if branch.branches else "  "
-    text = f"{'  ' * min(depth, _DEEPEST)}{mark}{step.function} {where}"
+    values = "".join(f"  {name} = {value}" for name, value in step.values)
+    text = f"{'  ' * min(depth, _DEEPEST)}{mark}{step.function} {where}{values}"
     lines = [_row(text, branch.cls or "", _set(branch.ranks), width)]
     for inner in branch.branches:
         lines += _branch_lines(inner, depth + 1, width)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Duration, capture_order, capturing
+from .options import Duration, capture_order, capturing, stack_format, wanted_stacks
 
 
 @click.command()
@@ -25,12 +25,13 @@ from .options import Duration, capture_order, capturing
               help="Stream samples to stdout as they come, a line of JSON each: gpu, nic, host, rank.")
 @click.option("--flight-pipe", is_flag=True,
               help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job.")
+@stack_format
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, source: Path | None, fail_on: str, metrics: str,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
-    flight_pipe: bool,
+    flight_pipe: bool, form: str | None, threads: str, granularity: str,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
@@ -49,20 +50,23 @@ def batch(
         raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
+    stacks = wanted_stacks(form, threads, granularity, output)
+    if form is not None and (families or (source is None and order is None)):
+        raise click.UsageError("--format belongs to --capture, --diagnose or --from, without --metrics")
     if families and output == "-":
         raise click.UsageError("--metrics has stdout for itself; write the report to a file: -o FILE")
     if source is not None:
         from .offline import run_from_file
 
         return run_from_file(
-            source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families
+            source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families, stacks=stacks
         )
     from .live import run_batch
     from .options import load_target
 
     return run_batch(
         load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families,
+        order=order, metrics=families, stacks=stacks,
     )
 
 

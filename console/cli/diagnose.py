@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from .options import stack_format, wanted_stacks
+
 
 @click.command()
 @click.argument("source", metavar="RECORDS|FOLDER", type=click.Path(exists=True, path_type=Path))
@@ -13,9 +15,13 @@ import click
 @click.option("--quiet", is_flag=True, help="No summary.")
 @click.option("--model", "models", metavar="'CLASS FUNCTION [FILE]'", multiple=True,
               help="What calls of your own framework mean, as [hang] models has it; for a folder. Repeatable.")
+@stack_format
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
-def diagnose(source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str) -> int:
+def diagnose(
+    source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str, form: str | None,
+    threads: str, granularity: str,
+) -> int:  # fmt: skip
     """Judge a hang from a file of records, or from a folder of dumps that somebody sent.
 
     A folder holds what `py-spy dump` wrote of each rank, as text or JSON, one file a process; the rank is told by the
@@ -26,12 +32,15 @@ def diagnose(source: Path, output: str | None, quiet: bool, models: tuple[str, .
     \b
     gconsole diagnose night.ndjson
     gconsole diagnose dumps/
+    gconsole diagnose dumps/ --format speedscope > stacks.speedscope.json
+    gconsole diagnose dumps/ --format dot | dot -Tsvg > stacks.svg
     """
     from .offline import run_from_file, run_from_folder
 
     wanted = tuple(word.strip() for word in fail_on.split(",") if word.strip())
+    stacks = wanted_stacks(form, threads, granularity, output)
     if source.is_dir():
-        return run_from_folder(source, models, output=output, quiet=quiet, fail_on=wanted)
+        return run_from_folder(source, models, output=output, quiet=quiet, fail_on=wanted, stacks=stacks)
     if models:
         raise click.UsageError("--model is for a folder; a file of records says itself by which models it was read")
-    return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=True)
+    return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=True, stacks=stacks)

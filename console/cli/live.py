@@ -24,7 +24,7 @@ from ..records import Console
 from ..samples import SampleStream
 from ..store import Store
 from .main import EXIT_INTERRUPTED
-from .output import close_stream, finish
+from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -87,7 +87,7 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (),
+    metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
@@ -95,7 +95,7 @@ def run_batch(
     families go to stdout as they come, and the summary to stderr.
     """
     store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics))
-    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     return EXIT_INTERRUPTED if interrupted else status
 
 

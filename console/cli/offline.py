@@ -16,12 +16,12 @@ from ..plaintext import printable
 from ..recordfile import RecordFileError, play
 from ..samples import SampleStream
 from ..store import Store
-from .output import close_stream, finish
+from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
 
 def run_from_file(
     path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False,
-    metrics: tuple[str, ...] = (),
+    metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY,
 ) -> int:  # fmt: skip
     """Fold the records of a file and report; its findings are those that were recorded. An exit code.
 
@@ -35,7 +35,7 @@ def run_from_file(
             close_stream(stream)
     if diagnose:
         store.apply(verdict_findings(store))
-    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics))
+    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
 
 
 def folded(path: Path, *sinks: Sink) -> Store:
@@ -52,28 +52,29 @@ def folded(path: Path, *sinks: Sink) -> Store:
 
 
 def run_from_folder(
-    path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...]
-) -> int:
+    path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...],
+    stacks: StackOutput = AS_SUMMARY,
+) -> int:  # fmt: skip
     """Judge a folder of dumps, of stacks, collectives or both; an exit code. Raises UsageError where there is none."""
     store = Store()
     flight = import_folder(path, JOB)
     try:
         for text in models:
             parse_model(text)
-        stacks = records_of(path, models)
+        read = records_of(path, models)
     except BadModel as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
     except NoDumps as error:
         if not flight.records:
             text = f"{error}, and nothing of a Flight Recorder, of NCCL RAS, or of NCCL's logs"
             raise click.UsageError(text) from error
-        stacks = without_stacks(path, models)
+        read = without_stacks(path, models)
     ours = {str(one.relative_to(path)) for one in flight.read}
-    for name, problem in stacks.refused:
+    for name, problem in read.refused:
         if name not in ours:
             click.echo(f"gconsole: {name}: {problem}", err=True)
     for trouble in flight.problems:
         click.echo(f"gconsole: {printable(str(trouble))}", err=True)
-    store.apply([*stacks.records, *flight.records])
+    store.apply([*read.records, *flight.records])
     store.apply(verdict_findings(store))
-    return finish(store, output, quiet, fail_on)
+    return finish(store, output, quiet, fail_on, stacks=stacks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -13,8 +13,13 @@ from ..config import Config, load
 if TYPE_CHECKING:
     from ..diagnose import Diagnosis
     from ..hub import CaptureOrder
+    from .output import StackOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: What --format takes (`session.export`), and how stacks are folded (`analysis.stacks`); --help need not load either.
+FORMATS = ("text", "json", "folded", "speedscope", "dot")
+THREADS = ("main", "blocking", "all")
+GRANULARITIES = ("function", "line", "locals")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -44,7 +49,8 @@ def target(command: F) -> F:
 def capturing(command: F) -> F:
     """`--capture`, `--diagnose` and what belongs to them; `capture_order` makes sense of them."""
     for option in (
-        click.option("--locals", "names", metavar="NAME,…", help="Read these variables of every frame too."),
+        click.option("--locals", "names", metavar="NAME,…",
+                     help="Read these variables of every frame too; '*' reads all of them."),
         click.option("--native/--no-native", default=None,
                      help="Whether to read native calls, which stops a process for up to 4 s; "
                           "without either, of ranks that stand still."),
@@ -55,6 +61,30 @@ def capturing(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def stack_format(command: F) -> F:
+    """`--format`, `--threads` and `--granularity`; `wanted_stacks` makes sense of them."""
+    for option in (
+        click.option("--granularity", type=click.Choice(GRANULARITIES), default="function", show_default=True,
+                     help="By what ranks are told apart in text, JSON and dot."),
+        click.option("--threads", type=click.Choice(THREADS), default="main", show_default=True,
+                     help="Which thread of a process: the main one, the one that it waits for, or all."),
+        click.option("--format", "form", type=click.Choice(FORMATS),
+                     help="Write the stacks to stdout in this form; the summary goes to stderr."),
+    ):
+        command = option(command)
+    return command
+
+
+def wanted_stacks(form: str | None, threads: str, granularity: str, output: str | None) -> StackOutput:
+    """What those options ask for. Raises UsageError where stdout is somebody else's."""
+    from ..analysis.stacks import Granularity, Shape, Threads
+    from .output import StackOutput
+
+    if form is not None and output == "-":
+        raise click.UsageError("--format has stdout for itself; write the report to a file: -o FILE")
+    return StackOutput(form, Shape(cast(Threads, threads), cast(Granularity, granularity)))
 
 
 def capture_order(

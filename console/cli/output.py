@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 
 from .. import batch, files, plaintext, report
 from ..analysis.hang.text import to_text
+from ..analysis.stacks import PLAIN, Shape
 from ..report.captures import capture_text
 from ..report.collectives import collectives_text
 from ..samples import SampleStream
+from ..session.export import BY_NAME
 from ..store import Store
+from ..verdicts import hang_models
+
+
+@dataclass(frozen=True)
+class StackOutput:
+    """The form in which stacks go to stdout, None for none, and how they are folded there and in the summary."""
+
+    form: str | None = None
+    shape: Shape = PLAIN
+
+
+AS_SUMMARY: Final = StackOutput()
 
 
 def finish(
-    store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False
-) -> int:
+    store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False,
+    stacks: StackOutput = AS_SUMMARY,
+) -> int:  # fmt: skip
     """Write the report where it was asked for (`-` is stdout) and the summary where there is room for it."""
-    stdout_is_taken = stdout_is_taken or output == "-"
+    stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
     made = report.make_report(store)
     data = report.to_json(made)
     if output == "-":
@@ -30,11 +47,15 @@ def finish(
             files.write_atomically(Path(output), data)
         except OSError as error:
             raise click.FileError(output, error.strerror or str(error)) from error
+    if stacks.form is not None:
+        captures, models = store.captures.values(), hang_models(store)
+        click.echo(BY_NAME[stacks.form].write(captures, models, stacks.shape), nl=False)
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
-        for part in (capture_text(store), collectives_text(store)):
+        shown = capture_text(store, stacks.shape) if stacks.form is None else ""
+        for part in (shown, collectives_text(store)):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)

@@ -50,7 +50,7 @@ def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
     for host in hosts:
         user, port = host.user or config.ssh.user, host.port or config.ssh.port
         ssh = msgspec.structs.replace(config.ssh, user=user, port=port)
-        nodes.append(NodeConfig(name=host.name, ssh=ssh, agent=config.agent))
+        nodes.append(NodeConfig(name=host.name, ssh=ssh, agent=config.agent, watch=config.watch))
     return tuple(nodes)
 
 

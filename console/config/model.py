@@ -42,6 +42,9 @@ Glob = Annotated[
 ]
 
 
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", extra={"form": "the name of a variable"})]
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A section of hosts.toml. Its docstring's first line is the comment that `config init` writes above it."""
 
@@ -114,6 +117,21 @@ class AgentConfig(Section, frozen=True):
     ] = ""
     ephemeral: Annotated[bool, Meta(description="true: no file on the nodes, binaries stay in memory")] = False
     simulate_gpus: Annotated[int, Meta(ge=0, le=64, description="simulated GPUs per node, marked SIM; 0: none")] = 0
+
+
+class WatchConfig(Section, frozen=True):
+    """Variables of the training loop that are read from outside while the job runs, and shown beside each rank."""
+
+    locals: Annotated[
+        tuple[Variable, ...],
+        Meta(max_length=16, description="names of variables of functions: shown per rank, read by py-spy; none: off",
+             extra={"example": ["step", "epoch", "loss"], "global": True}),
+    ] = ()
+    every_s: Annotated[
+        float,
+        Meta(ge=1, le=3600, description="each rank is read so often, seconds; less often where cpu_budget_pct says so",
+             extra={"global": True}),
+    ] = 10.0
 
 
 class ConsoleConfig(Section, frozen=True):
@@ -246,6 +264,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     process_filter: tuple[str, str] | None = None  # (KEY, VALUE) in the environment of this node's processes
     ssh: SshConfig = SshConfig()
     agent: AgentConfig = AgentConfig()
+    watch: WatchConfig = WatchConfig()
 
     @property
     def host(self) -> str:
@@ -281,6 +300,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentConfig = AgentConfig()
     console: ConsoleConfig = ConsoleConfig()
     hang: HangConfig = HangConfig()
+    watch: WatchConfig = WatchConfig()
     health: HealthConfig = HealthConfig()
     run: RunConfig = RunConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line

@@ -47,6 +47,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""  # of a text, or of each text of a list
+    most: int | None = None  # texts in a list
     form: str = ""  # the pattern, in words
     is_path: bool = False  # a path on the console's machine
     per_node: bool = False  # may be overridden in a [[nodes]] entry
@@ -94,7 +95,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         for value in values:
             if not isinstance(value, str):
                 raise BadValue(f"must be {_KINDS[tuple]}, holds {shown(value)}")
-        return tuple(self._check_text(str(value)) for value in values)
+        texts = [str(value) for value in values]
+        if self.most is not None and len(texts) > self.most:
+            raise BadValue(f"may hold {self.most} at most, holds {len(texts)}")
+        return tuple(self._check_text(text) for text in texts)
 
     def _check_text(self, text: str) -> str:
         if self.choices and text not in self.choices:
@@ -199,7 +203,7 @@ def _key(section: str, field: inspect.Field) -> Key:
     return Key(
         section=section, name=field.name, kind=kind, required=field.required,
         default=None if field.required else field.default, help=about.get("description", ""),
-        minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()),
+        minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()), most=about.get("most"),
         pattern=about.get("pattern", ""), form=about.get("form", ""), is_path=about.get("path", False),
         per_node=section in per_node_sections() and not about.get("global", False), example=about.get("example"),
     )  # fmt: skip
@@ -224,7 +228,8 @@ def _describe(described: inspect.Type, about: dict[str, Any]) -> type:
         case inspect.LiteralType(values=values):
             about.update(choices=tuple(str(value) for value in values))
             return str
-        case inspect.VarTupleType(item_type=inner):
+        case inspect.VarTupleType(item_type=inner, max_length=most):
+            about.update(most=most)
             _describe(inner, about)
             return tuple
         case inspect.BoolType():

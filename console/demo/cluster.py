@@ -39,6 +39,10 @@ MODELS = (
 )
 
 
+#: Variables of ring.py's training loop.
+WATCHED = ("step", "loss")
+
+
 def node_names(nodes: int) -> list[str]:
     return [f"demo{number}" for number in range(1, nodes + 1)]
 
@@ -114,6 +118,9 @@ simulate_gpus = {gpus}
 
 [hang]
 models = [{", ".join(map(_quoted, MODELS))}]
+
+[watch]
+locals = [{", ".join(map(_quoted, WATCHED))}]
 """
     entries = [
         f"""

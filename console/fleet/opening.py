@@ -40,6 +40,8 @@ def start(node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapp
             "ephemeral": settings.ephemeral,
             "simulate_gpus": settings.simulate_gpus,
             "process_filter": node.process_filter,
+            "watch_locals": list(node.watch.locals),
+            "watch_every_s": node.watch.every_s,
         },
     }
 

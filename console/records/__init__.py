@@ -16,7 +16,7 @@ from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .job import Job, JobNode, JobNodeState, JobState
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
-from .process import Process, Rank, RankStat, RankState, RankStatus
+from .process import Process, Rank, RankStat, RankState, RankStatus, Watched
 from .stack import Frame, Local, Stack, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType
 
@@ -143,6 +143,7 @@ __all__ = [
     "Stack",
     "StackStatus",
     "State",
+    "Watched",
     "decode",
     "encode",
 ]

@@ -85,3 +85,4 @@ class AgentCost(Record, tag="agent_cost", kw_only=True):
     tx_bytes_s: float | None = None  # what it wrote to its console
     sample_interval_ms: Count  # the interval in force; longer than asked while the agent is over its CPU budget
     hung: tuple[str, ...] = ()  # samplers that have not come back from their last tick
+    watch_cpu_pct: float | None = None  # of that, what reading watched variables took, over the last minute

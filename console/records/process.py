@@ -10,6 +10,10 @@ RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "u
 RankStatus = Literal["present", "exited", "stale", "no_permission", "withdrawn"]
 
 
+#: A value of a watched variable: a number where it is one, else a short text.
+Watched = Int | float | str
+
+
 class Process(Record, tag="process", kw_only=True):
     """A Python or GPU process, or one that belongs to a rank; on discovery, on change, and when it is gone."""
 
@@ -76,4 +80,6 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     threads: Count | None = None
     ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
     wchan: str | None = None  # kernel function it sleeps in, where readable
-    step: Int | None = None  # of a watched variable; None until variables are watched
+    step: Int | None = None  # the watched variable that counts steps; None where none is watched, or none counts them
+    watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; what no call has is not in it
+    watched_at: Int | None = None  # when that was, CLOCK_REALTIME of the node, ns

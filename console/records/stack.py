@@ -62,7 +62,7 @@ class Stack(Record, tag="stack", kw_only=True):
     status: StackStatus
     reason: str | None = None  # what happened, where the status is not ok
     try_: str = ""  # what to do about it; empty where nothing can be done
-    engine: str | None = None  # what read the stack: py-spy
+    engine: str | None = None  # what read the stack: py-spy, or pystack where py-spy does not know that Python
     mode: Literal["nonblocking", "blocking"] | None = None  # nonblocking: the process ran on while it was read
     native: bool = False  # `frames` has the calls that are no Python too
     looked: Int | None = None  # when /proc was read

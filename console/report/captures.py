@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ..analysis.models import Model
-from ..analysis.stacks import Fold, Group, fold, jobs_of
+from ..analysis.stacks import PLAIN, Fold, Group, JobKey, Shape, fold, jobs_of
 from ..analysis.stacktext import to_text
 from ..store import CaptureNow, Store
 from ..verdicts import hang_models
 
 
-class StepLine(msgspec.Struct):
+class StepLine(msgspec.Struct, omit_defaults=True):
     function: str
     file: str
     lines: list[int]  # several where the ranks stand at different lines of it
+    values: dict[str, str] = {}  # its variables, where ranks are told apart by them
 
 
 class GroupLine(msgspec.Struct):
@@ -65,25 +66,22 @@ def capture_lines(store: Store) -> list[CaptureLine]:
     return lines_of(store.captures.values(), hang_models(store))
 
 
-def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> list[CaptureLine]:
+def lines_of(
+    captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN
+) -> list[CaptureLine]:
     """These captures, a line a job."""
-    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models)]
+    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models, shape)]
 
 
-def capture_text(store: Store) -> str:
+def capture_text(store: Store, shape: Shape = PLAIN) -> str:
     """The trees of each job in the newest of its captures that has all its ranks; empty where there is none."""
-    return text_of(store.captures.values(), hang_models(store))
+    return text_of(store.captures.values(), hang_models(store), shape)
 
 
-def text_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> str:
+def text_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> str:
     """The trees of each job in the newest of these captures that has all its ranks."""
-    newest: dict[tuple[str, int], tuple[CaptureNow, Fold]] = {}
-    for capture, found in _folds(captures, models):
-        before = newest.get((found.job, found.attempt))
-        if before is None or len(found.ranks) >= len(before[1].ranks):
-            newest[found.job, found.attempt] = (capture, found)
     parts = []
-    for capture, found in newest.values():
+    for capture, found in newest_of(captures, models, shape):
         name = found.job + (f" attempt {found.attempt}" if found.attempt else "")
         parts.append(f"capture {capture.id}  {name}\n{to_text(found)}")
         if capture.lost or capture.dropped:
@@ -92,15 +90,29 @@ def text_of(captures: Iterable[CaptureNow], models: Sequence[Model]) -> str:
     return "\n\n".join(parts)
 
 
+def newest_of(
+    captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN
+) -> list[tuple[CaptureNow, Fold]]:
+    """Each job in the newest of these captures that has all its ranks, folded."""
+    newest: dict[JobKey, tuple[CaptureNow, Fold]] = {}
+    for capture, found in _folds(captures, models, shape):
+        before = newest.get((found.job, found.attempt))
+        if before is None or len(found.ranks) >= len(before[1].ranks):
+            newest[found.job, found.attempt] = (capture, found)
+    return list(newest.values())
+
+
 def is_partial(line: CaptureLine) -> bool:
     """Whether a rank has no stack."""
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 
-def _folds(captures: Iterable[CaptureNow], models: Sequence[Model]) -> Iterator[tuple[CaptureNow, Fold]]:
+def _folds(
+    captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape
+) -> Iterator[tuple[CaptureNow, Fold]]:
     for capture in captures:
         for job in jobs_of(capture.stacks):
-            yield capture, fold(capture.stacks, job, models)
+            yield capture, fold(capture.stacks, job, models, shape)
 
 
 def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
@@ -129,8 +141,9 @@ def _line(capture: CaptureNow, found: Fold, variables: list[LocalLine]) -> Captu
 
 
 def _group_line(group: Group) -> GroupLine:
+    path = [StepLine(step.function, step.file, list(step.lines), dict(step.values)) for step in group.path]
     return GroupLine(
         role=group.role, class_=group.cls, ranks=list(group.ranks), processes=group.processes,
-        nodes=list(group.nodes), path=[StepLine(step.function, step.file, list(step.lines)) for step in group.path],
+        nodes=list(group.nodes), path=path,
         unchanged=list(group.unchanged), status=group.status, reason=group.reason, try_=group.try_,
     )  # fmt: skip

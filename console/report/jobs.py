@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..analysis.jobs import Job, RankRow
+from ..records import Watched
 
 
 class MissingRank(msgspec.Struct):
@@ -32,6 +33,7 @@ class RankLine(msgspec.Struct):
     state: str
     step: int | None
     source: str
+    watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
 
 
 def job_line(job: Job) -> JobLine:
@@ -51,4 +53,5 @@ def rank_line(row: RankRow) -> RankLine:
     return RankLine(
         job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
         gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+        watched=dict(row.watched) if row.watched is not None else None,
     )

@@ -73,6 +73,7 @@ class CostLine(msgspec.Struct):
     cpu_pct: float | None
     rss_bytes: int | None
     tx_bytes_s: float | None
+    watch_cpu_pct: float | None  # of `cpu_pct`, what reading watched variables took over the last minute
 
 
 class TopologyLines(msgspec.Struct):
@@ -137,7 +138,9 @@ def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
 def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:
     """What the agents of these nodes cost, of those that said so."""
     return [
-        CostLine(now.name, now.cost.cpu_pct, now.cost.rss_bytes, now.cost.tx_bytes_s) for now in nodes if now.cost
+        CostLine(now.name, cost.cpu_pct, cost.rss_bytes, cost.tx_bytes_s, cost.watch_cpu_pct)
+        for now in nodes
+        if (cost := now.cost)
     ]
 
 

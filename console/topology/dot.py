@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..analysis.bandwidth import gigabytes
 from ..analysis.topology import NVSWITCH
 from ..nodesets import fold
-from ..plaintext import printable
+from ..plaintext import quoted_for_dot
 from .gather import Fleet
 from .tree import Branch, nvlinks_of, pci_tree
 
@@ -39,7 +39,7 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
     topology = fleet.nodes[node]
     sim = " (SIM)" if topology.simulated else ""
     yield f"  subgraph cluster_{number} {{"
-    yield f"    label={_quoted(title + sim)}; color=gray70;"
+    yield f"    label={quoted_for_dot(title + sim)}; color=gray70;"
     yield from _branches(fleet, node, number, pci_tree(topology), None)
     seen = set()
     for gpu in topology.gpus:
@@ -50,11 +50,11 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
             if other not in {device.label for device in topology.gpus}:
                 look = 'shape=hexagon, fillcolor="#fff2cc"'
                 title = topology.switch_title if other == NVSWITCH else other
-                yield f"    {_name(number, other)} [label={_quoted(title)}, {look}];"
+                yield f"    {_name(number, other)} [label={quoted_for_dot(title)}, {look}];"
             label = f"{bandwidth.text}" if bandwidth else "NVLink"
             straight = other in {device.label for device in topology.gpus}
             look = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
-            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={_quoted(label)}, {look}];"
+            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={quoted_for_dot(label)}, {look}];"
     yield "  }"
 
 
@@ -67,18 +67,12 @@ def _branches(
         if branch.device is not None:
             ranks = fleet.ranks_text([node], label) if branch.device.info else ""
             label += f"\n{branch.device.name or ''}" + (f"\nrank {ranks}" if ranks else "")
-        yield f"    {own} [label={_quoted(label)}, {_LOOKS[branch.vertex.kind]}];"
+        yield f"    {own} [label={quoted_for_dot(label)}, {_LOOKS[branch.vertex.kind]}];"
         if above is not None:
             carried = f"{branch.link.text}\n{gigabytes(branch.link.bytes_s)}" if branch.link else ""
-            yield f"    {own} -- {above} [label={_quoted(carried)}];"
+            yield f"    {own} -- {above} [label={quoted_for_dot(carried)}];"
         yield from _branches(fleet, node, number, branch.children, own)
 
 
 def _name(number: int, label: str) -> str:
-    return _quoted(f"{number} {label}")
-
-
-def _quoted(text: str) -> str:
-    """A quoted string of the DOT language; a line break becomes `\\n`."""
-    lines = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
-    return '"' + "\\n".join(lines) + '"'
+    return quoted_for_dot(f"{number} {label}")

@@ -293,7 +293,8 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     def action_export(self) -> None:
         """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
         drawn = picture(self, self.picture_title)
-        dialog = ExportDialog(offers(self.view.sheets(), drawn, self._store), self.frame.header.cluster, self._folder)
+        there = offers(self.view.sheets(), drawn, self._store, self.stacks.shape)
+        dialog = ExportDialog(there, self.frame.header.cluster, self._folder)
 
         def left(_: None) -> None:
             self._folder = dialog.folder

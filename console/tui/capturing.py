@@ -46,9 +46,9 @@ class Capturing:
             self._verb, len(now.ranks) if now else 0, ranks or self._living() or None, time.monotonic() - self._began
         )
 
-    def capture(self, samples: int) -> None:
-        """Read the stacks of all ranks, so many times."""
-        self._start("captured", self._capture(samples))
+    def capture(self, samples: int, names: tuple[str, ...] = ()) -> None:
+        """Read the stacks of all ranks, so many times, with the variables of these names."""
+        self._start("captured", self._capture(samples, names))
 
     def diagnose(self) -> None:
         """Capture until the verdict stands."""
@@ -78,8 +78,8 @@ class Capturing:
         finally:
             self._task = self._order = None
 
-    async def _capture(self, samples: int) -> None:
-        order = CaptureOrder(new_capture(), samples=samples)
+    async def _capture(self, samples: int, names: tuple[str, ...]) -> None:
+        order = CaptureOrder(new_capture(), samples=samples, locals=names)
         self._order = order
         self._told(await self._control.capture(order))
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import msgspec
-
 from .. import report
-from ..analysis.folded import folded
-from ..analysis.models import Model
-from ..report.captures import lines_of, text_of
-from ..store import CaptureNow, Store
+from ..analysis.stacks import PLAIN, Shape
+from ..session.export import FORMS, StackForm
+from ..store import Store
 from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text
@@ -41,13 +38,13 @@ class Offer:
     forms: tuple[Form, ...]
 
 
-def offers(sheets: Iterable[Sheet], picture: Write, store: Store) -> list[Offer]:
-    """Everything there is: tables, the screen as `picture` draws it, the report, the newest capture."""
+def offers(sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN) -> list[Offer]:
+    """Everything there is: tables, the screen as `picture` draws it, the report, the newest capture in that shape."""
     return [
         *(_of_sheet(sheet) for sheet in sheets),
         Offer("screen", "Screen: as it was when you pressed the key", (Form("SVG", ".svg", lambda: picture),)),
         Offer("report", "Report: everything, as batch writes it", (Form("JSON", ".json", partial(_report, store)),)),
-        *_of_newest_capture(store),
+        *_of_newest_capture(store, shape),
     ]
 
 
@@ -70,7 +67,7 @@ def _report(store: Store) -> Write:
     return lambda: report.to_json(made).decode()
 
 
-def _of_newest_capture(store: Store) -> Iterator[Offer]:
+def _of_newest_capture(store: Store, shape: Shape) -> Iterator[Offer]:
     kept = store.captures.values()
     if not kept:
         return
@@ -78,18 +75,10 @@ def _of_newest_capture(store: Store) -> Iterator[Offer]:
     ranks = f"{len(newest.ranks)} rank{'s' * (len(newest.ranks) != 1)}"
     what = f"Stacks: the capture of {clock_time(newest.started_rx)}, {ranks}"
 
-    def form(name: str, suffix: str, write: Callable[[CaptureNow, Sequence[Model]], str]) -> Form:
+    def form(one: StackForm) -> Form:
         def prepare() -> Write:
-            return partial(write, replace(newest, stacks=list(newest.stacks)), hang_models(store))
+            return partial(one.write, [replace(newest, stacks=list(newest.stacks))], hang_models(store), shape)
 
-        return Form(name, suffix, prepare)
+        return Form(one.title, one.suffix, prepare)
 
-    yield Offer("stacks", what, (
-        form("folded", ".folded", lambda capture, models: folded(capture.stacks)),
-        form("text", ".txt", lambda capture, models: text_of([capture], models) + "\n"),
-        form("JSON", ".json", _capture_json),
-    ))  # fmt: skip
-
-
-def _capture_json(capture: CaptureNow, models: Sequence[Model]) -> str:
-    return msgspec.json.format(msgspec.json.encode(lines_of([capture], models)), indent=2).decode() + "\n"
+    yield Offer("stacks", what, tuple(map(form, FORMS)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .text import clean
+
 UNKNOWN = "–"
 _SECOND = 1_000_000_000
 
@@ -9,6 +11,13 @@ _SECOND = 1_000_000_000
 def count(value: int | None) -> str:
     """18204 → "18 204": groups of three, because one glance must give the magnitude."""
     return UNKNOWN if value is None else f"{value:,}".replace(",", " ")
+
+
+def value(value: int | float | str | None) -> str:
+    """Whatever a variable of somebody's program holds: 18204 → "18 204", 0.0123456 → "0.01235"."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(value) if isinstance(value, str) else count(value)
 
 
 def seen(found: int | None, expected: int | None) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..analysis.collectives import Communication
 from ..analysis.hang import Evidence, Judged, judge
-from ..analysis.stacks import Fold, Threads, fold
+from ..analysis.stacks import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ..records import Stack
 from ..store import CaptureNow, Store
 from ..verdicts import evidences, said_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,14 @@ class JobSeen:
 
 
 class Judging:
-    """The newest judgement in `seen`; `choose` looks at an earlier capture, `turn_threads` at all threads."""
+    """The newest judgement in `seen`; `choose` looks at an earlier capture, the others fold it in another way."""
 
     def __init__(self, store: Store) -> None:
         self.seen: tuple[JobSeen, ...] = ()
         self.is_busy = False
         self._store = store
         self._at: str | None = None  # the capture that was chosen; None is the newest
-        self.threads: Threads = "main"
+        self.shape: Shape = PLAIN
         self._known = -1  # the store's version up to which captures are judged
         self._stale = False
 
@@ -75,8 +78,13 @@ class Judging:
             self._stale = True
 
     def turn_threads(self) -> None:
-        """Fold the main thread of each process, or all of them."""
-        self.threads = "all" if self.threads == "main" else "main"
+        """Fold the next of the main threads, those that block them, and all."""
+        self.shape = replace(self.shape, threads=_next(THREADS, self.shape.threads))
+        self._stale = True
+
+    def turn_granularity(self) -> None:
+        """Tell ranks apart by the next of function, line and variables."""
+        self.shape = replace(self.shape, granularity=_next(GRANULARITIES, self.shape.granularity))
         self._stale = True
 
     def _is_wanted(self) -> bool:
@@ -96,11 +104,11 @@ class Judging:
         stacks = tuple(whole[number].stacks) if whole else ()
         earlier = tuple(whole[number - 1].stacks) if number > 0 else ()
         lost = whole[number].lost + whole[number].dropped if whole else 0
-        threads = self.threads
+        shape = self.shape
         saids = [said_of(self._store, (one.job.job, one.job.attempt)) for one in known]
 
         def work() -> tuple[JobSeen, ...]:
-            shown = _Shown(stacks, earlier, threads, number + 1, len(whole), lost)
+            shown = _Shown(stacks, earlier, shape, number + 1, len(whole), lost)
             return tuple(_seen(one, said, shown) for one, said in zip(known, saids, strict=True))
 
         return work
@@ -112,15 +120,19 @@ class _Shown:
 
     stacks: tuple[Stack, ...]
     earlier: tuple[Stack, ...]
-    threads: Threads
+    shape: Shape
     number: int
     captures: int
     lost: int
+
+
+def _next(every: Sequence[T], present: T) -> T:
+    return every[(every.index(present) + 1) % len(every)]
 
 
 def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobSeen:
     job = (evidence.job.job, evidence.job.attempt)
     parts = (shown.stacks, shown.earlier)
     own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in parts)
-    now, then = (fold(part, job, evidence.models, shown.threads) if part else None for part in (own, before))
+    now, then = (fold(part, job, evidence.models, shown.shape) if part else None for part in (own, before))
     return JobSeen(judge(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)

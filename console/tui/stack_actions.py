@@ -7,6 +7,7 @@ from typing import Any
 
 from textual.app import App
 
+from ..analysis.stacks import Shape
 from ..findings import Findings
 from ..hub import Control
 from ..store import Store
@@ -16,6 +17,13 @@ from .judging import JobSeen, Judging
 from .prompts import Prompt
 from .views.base import CancelWanted, CaptureWanted
 
+_THREADS = {
+    "main": "main threads", "blocking": "the main threads, or those they wait for", "all": "every thread",
+}  # fmt: skip
+_GRANULARITIES = {
+    "function": "by function", "line": "by the line of every call",
+    "locals": "by the variables that were read, too (S asks for them)",
+}  # fmt: skip
 #: More samples than anybody watches; a recording is for that.
 MOST_SAMPLES = 100
 
@@ -35,6 +43,11 @@ class Stacks:
         return self._judging.seen
 
     @property
+    def shape(self) -> Shape:
+        """How the captures are folded."""
+        return self._judging.shape
+
+    @property
     def under_way(self) -> UnderWay | None:
         return self.capturing.under_way
 
@@ -51,25 +64,31 @@ class Stacks:
             self._findings.put("verdict", filter(None, (found_of(one.judged.verdict) for one in self.seen)))
 
     def ask_samples(self) -> None:
-        """Ask how often every stack is to be read, and do it."""
-        words = f"So many samples, 0.3 s apart: 1 to {MOST_SAMPLES}. What stands still in all of them is told apart."
+        """Ask how often every stack is to be read, and with which variables, and do it."""
+        words = (
+            f"So many samples, 0.3 s apart: 1 to {MOST_SAMPLES}. What stands still in all of them is told apart."
+            " Behind the number, if you like, variables that are to be read with them: 3 step,loss"
+        )
         prompt = Prompt("Read every rank's stack", words, enter="reads them", escape="leaves it", hint="3")
         self._app.push_screen(prompt, self._samples)
 
     def _samples(self, text: str | None) -> None:
         if text is None:
             return
-        typed = text.strip() or "3"
+        typed, *names = (text.strip() or "3").replace(",", " ").split()
         if not typed.isdecimal() or not 1 <= int(typed) <= MOST_SAMPLES:
             self._tell(f"{typed[:20]} is no number from 1 to {MOST_SAMPLES}; nothing was read", True)
             return
-        self.capturing.capture(int(typed))
+        self.capturing.capture(int(typed), tuple(names))
 
     def turn(self, wanted: CaptureWanted) -> None:
-        """Look at another capture, or at other threads of it."""
+        """Look at another capture, or fold it in another way."""
         if wanted.turn_threads:
             self._judging.turn_threads()
-            self._tell(f"folded: {'every thread' if self._judging.threads == 'all' else 'main threads'}", False)
+            self._tell(f"folded: {_THREADS[self.shape.threads]}", False)
+        if wanted.turn_granularity:
+            self._judging.turn_granularity()
+            self._tell(f"ranks are told apart {_GRANULARITIES[self.shape.granularity]}", False)
         if wanted.by:
             self._judging.choose(wanted.by)
 

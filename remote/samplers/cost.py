@@ -54,6 +54,7 @@ class CostSampler(Sampler):
                 "tx_bytes_s": tx,
                 "sample_interval_ms": int(self.context.interval_s * 1000),
                 "hung": self._hung(now),
+                "watch_cpu_pct": self.context.shared.get("watch_cpu_pct"),
             },
         )
 

@@ -14,6 +14,7 @@ from ..pulse import Gone, Pulse, end_of, exit_code_of
 from ..table import ProcessTable
 from ..users import Users
 from .base import Sampler
+from .watched import step_of
 
 #: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
 FIRST_LOOK_S = 0.2
@@ -250,6 +251,10 @@ class ProcessSampler(Sampler):
             except PermissionError:
                 continue  # hidden since (hidepid): its figures are unknown
             figures.update(job=fields["job"], attempt=fields["attempt"], rank=fields["rank"])
+            watched = self.context.shared.get("watched", {}).get(key)
+            if watched is not None:
+                at, values = watched
+                figures.update(step=step_of(values), watched=values, watched_at=at)
             facts.append(("rank_stat", figures))
             if stat.dead and key not in self._ended:
                 readable = fields["status"] != "no_permission"

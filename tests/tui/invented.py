@@ -11,6 +11,7 @@ import msgspec
 from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
+from gconsole.diagnose import VARIABLES
 from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts
 from gconsole.records import (
@@ -23,6 +24,7 @@ from gconsole.records import (
     Gpu,
     GpuInfo,
     Host,
+    Local,
     Log,
     Mark,
     Missing,
@@ -62,6 +64,7 @@ class Cluster:
         self.at = NOON
         self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
         self.standing: dict[int, tuple[Frame, ...]] = {}  # where ranks stand that are not in all_reduce
+        self.variables: tuple[str, ...] = ()  # what the newest capture was to read
         self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
         self._seq = 0
@@ -103,6 +106,7 @@ class Cluster:
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
         self.asked.append(("capture", str(order.samples)))
+        self.variables = tuple(name for name in order.locals if name not in VARIABLES)
         if self.slow is not None:
             await self.slow.wait()
         ranks = [now.rank for now in self.store.ranks.values() if now.rank.status == "present"]
@@ -122,6 +126,7 @@ class Cluster:
             syscall="pread64" if frames is LOADER else "futex", cpu_delta_s=0.0 if sample else None,
             ctx_switches=7, ctx_switches_delta=0 if sample else None, tracer_pid=0, thread_id=1, os_thread_id=rank.pid,
             thread_name="MainThread", active=False, gil=False, frames=frames,
+            locals=tuple(Local(1, name, str(1700 + (rank.rank or 0))) for name in self.variables) or None,
         )  # fmt: skip
 
     async def stop(self) -> None:

@@ -20,8 +20,8 @@ from textual.widgets import Input
 from waiting import DEADLINE_S, screen, settle, shows, until
 
 from gconsole import files
-from gconsole.analysis.folded import folded
 from gconsole.records import Frame, Stack
+from gconsole.session.export.folded import folded
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.exports import Form, Offer

@@ -179,6 +179,8 @@ class TestComparing:
             await pilot.press("X")
             await shows(pilot, "[5]  load_shard")
             await shows(pilot, "[0-4,6-7]  where they were")
+            lines = [line for line in screen(pilot.app).splitlines() if "next_batch" in line and "train_step" in line]
+            assert any("│ train_step" in line for line in lines), "the calls then and now, side by side"
 
     async def test_earlier_captures_can_be_looked_at_again(self):
         cluster = hung()
@@ -268,7 +270,32 @@ async def test_all_threads_can_be_folded():
         await pilot.press("s")
         await shows(pilot, "capture 1 of 1")
         await pilot.press("t")
+        await shows(pilot, "folded: the main threads, or those they wait for")
+        await shows(pilot, "groups, threads that block")
+        await pilot.press("t")
         await shows(pilot, "folded: every thread")
+        await shows(pilot, "groups, all threads")
+        await pilot.press("t")
+        await shows(pilot, "folded: main threads")
+
+
+async def test_ranks_are_told_apart_by_function_by_line_and_by_the_variables_that_were_asked_for():
+    cluster = hung()
+    app = cluster.app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("S")
+        await shows(pilot, "Read every rank's stack")
+        await pilot.press(*"1 step,loss", "enter")
+        await shows(pilot, "STACKS 8 ranks, 2 groups")
+        assert cluster.variables == ("step", "loss")
+        await pilot.press("v")
+        await shows(pilot, "2 groups, by line")
+        await pilot.press("v")
+        await shows(pilot, "8 groups, by variables")
+        await shows(pilot, "step = 1700")
+        await pilot.press("v")
+        await shows(pilot, "told apart by function")
 
 
 async def test_the_verdict_is_copied_as_text():

@@ -16,7 +16,7 @@ from typing import Union
 import msgspec
 import pytest
 
-from gconsole.config.model import AgentConfig, NodeConfig, SshConfig
+from gconsole.config.model import AgentConfig, NodeConfig, SshConfig, WatchConfig
 from gconsole.fleet.assets import Assets
 from gconsole.fleet.link import Link
 from gconsole.fleet.staging import Staging
@@ -29,6 +29,14 @@ VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat"}
 MARK = "GCONSOLE_CONTRACT"
 PATIENCE_S = 20.0
+WORK = """
+def train():
+    step, loss, secret = 0, 0.5, "nobody asked for this"
+    while True:
+        step += 1
+        sum(range(1000))
+train()
+"""
 
 STRICT = {
     kind: msgspec.defstruct(f"Strict{struct.__name__}", [], bases=(struct,), forbid_unknown_fields=True, tag=kind)
@@ -79,9 +87,9 @@ class Tap:
 
 @contextmanager
 def a_rank(token: str) -> Iterator[subprocess.Popen]:
-    """A Python process that is rank 1 of 2 and works."""
+    """A Python process that is rank 1 of 2 and works, at some step."""
     env = {**os.environ, MARK: token, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-    process = subprocess.Popen([sys.executable, "-c", "while True: sum(range(1000))"], env=env)
+    process = subprocess.Popen([sys.executable, "-c", WORK], env=env)
     try:
         yield process
     finally:
@@ -101,6 +109,7 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
     node = NodeConfig(
         name="here", process_filter=(MARK, token), ssh=SshConfig(transport="local"),
         agent=AgentConfig(python=python, ephemeral=True, simulate_gpus=2, sample_interval_ms=100, cpu_budget_pct=100.0),
+        watch=WatchConfig(locals=("step", "loss"), every_s=1.0),
     )  # fmt: skip
     hub, tap, assets, records = Hub(), Tap(), Assets(), []
     hub.subscribe(records.extend)
@@ -110,6 +119,8 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
         link.start()
         try:
             await wait_until(lambda: enough(records))
+            staging.stage_py_spy(link)
+            await wait_until(lambda: any(getattr(record, "watched", None) for record in records))
         finally:
             await link.stop()
             await staging.close()
@@ -130,7 +141,7 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
     others = [json.loads(line) for line in lines if not line.startswith(b'{"kind":')]
     strict = [strictly.decode(line) for line in said]
     assert json.loads(hello)["gconsole"]["python"].startswith(version)
-    assert all("pong" in frame for frame in others)
+    assert all("pong" in frame or "re" in frame for frame in others)
     assert [record.seq for record in strict] == list(range(1, len(strict) + 1))
     for line, record in zip(said, strict, strict=True):
         understood = msgspec.to_builtins(record)
@@ -138,6 +149,10 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
     assert [record for record in strict if isinstance(record, Log)] == []
     assert [record.text for record in records if isinstance(record, Log)] == []
     assert {record.pid for record in strict if isinstance(record, KINDS["rank"])} == {pid}
+    watched = [record for record in strict if isinstance(record, KINDS["rank_stat"]) and record.watched]
+    assert {(tuple(record.watched), record.watched["loss"], record.step > 0) for record in watched} == {
+        (("step", "loss"), 0.5, True)
+    }
     assert len({record.uuid for record in strict if isinstance(record, KINDS["gpu"])}) == 2
     assert (tap.exit_status, tap.errors) == (0, b"")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...records import Stack
+from ..threads import main_of
 from .evidence import ProcessKey
 
 #: Looks that are older than the newest by more than this tell of another time, seconds.
@@ -36,17 +37,6 @@ def looks_of(stacks: Iterable[Stack]) -> Mapping[ProcessKey, list[Look]]:
             samples[key][stack.capture, stack.sample].append(stack)
     found = {key: _recent(sorted(map(_look, samples[key].values()), key=_order)) for key in sorted(samples)}
     return {key: _counted(looks) for key, looks in found.items()}
-
-
-def main_of(threads: Iterable[Stack]) -> Stack:
-    """The main thread's record; the first where none says that it is."""
-    known = list(threads)
-    return next(filter(is_main, known), known[0])
-
-
-def is_main(stack: Stack) -> bool:
-    """Whether it is the main thread's."""
-    return stack.thread_name == "MainThread" or (stack.os_thread_id is not None and stack.os_thread_id == stack.pid)
 
 
 def _look(threads: list[Stack]) -> Look:

@@ -9,7 +9,7 @@ from typing import Final
 from ...records import Frame, Stack
 from ..frames import Call, Reader
 from ..models import FrameClass
-from .looks import is_main as looks_main
+from ..threads import is_main as looks_main
 
 #: Asked in this order, of the calls behind the innermost Python one: the first that fits any of them decides.
 _PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (

@@ -11,9 +11,9 @@ from typing import Final, Literal
 from ...records import Frame, Local, Stack, StackStatus
 from ..frames import Call, Reader, Trace, class_of, class_within, is_library
 from ..models import FrameClass
+from ..threads import blocking_thread, gil_holder
 from .evidence import ProcessKey, Still
 from .looks import Look
-from .threads import blocking_thread, gil_holder
 from .verdict import Site
 
 #: A main thread that waits in one call may still be woken once or twice: a signal, a page that came back.
@@ -103,7 +103,7 @@ def stand(
     last = looks[-1].main
     if not read:
         return _without_stack(key, looks)
-    blocking = blocking_thread(read[-1], reader)
+    blocking = blocking_thread(read[-1].main, read[-1].threads, reader)
     stacks = [_same_thread(look, blocking) for look in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
     on_path = _run(len(read), lambda at: traces[at] is traces[-1] or _path(traces[at]) == _path(traces[-1]))
@@ -171,7 +171,7 @@ def _class(looks: Sequence[Look], trace: Trace, runs: bool, is_main: bool) -> Fr
         class_within(look.main, trace, runs) for look in looks if look.main.proc_state not in ("T", "t", "D")
     )
     cls = max(said, key=lambda one: (said[one], one != "unknown", one))
-    if not runs and trace.cls is None and all(gil_holder(look) for look in looks):
+    if not runs and trace.cls is None and all(gil_holder(look.threads) for look in looks):
         return "gil_held"
     return cls
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import zip_longest
+from typing import Final
 
 from ...analysis.ranges import ranges
 from ...analysis.stacks import Fold, Group, Step
 from ..text import clean, fit
 from .stacktree import place_of
+
+#: Of more changes the calls are not shown; who moved is told of all.
+_MOST_SHOWN: Final = 8
 
 
 def side_by_side(
@@ -33,19 +37,30 @@ def _text(step: Step | None) -> str:
     return "" if step is None else f"{clean(step.function)}  {place_of(step)}"
 
 
-def moved(before: Fold, after: Fold) -> list[str]:
-    """Which ranks stand elsewhere than in the capture before, and which stand where they stood."""
+def moved(before: Fold, after: Fold, width: int) -> list[str]:
+    """Who stands elsewhere than in the capture before, and who where they stood; then their calls, then and now."""
     then, now = _places(before), _places(after)
-    changes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    changes: dict[tuple[Hashable, Hashable], list[int]] = defaultdict(list)
     stayed = []
     for rank in sorted(then.keys() | now.keys()):
-        was, place = then.get(rank), now.get(rank)
-        if was is not None and place is not None and (was.calls, was.cls) == (place.calls, place.cls):
+        was, place = _place(then.get(rank)), _place(now.get(rank))
+        if was == place:
             stayed.append(rank)
         else:
-            changes[_leaf(was), _leaf(place)].append(rank)
-    lines = [f"[{ranges(ranks)}]  {was}  →  {place}" for (was, place), ranks in changes.items()]
-    return [*lines, f"[{ranges(stayed)}]  where they were" if stayed else "nobody where they were"]
+            changes[was, place].append(rank)
+    lines = [
+        f"[{ranges(ranks)}]  {_leaf(then.get(ranks[0]))}  →  {_leaf(now.get(ranks[0]))}" for ranks in changes.values()
+    ]
+    lines.append(f"[{ranges(stayed)}]  where they were" if stayed else "nobody where they were")
+    for ranks in [ranks for ranks in changes.values() if ranks[0] in then and ranks[0] in now][:_MOST_SHOWN]:
+        was_path, path = then[ranks[0]].path, now[ranks[0]].path
+        lines += ["", *side_by_side(was_path, ranks, path, ranks, width)]
+    return lines
+
+
+def _place(group: Group | None) -> Hashable:
+    """What two groups at the same place have in common."""
+    return (group.calls, group.cls) if group is not None else None
 
 
 def _places(found: Fold) -> dict[int, Group]:

@@ -87,6 +87,7 @@ class Jobs:
     """All jobs, in the order of their names."""
 
     jobs: tuple[JobSummary, ...] = ()
+    watched: tuple[str, ...] = ()  # names of the variables that are read of some rank
 
     @property
     def found(self) -> int:
@@ -107,7 +108,8 @@ def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, s
     stats = [stat for _, stat in records.values() if stat is not None]
     table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
     lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
-    return Jobs(tuple(_summary(job, records, lost, ages) for job in table.jobs))
+    names = {name for stat in stats for name in stat.watched or ()}
+    return Jobs(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
 
 
 def _summary(job: analysis.Job, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...nodesets import natural
+from ...records import Watched
 from .. import figures
 from ..status import BY_WEIGHT, GLYPHS, rank_status
 from ..text import clean
@@ -81,6 +82,18 @@ FIELDS: dict[str, Field[RankRow]] = {
 }
 
 
+def watched_field(name: str) -> Field[RankRow]:
+    """The field of a watched variable; numbers sort before texts."""
+
+    def read(row: RankRow) -> Watched | None:
+        return row.stat.watched.get(name) if row.stat and row.stat.watched else None
+
+    def order(value: Watched) -> Any:
+        return (True, 0, value) if isinstance(value, str) else (False, value, "")
+
+    return field(f"watched:{name}", clean(name), read, figures.value, _style, order)
+
+
 def _node(seen: Seen[RankRow]) -> str | None:
     return seen.row.rank.node if seen.row.rank else None
 
@@ -109,7 +122,7 @@ def _object(row: RankRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = Kind(
+KIND: Final[Kind[RankRow]] = Kind(
     "rank", "rank", FIELDS, RANKS, GROUPINGS, _standing, _object, remark=lambda row: row.reason,
 )  # fmt: skip
 _NOWHERE: Final = Around(FleetSummary(), {}, GpuIndex(), Jobs())
@@ -118,20 +131,21 @@ _NOWHERE: Final = Around(FleetSummary(), {}, GpuIndex(), Jobs())
 def rank_rows(
     jobs: Jobs, arrangement: Arrangement = AS_AT_FIRST, *, around: Around = _NOWHERE,
     passes: Callable[[RankRow], bool] | None = None, steady: SteadyOrder[RankRow] | None = None,
+    kind: Kind[RankRow] = KIND,
 ) -> Sequence[Row]:  # fmt: skip
     """All rows that pass, in groups: jobs are never mixed, and a rank without that figure stands last in its group.
 
     `steady` remembers the order from one call to the next, so that jitter moves no row.
     """
     found = [row for job in jobs.jobs for row in job.rows if passes is None or passes(row)]
-    sort = arrangement.sort if arrangement.sort in FIELDS else KIND.sort
-    if sort != KIND.sort or arrangement.reverse:  # they come in the order of their numbers
+    sort = arrangement.sort if arrangement.sort in kind.fields else kind.sort
+    if sort != kind.sort or arrangement.reverse:  # they come in the order of their numbers
         steady = steady or SteadyOrder(lambda: 0.0)
-        found = steady.sorted(found, FIELDS[sort].order, FIELDS[sort].noise, arrangement.reverse)
+        found = steady.sorted(found, kind.fields[sort].order, kind.fields[sort].noise, arrangement.reverse)
     of_job: dict[str, list[RankRow]] = {job.job: [] for job in jobs.jobs}
     for row in found:
         of_job[row.job].append(row)
-    by = KIND.grouping(arrangement.group)
+    by = kind.grouping(arrangement.group)
     rows: list[Row] = []
     for job in jobs.jobs:
         mine = of_job[job.job]
@@ -141,7 +155,7 @@ def rank_rows(
             rows += [_job_head(job, len(mine) if passes is not None else None), *mine]
         else:
             title = "" if len(jobs.jobs) == 1 else job.title  # of the only job the name says nothing
-            under = grouped(mine, by, around, KIND.noun, _standing, part=job.job, title=title)
+            under = grouped(mine, by, around, kind.noun, _standing, part=job.job, title=title)
             rows += under
     return rows
 

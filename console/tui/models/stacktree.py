@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...analysis.ranges import ranges
+from ...analysis.stacks import PLAIN, Fold, Step
 from ...analysis.stacks import Branch as Fork
-from ...analysis.stacks import Fold, Step
 from ...records import Frame, Local, Stack
 from .. import figures
 from ..status import GLYPHS
@@ -40,12 +40,15 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
     def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[Step, ...]) -> tuple[Branch, ...]:
         grown = []
         for fork in forks:
-            key = (*above, fork.step.function, fork.step.file, fork.cls)
+            apart = fork.step.lines if found.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
+            key = (*above, fork.step.function, fork.step.file, fork.cls, apart, fork.step.values)
             ranks[key], paths[key] = fork.ranks, (*path, fork.step)
             style = "failed" if blamed and blamed.issuperset(fork.ranks) and fork.ranks else "text"
-            text = (Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted"))
+            values = "".join(f"  {clean(name)} = {clean(value)}" for name, value in fork.step.values)
+            text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
+            text += [Span(values, "accent")] if values else []
             note = (fork.cls or "").replace("_", " ")
-            grown.append(Branch(key, text, ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
+            grown.append(Branch(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
         return tuple(grown)
 
     roots: list[Branch] = []

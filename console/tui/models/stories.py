@@ -158,6 +158,9 @@ def _rank_facts(row: RankRow, cmdline: str | None) -> Iterator[Fact]:
         yield Fact("memory", figures.size(stat.rss_bytes))
         yield Fact("switches", f"{figures.rate(stat.ctx_switches_s)}/s (context switches)")
         yield Fact("step", figures.count(stat.step))
+        yield from (Fact(clean(name), figures.value(value)) for name, value in (stat.watched or {}).items())
+        if stat.watched is not None and stat.watched_at is not None:
+            yield Fact("read", f"{figures.age(stat.t - stat.watched_at)} before, from its frames")
 
 
 def _plain(value: int | None) -> str:

@@ -44,11 +44,11 @@ class GpuWanted(Message):
 
 
 class CaptureWanted(Message):
-    """Somebody wants to look at an earlier or later capture, or at other threads of it."""
+    """Somebody wants to look at an earlier or later capture, at other threads of it, or at its ranks told apart."""
 
-    def __init__(self, by: int = 0, *, turn_threads: bool = False) -> None:
+    def __init__(self, by: int = 0, *, turn_threads: bool = False, turn_granularity: bool = False) -> None:
         super().__init__()
-        self.by, self.turn_threads = by, turn_threads
+        self.by, self.turn_threads, self.turn_granularity = by, turn_threads, turn_granularity
 
 
 class CancelWanted(Message):

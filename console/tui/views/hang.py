@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
+from ...analysis.stacktext import shape_words
 from ..judging import JobSeen
 from ..keys import bindings, in_scope
 from ..models.collectivelines import collective_lines
@@ -134,10 +135,12 @@ class Hang(View):
             return
         found = seen.fold
         groups = sum(group.role == "rank" for group in found.groups)
-        left = f"{len(found.ranks)} ranks, {groups} group{'s' * (groups != 1)}"
+        shape = shape_words(found.shape)
+        left = ", ".join((f"{len(found.ranks)} ranks", f"{groups} group{'s' * (groups != 1)}", *shape))
         right = [f"capture {seen.number} of {seen.captures}"]
-        right += [f"spread {found.spread_ns / 1e6:.1f} ms"] if found.spread_ns is not None else []
-        right += [f"took {found.took_ns / 1e9:.1f} s"] if found.took_ns is not None else []
+        if not shape:  # there is no room for both
+            right += [f"spread {found.spread_ns / 1e6:.1f} ms"] if found.spread_ns is not None else []
+            right += [f"took {found.took_ns / 1e9:.1f} s"] if found.took_ns is not None else []
         right += [f"{seen.incomplete} stacks missing"] if seen.incomplete else []
         spans = (Span("  ".join(right), "warning" if seen.incomplete else "muted"),)
         self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())
@@ -238,7 +241,7 @@ class Hang(View):
             return self._frame is not None and self._frame.capturing is not None
         if action in ("earlier", "later"):
             return self._of is not None and self._of.captures > 1
-        return bool(self._model.roots) if action in ("compare", "compare_captures", "threads") else True
+        return bool(self._model.roots) if action in ("compare", "compare_captures", "threads", "granularity") else True
 
     def action_earlier(self) -> None:
         """The capture before the one on the screen."""
@@ -249,8 +252,12 @@ class Hang(View):
         self.post_message(CaptureWanted(by=1))
 
     def action_threads(self) -> None:
-        """Fold the main threads, or all."""
+        """Fold the main threads, those they wait for, or all."""
         self.post_message(CaptureWanted(turn_threads=True))
+
+    def action_granularity(self) -> None:
+        """Tell ranks apart by function, by line, or by variables."""
+        self.post_message(CaptureWanted(turn_granularity=True))
 
     def action_collectives(self) -> None:
         """What communication libraries recorded, in the place of the stacks; again: the stacks."""
@@ -277,7 +284,8 @@ class Hang(View):
         if seen is None or seen.fold is None or seen.before is None:
             self.notify("there is no capture before this one", timeout=3, markup=False)
             return
-        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}", moved(seen.before, seen.fold)))
+        lines = moved(seen.before, seen.fold, min(self.size.width, 110) - 8)
+        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}: then and now", lines))
 
     def action_copy(self) -> None:
         """The verdicts, as text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
@@ -43,10 +43,10 @@ class Listing(View, Generic[R]):
     """`kind` and `columns` are declared by the view; `compose` has to yield `_filter`, `_grid` and `_nothing`."""
 
     BINDINGS = bindings(in_scope("list"))
-    kind: ClassVar[Kind]  # type: ignore[type-arg]  # a class variable cannot be generic
+    kind: Kind[R]
     #: Whether the records within a row are of one kind, so that their fields can be columns of a CSV.
     unfolds: ClassVar[bool] = True
-    columns: ClassVar[tuple[Column, ...]]  # type: ignore[type-arg]
+    columns: tuple[Column[Any], ...]  # their cells are asked of rows alone, never of heads
 
     def __init__(self, grid: RecordGrid[Head | R], *, id: str) -> None:
         super().__init__(id=id)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from textual.app import ComposeResult
 
@@ -14,10 +16,10 @@ from ..models import stories
 from ..models.grouping import Head
 from ..models.jobs import RankKey, RankRow
 from ..models.listing import passing
-from ..models.ranks import FIELDS, KIND, rank_rows
+from ..models.ranks import FIELDS, KIND, rank_rows, watched_field
 from ..models.spans import Line, Span, plain
 from ..watch import Frame
-from ..widgets.record_grid import Column, RecordGrid
+from ..widgets.record_grid import Column, RecordGrid, as_arranged
 from .base import Teller
 from .listing import Listing, around_of, column
 
@@ -63,6 +65,7 @@ class Ranks(Listing[RankRow]):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(RecordGrid(COLUMNS, id="grid"), id=id)  # type: ignore[arg-type]
+        self._watched: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield self._filter
@@ -84,9 +87,25 @@ class Ranks(Listing[RankRow]):
         return sum(len(job.rows) for job in frame.jobs.jobs)
 
     def arranged_rows(self, frame: Frame) -> Sequence[Head | RankRow]:
+        self._watch(frame.jobs.watched)
         around = around_of(frame)
         passes = passing(self._filter.wanted, around)
-        return rank_rows(frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady)
+        return rank_rows(
+            frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady, kind=self.kind
+        )
+
+    def _watch(self, names: tuple[str, ...]) -> None:
+        """A column for each variable that is watched, beside the step; `step` has one in any case."""
+        if names == self._watched:
+            return
+        self._watched = names
+        fields = [watched_field(name) for name in names if name != "step"]
+        self.kind = replace(KIND, fields={**FIELDS, **{one.key: one for one in fields}})
+        at = next(at for at, one in enumerate(COLUMNS) if one.key == "step") + 1
+        more = tuple(column(one, 8, 4, grow=4, right=True) for one in fields)
+        columns: tuple[Column[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
+        self.columns = columns
+        self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
     def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
         return _NOTHING if frame.settled else (plain("looking for ranks …", "muted"),)

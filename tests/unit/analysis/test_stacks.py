@@ -10,9 +10,10 @@ import pytest
 from gconsole.analysis.frames import Reader
 from gconsole.analysis.models import BadModel, Model, parse_model
 from gconsole.analysis.ranges import ranges
-from gconsole.analysis.stacks import fold, jobs_of
+from gconsole.analysis.stacks import GRANULARITIES, THREADS, Shape, fold, jobs_of
 from gconsole.analysis.stacktext import to_text
-from gconsole.records import Frame, Stack
+from gconsole.cli import options
+from gconsole.records import Frame, Local, Stack
 
 PYSPY = Path(__file__).parent / "pyspy"
 JOB = ("j", 0)
@@ -191,7 +192,7 @@ def test_a_sample_that_came_too_late_does_not_hide_an_earlier_one():
 def test_all_threads_can_be_folded():
     other = stack(0, [("feed", "/home/user/job/feed.py", 3)], thread_id=2, thread_name="feeder")
     assert len(fold([stack(0, [USER]), other], JOB).groups) == 1
-    assert len(fold([stack(0, [USER]), other], JOB, threads="all").groups) == 2
+    assert len(fold([stack(0, [USER]), other], JOB, shape=Shape("all")).groups) == 2
 
 
 def test_the_spread_is_measured_against_the_instant_that_was_asked_for():
@@ -253,3 +254,57 @@ def test_ranks_that_differ_only_in_how_deep_they_recurse_are_one_group():
     [group] = found.groups
     assert group.ranks == (0, 1)
     assert "a recursion" in to_text(found)
+
+
+JOIN = ("join", "/usr/lib/python3.11/threading.py", 1119)
+SAVE = ("save", SITE + "torch/serialization.py", 850)
+
+
+class TestShapes:
+    def test_following_a_join_leads_to_the_thread_that_blocks(self):
+        waiting = stack(0, [USER, JOIN])
+        saver = stack(0, [("write", "/home/user/job/save.py", 4), SAVE], thread_id=2, thread_name="saver")
+        [main] = fold([waiting, saver], JOB).groups
+        [blocking] = fold([waiting, saver], JOB, shape=Shape("blocking")).groups
+        assert (main.cls, names(main)[-1]) == ("python_lock", "join")
+        assert (blocking.cls, names(blocking)) == ("checkpoint_io", ["write", "save"])
+
+    def test_where_several_threads_could_be_meant_it_stays_with_the_main_one(self):
+        one = stack(0, [("run", "/home/user/job/a.py", 1), REDUCE], thread_id=2, thread_name="a")
+        other = stack(0, [("run", "/home/user/job/b.py", 1), SAVE], thread_id=3, thread_name="b")
+        [group] = fold([stack(0, [USER, JOIN]), one, other], JOB, shape=Shape("blocking")).groups
+        assert group.cls == "python_lock"
+
+    def test_by_function_only_the_jobs_own_innermost_line_counts_and_by_line_every_one(self):
+        stacks = [stack(rank, [("main", "/home/user/job/train.py", 10 + rank), STEP, REDUCE]) for rank in range(4)]
+        assert [group.ranks for group in fold(stacks, JOB).groups] == [(0, 1, 2, 3)]
+        by_line = fold(stacks, JOB, shape=Shape(granularity="line"))
+        assert [group.ranks for group in by_line.groups] == [(0,), (1,), (2,), (3,)]
+        assert [branch.step.lines for branch in by_line.trees["rank"]] == [(10,), (11,), (12,), (13,)]
+
+    def test_by_variables_ranks_at_the_same_place_are_told_apart(self):
+        stacks = [
+            stack(rank, [USER, STEP, REDUCE], locals=(Local(1, "step", str(rank // 3)),), sample=0) for rank in range(4)
+        ]
+        assert len(fold(stacks, JOB, shape=Shape(granularity="line")).groups) == 1
+        found = fold(stacks, JOB, shape=Shape(granularity="locals"))
+        assert [(group.ranks, group.path[1].values) for group in found.groups] == [
+            ((0, 1, 2), (("step", "0"),)), ((3,), (("step", "1"),)),
+        ]  # fmt: skip
+        [root] = found.trees["rank"]
+        assert [branch.step.values for branch in root.branches] == [(("step", "0"),), (("step", "1"),)]
+
+    def test_variables_of_wrappers_that_are_left_out_disturb_no_other_call(self):
+        frames = [USER, ("wrapper", SITE + "torch/distributed/c10d_logger.py", 80), REDUCE]
+        read = stack(0, frames, locals=(Local(1, "kwargs", "{}"), Local(2, "group", "None")))
+        [group] = fold([read], JOB, shape=Shape(granularity="locals")).groups
+        assert [step.values for step in group.path] == [(), (("group", "None"),)]
+
+    def test_a_recursion_of_thousands_has_its_variables_where_they_belong(self):
+        frames = [USER] + [("again", "/home/user/job/deep.py", 3)] * 1000
+        read = stack(0, frames, locals=(Local(0, "first", "1"), Local(500, "middle", "2"), Local(1000, "last", "3")))
+        [group] = fold([read], JOB, shape=Shape(granularity="locals")).groups
+        assert [value for step in group.path for value in step.values] == [("first", "1"), ("last", "3")]
+
+    def test_the_command_line_takes_the_shapes_that_there_are(self):
+        assert (options.THREADS, options.GRANULARITIES) == (THREADS, GRANULARITIES)

@@ -43,8 +43,8 @@ def test_an_entry_can_override_every_ssh_and_agent_key_but_the_global_ones():
 
 
 def test_the_sections_of_a_node_are_sections_of_the_whole():
-    assert schema.per_node_sections() == {"ssh", "agent"}
-    assert list(schema.sections()) == ["cluster", "ssh", "agent", "console", "hang", "health", "run"]
+    assert schema.per_node_sections() == {"ssh", "agent", "watch"}
+    assert list(schema.sections()) == ["cluster", "ssh", "agent", "console", "hang", "watch", "health", "run"]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str]
     assert [culprit["rank"] for culprit in verdict["culprits"]] == ranks
     assert {culprit["class"] for culprit in verdict["culprits"]} == {cls}
     assert [finding["id"] for finding in report["findings"]] == [kind]
+    assert any(rank["watched"] and rank["step"] > 0 for rank in report["ranks"]), "the steps of the ring are watched"
     assert verdict["summary"] in said
 
 

@@ -141,7 +141,7 @@ def test_the_report_is_json_with_the_promised_names():
         "started_at_ns", "ended_at_ns",
     }  # fmt: skip
     assert promised <= set(document)
-    rank = {"job", "attempt", "rank", "local_rank", "node", "pid", "gpu", "state", "step", "source"}
+    rank = {"job", "attempt", "rank", "local_rank", "node", "pid", "gpu", "state", "step", "source", "watched"}
     assert set(document["ranks"][0]) == rank
     finding = {
         "id", "severity", "confidence", "culprits", "victims", "text", "evidence", "first_seen", "cleared_at",

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ..records import Stack
-from .ranges import ranges
+from ...analysis.ranges import ranges
+from ...analysis.threads import name_of
+from ...records import Stack
 
 
 def folded(stacks: Iterable[Stack]) -> str:
@@ -23,7 +24,7 @@ def folded(stacks: Iterable[Stack]) -> str:
         if stack.frames is None:
             continue
         frames = tuple(f"{frame.function} ({frame.file}:{frame.line})" for frame in stack.frames)
-        key = (stack.role, stack.thread_name or f"thread {stack.os_thread_id or stack.thread_id or 0}", frames)
+        key = (stack.role, name_of(stack), frames)
         counts[key] += 1
         if stack.rank is not None:
             ranks.setdefault(key, set()).add(stack.rank)

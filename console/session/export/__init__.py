@@ -1,0 +1,69 @@
+"""The stacks of captures in the forms that other programs read: one file a form, each a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ...analysis.models import Model
+from ...analysis.stacks import Shape
+from ...records import Stack
+from ...report.captures import lines_of, newest_of, text_of
+from ...store import CaptureNow
+from .dot import dot
+from .folded import folded
+from .speedscope import speedscope
+
+
+@dataclass(frozen=True)
+class StackForm:
+    """One form. `write` makes it of each job in the newest of the captures that has all its ranks."""
+
+    name: str  # as it is asked for: --format NAME
+    title: str  # as it is shown
+    suffix: str
+    write: Callable[[Sequence[CaptureNow], Sequence[Model], Shape], str]
+
+
+def _text(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
+    return text_of(captures, models, shape) + "\n"
+
+
+def _json(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
+    return msgspec.json.format(msgspec.json.encode(lines_of(captures, models, shape)), indent=2).decode() + "\n"
+
+
+def _folded(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
+    return folded(_stacks(captures, models))
+
+
+def _speedscope(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
+    return speedscope(_stacks(captures, models))
+
+
+def _dot(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
+    return dot([found for _, found in newest_of(captures, models, shape)])
+
+
+def _stacks(captures: Sequence[CaptureNow], models: Sequence[Model]) -> list[Stack]:
+    """What was read of each job; calls that are no Python are left to those who look at one process."""
+    return [
+        stack
+        for capture, found in newest_of(captures, models)
+        for stack in capture.stacks
+        if (stack.job, stack.attempt) == (found.job, found.attempt) and not stack.native
+    ]
+
+
+#: The forms, in the order in which they are offered.
+FORMS: Final[tuple[StackForm, ...]] = (
+    StackForm("folded", "folded", ".folded", _folded),
+    StackForm("speedscope", "speedscope", ".speedscope.json", _speedscope),
+    StackForm("dot", "DOT", ".dot", _dot),
+    StackForm("text", "text", ".txt", _text),
+    StackForm("json", "JSON", ".json", _json),
+)
+BY_NAME: Final = {form.name: form for form in FORMS}

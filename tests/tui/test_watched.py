@@ -1,0 +1,66 @@
+"""Watched variables on the screen: a column each beside the step, sorted like any other, told at length by Enter."""
+
+from __future__ import annotations
+
+from invented import SECOND, Cluster
+from waiting import settle, shows
+
+from gconsole.tui.views.listing import Listing
+
+
+def watched(**per_rank: list[int | float | str]) -> Cluster:
+    """Two ranks, of which these variables were read 4 s ago."""
+    cluster = Cluster("node1")
+    cluster.up()
+    cluster.job("llama", 2)
+    for number in range(2):
+        values = {name: values[number] for name, values in per_rank.items()}
+        cluster.moves("llama", number, "node1", "moving", 18204, watched=values, watched_at=cluster.at - 4 * SECOND)
+    return cluster
+
+
+def listed(app: object) -> list[int | None]:
+    view = app.view  # type: ignore[attr-defined]
+    assert isinstance(view, Listing)
+    return [row.number for row in view._grid.rows if hasattr(row, "number")]
+
+
+async def test_a_variable_has_a_column_beside_the_step_and_is_sorted_by() -> None:
+    app = watched(step=[18204, 18204], loss=[0.5, 0.0123456], phase=["eval", "train"]).app()
+    async with app.run_test(size=(130, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await shows(pilot, "loss")
+        await shows(pilot, "0.01235")
+        view = app.view
+        assert isinstance(view, Listing)
+        keys = [column.key for column in view.all_columns]
+        assert keys[keys.index("step") :][:3] == ["step", "watched:loss", "watched:phase"]
+        assert listed(app) == [0, 1]
+        view._sort_by("watched:loss")
+        await settle(pilot)
+        assert listed(app) == [1, 0]
+
+
+async def test_enter_tells_the_values_and_how_old_they_are() -> None:
+    app = watched(epoch=[3, 3], note=["[b]x[/b]\x1b[31m", "y"]).app()
+    async with app.run_test(size=(130, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await shows(pilot, "epoch")
+        await pilot.press("enter")
+        await shows(pilot, "[b]x[/b]")
+        await shows(pilot, "4 s before, from its frames")
+
+
+async def test_a_number_and_a_text_of_one_name_are_sorted_apart() -> None:
+    app = watched(loss=["<Tensor>", 0.5]).app()
+    async with app.run_test(size=(130, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await shows(pilot, "<Tensor>")
+        view = app.view
+        assert isinstance(view, Listing)
+        view._sort_by("watched:loss")
+        await settle(pilot)
+        assert listed(app) == [1, 0]

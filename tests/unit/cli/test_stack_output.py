@@ -1,0 +1,66 @@
+"""`--format`: the stacks of a folder or a file go to stdout in the form of another program, the summary to stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DUMP = """\
+Process {pid}: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    {leaf}
+    step (train.py:30)
+    <module> (train.py:54)
+"""
+LEAVES = ["all_reduce (torch/distributed/distributed_c10d.py:3252)"] * 3 + ["load (loader.py:9)"]
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    for rank, leaf in enumerate(LEAVES):
+        (folder / f"rank{rank}.txt").write_text(DUMP.format(pid=100 + rank, leaf=leaf))
+    return folder
+
+
+def diagnose(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gconsole", "diagnose", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("text", "[0-2]"), ("json", '"ranks": ['), ("folded", "rank [0-2];MainThread;"), ("speedscope", '"$schema"'),
+     ("dot", "digraph stacks {")],
+)  # fmt: skip
+def test_every_form_is_alone_on_stdout(dumps: Path, form: str, said: str) -> None:
+    done = diagnose(dumps, "--format", form)
+    assert said in done.stdout
+    assert "undecided" in done.stderr and "undecided" not in done.stdout
+    if form in ("json", "speedscope"):
+        json.loads(done.stdout)
+
+
+def test_the_summary_is_folded_as_asked(dumps: Path) -> None:
+    done = diagnose(dumps, "--granularity", "line", "--threads", "all")
+    assert "4 ranks, 2 groups, all threads, by line" in done.stdout
+
+
+def test_report_and_stacks_do_not_share_stdout(dumps: Path) -> None:
+    done = diagnose(dumps, "--format", "dot", "-o", "-")
+    assert done.returncode == 2
+    assert "--format has stdout for itself" in done.stderr
+
+
+def test_format_without_a_capture_is_a_mistake() -> None:
+    command = [sys.executable, "-m", "gconsole", "batch", "node1", "--format", "dot"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert "--format belongs to --capture, --diagnose or --from" in done.stderr
