@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from .analysis.topology_found import differences_found
 from .diagnose import Diagnosis, diagnose
+from .differing import Differing
 from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks
@@ -19,7 +19,7 @@ from .plaintext import printable
 from .records import Failure, Finding, Log, NodeState
 from .report import Report
 from .store import Store
-from .topology.gather import gather
+from .topology.fold import TopologyFold
 from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
@@ -63,16 +63,21 @@ async def watch(
     Before that, where there is an `order`, capture or diagnose; `before` is awaited first. `findings` are looked for
     meanwhile; `is_over` ends it early.
     """
+    differing = Differing(store, TopologyFold(store), findings) if findings is not None else None
+
+    async def look(*, at_last: bool = False) -> None:
+        if findings is not None and differing is not None and (at_last or findings.is_due):
+            await findings.look()
+            await differing.look(at_last=at_last)
+
     try:
-        await _watch(store, for_s, progress, findings, is_over)
+        await _watch(store, for_s, progress, look, is_over)
         if before is not None:
             await before()
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
-        if findings is not None:
-            await findings.look()
-            findings.put("topology", differences_found(gather(store).classes, findings.told_by("health")))
+        await look(at_last=True)
         say_unsettled(store, hub)
         progress.show()
         await control.stop()
@@ -83,13 +88,12 @@ async def watch(
 
 
 async def _watch(
-    store: Store, for_s: float, progress: Progress, findings: Findings | None, is_over: Callable[[], bool]
+    store: Store, for_s: float, progress: Progress, look: Callable[[], Awaitable[None]], is_over: Callable[[], bool]
 ) -> None:
     began = time.monotonic()
     while not is_over():
         progress.show()
-        if findings is not None and findings.is_due:
-            await findings.look()
+        await look()
         elapsed = time.monotonic() - began
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return

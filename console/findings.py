@@ -45,8 +45,9 @@ _Key = tuple[str, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Open:
-    """A finding that is true, as it was last said."""
+    """A finding that is true, as it was found and as it was last said."""
 
+    found: Found
     said: Finding
     said_at_s: float
     source: str
@@ -106,9 +107,13 @@ class Findings:
         if records:
             self._hub.say(*records)
 
-    def told_by(self, source: str) -> list[Finding]:
+    def told_by(self, source: str) -> list[Found]:
         """What that source says is true now."""
-        return [one.said for one in self._open.values() if one.source == source and one.absent_s is None]
+        return [one.found for one in self._open.values() if one.source == source and one.absent_s is None]
+
+    def failed(self, name: str, error: Exception) -> None:
+        """An analysis that has its own moment failed: that is said, once."""
+        self._say_failure(name, "".join(traceback.format_exception(error, limit=-3)))
 
     # -- listening and asking ------------------------------------------------------------------------------------------
 
@@ -140,9 +145,9 @@ class Findings:
             if len(self._open) >= MOST_OPEN:
                 return self._full()
             record = _finding(found, now_ns)
-            self._open[key] = _Open(record, now_s, source)
+            self._open[key] = _Open(found, record, now_s, source)
             return record
-        known.absent_s = None
+        known.found, known.absent_s = found, None
         said = known.said
         graver = (said.severity, said.confidence) != (found.severity, found.confidence)
         if not graver and (said.text == found.text or now_s - known.said_at_s < AGAIN_S):

@@ -11,7 +11,8 @@ from typing import Final
 from .hub import Published
 from .records import Gpu, GpuDigest, GpuLink, Host, Nic, RankStat, Record, encode
 
-#: The families that can be asked for, and the kinds of record in each.
+#: The families that can be asked for, and the kinds of record in each: all that is sampled of such a thing. Its links
+#: (every 10 s) and its digests (where it is looked at more often than once a second) are samples of a GPU, too.
 FAMILIES: Final[dict[str, tuple[type[Record], ...]]] = {
     "gpu": (Gpu, GpuDigest, GpuLink),
     "nic": (Nic,),

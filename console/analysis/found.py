@@ -51,3 +51,4 @@ class Found:
     text: str  # one sentence with figures and units
     evidence: tuple[str, ...] = ()  # each names its record and field: `gpu.temp_c node019:gpu4 91`
     victims: tuple[str, ...] = ()  # who suffers from it without being at fault
+    parts: tuple[str, ...] = ()  # what of a culprit it is about, where that is told: NVLinks by number; `width`

@@ -1,7 +1,8 @@
 """Which nodes are alike, and in what the others differ.
 
 Nodes of one shape (their devices, and how every two of them are related) are one class; the largest is class A. What
-may differ within a class (PCIe width, driver, VBIOS, limits, the state of a port) is compared with what most have.
+may differ within a class (PCIe width, driver, VBIOS, limits, the state of a port) is compared with what most have of
+all nodes with the same devices: one that has lost an NVLink is a class by itself, and still one of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Difference:
     value: str
     usual: str
     than: str  # class A; the rest
-    devices: tuple[str, ...] = ()  # labels, where it is about some
+    devices: tuple[str, ...] = ()  # labels, where it is about some; of a relation the first one with each other one
+    trait: str = ""  # of a device or a node, by name: PCIe width, state, driver
+    is_minority: bool = True  # fewer nodes than those they are compared with: else nobody can say which are meant
 
     @property
     def text(self) -> str:
@@ -43,7 +46,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes of one shape. `differences` tell it from the class that it is compared with, `odd` single nodes from it."""
+    """Nodes of one shape. `differences` tell it from the class that it is compared with.
+
+    `odd` tells single nodes of it from most nodes with the same devices.
+    """
 
     name: str
     nodes: tuple[str, ...]
@@ -74,15 +80,39 @@ def classes_of(nodes: Iterable[NodeTopology]) -> tuple[NodeClass, ...]:
         if topology.devices:
             shapes.setdefault(_shape(topology), []).append(topology)
     ordered = sorted(shapes.values(), key=lambda alike: (-len(alike), natural(alike[0].node)))
+    odd = _odd_by_node(shapes)
     found: list[NodeClass] = []
     for number, alike in enumerate(ordered):
         names = tuple(topology.node for topology in alike)
-        made = NodeClass(_letters(number), names, alike[0], odd=tuple(_odd(alike)))
+        made = NodeClass(_letters(number), names, alike[0], odd=tuple(_of_nodes(odd, names)))
         nearest = _nearest(made, found)
         if nearest is not None:
-            made = replace(made, differences=tuple(_differences(made, nearest)))
+            is_minority = len(nearest.nodes) > len(made.nodes)
+            differences = (replace(one, is_minority=is_minority) for one in _differences(made, nearest))
+            made = replace(made, differences=tuple(differences))
         found.append(made)
     return tuple(found)
+
+
+def _odd_by_node(shapes: Mapping[_Shape, list[NodeTopology]]) -> dict[str, list[Difference]]:
+    """What is odd about each node among all nodes with the same devices, whatever their relations."""
+    kin: dict[tuple[object, ...], list[NodeTopology]] = {}
+    for shape, alike in shapes.items():
+        kin.setdefault((shape.gpus, shape.nics), []).extend(alike)
+    found: dict[str, list[Difference]] = {}
+    for those in kin.values():
+        for difference in _odd(sorted(those, key=lambda topology: natural(topology.node))):
+            for node in difference.nodes:
+                found.setdefault(node, []).append(difference)
+    return found
+
+
+def _of_nodes(odd: Mapping[str, Sequence[Difference]], names: Sequence[str]) -> Iterator[Difference]:
+    """Every difference that some of these nodes have, of these nodes alone."""
+    mine = set(names)
+    for difference in dict.fromkeys(difference for name in names for difference in odd.get(name, ())):
+        nodes = tuple(node for node in difference.nodes if node in mine)
+        yield difference if nodes == difference.nodes else replace(difference, nodes=nodes)
 
 
 def _shape(topology: NodeTopology) -> _Shape:
@@ -169,8 +199,18 @@ def folded_pairs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[
             yield "–".join(shared[0]), shared[0]
         else:
             others = [one if two == best else two for one, two in shared]
-            yield f"{best}–{labels_folded(others)}", (best, *others)
+            yield pairs_subject((best, *others)), (best, *others)
         left = [pair for pair in left if best not in pair]
+
+
+def pairs_subject(devices: Sequence[str]) -> str:
+    """`GPU4–GPU0-3,5` for the first of these devices with each other one."""
+    return f"{devices[0]}–{labels_folded(devices[1:])}"
+
+
+def trait_subject(devices: Sequence[str], trait: str) -> str:
+    """`GPU0-3 PCIe width`; the trait alone where it is that of a node."""
+    return f"{labels_folded(devices)} {trait}" if devices else trait
 
 
 def labels_folded(labels: Iterable[str]) -> str:
@@ -182,11 +222,11 @@ def labels_folded(labels: Iterable[str]) -> str:
     return ",".join(f"{kind}{ranges(those)}" for kind, those in numbers.items())
 
 
-# -- how one node differs from its class -------------------------------------------------------------------------------
+# -- how one node differs from those with the same devices -------------------------------------------------------------
 
 
 class _Trait(NamedTuple):
-    """Something that nodes of one class are expected to have in common; `device` is "" for the whole node."""
+    """Something that nodes with the same devices are expected to have in common; `device` is "" for the whole node."""
 
     device: str
     aspect: Aspect
@@ -194,7 +234,7 @@ class _Trait(NamedTuple):
 
 
 def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
-    """Every node that has something else than most of its class; where two values are as frequent, the smaller text."""
+    """Every node that has something else than most of these; where two values are as frequent, the smaller text."""
     groups: dict[tuple[tuple[_Trait, str], ...], list[str]] = {}  # nodes that have all in common, of which most do
     for topology in alike:
         groups.setdefault(tuple(_traits(topology).items()), []).append(topology.node)
@@ -215,9 +255,9 @@ def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
         for device, names in devices.items():
             together.setdefault(tuple(sorted(names, key=natural)), []).append(device)
         for nodes_alike, labels in together.items():
-            whole = labels == [""]
-            subject = name if whole else f"{labels_folded(labels)} {name}"
-            yield Difference(nodes_alike, aspect, subject, value, most, "the rest", () if whole else tuple(labels))
+            of = () if labels == [""] else tuple(labels)
+            few = len(alike) > 2 * len(nodes_alike)
+            yield Difference(nodes_alike, aspect, trait_subject(of, name), value, most, "the rest", of, name, few)
 
 
 def _traits(topology: NodeTopology) -> Mapping[_Trait, str]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ..nodesets import fold
-from ..records import Finding
 from .found import Found
 from .topology_classes import Aspect, Difference, NodeClass
+from .topology_told import Told
 
 #: The id of all of them.
 DIFFERS: Final = "topology_differs"
-#: The finding of the health analysis that tells the same of one node by itself.
-_HEALTH: dict[Aspect, str] = {
-    "relation": "nvlink_down", "pcie": "pcie_degraded", "driver": "version_skew", "nic": "nic_down",
-}  # fmt: skip
 #: The record that a difference is read from.
 _RECORD: dict[Aspect, str] = {
     "devices": "gpu_info", "relation": "link", "numa": "link.b", "pcie": "link.width", "driver": "gpu_info.driver",
@@ -23,16 +19,17 @@ _RECORD: dict[Aspect, str] = {
 }  # fmt: skip
 
 
-def differences_found(classes: Sequence[NodeClass], known: Collection[Found | Finding] = ()) -> tuple[Found, ...]:
-    """Every difference as a finding, those of the same culprits as one.
+def differences_found(classes: Sequence[NodeClass], told: Told | None = None) -> tuple[Found, ...]:
+    """Every difference as a finding, those of the same culprits as one; without what is `told` already.
 
-    `known` are findings of other analyses: what one of them already blames the same nodes for is left out. A machine of
-    another kind is no fault, and is told as information; so is a difference without a majority on the other side.
+    A machine of another kind is no fault, and is told as information; so is a difference without a majority on the
+    other side.
     """
+    told = told or Told()
     said: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
     for made in classes:
-        for difference in (*made.differences, *made.odd):
-            if not _is_told(difference, known):
+        for whole in (*made.differences, *made.odd):
+            for difference in told.untold(whole):
                 said.setdefault(_culprits(difference, made), []).append((difference, made))
     return tuple(_found(culprits, those, classes) for culprits, those in said.items())
 
@@ -40,26 +37,21 @@ def differences_found(classes: Sequence[NodeClass], known: Collection[Found | Fi
 def _found(
     culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]], classes: Sequence[NodeClass]
 ) -> Found:
-    is_fault = any(_has_majority(*one, classes) and not _is_foreign(*one, classes) for one in those)
+    sim = "SIM " if any(made.model.simulated for _, made in those) else ""
+    is_fault = any(one[0].is_minority and not _is_foreign(*one, classes) for one in those)
     return Found(
         id=DIFFERS,
         severity="warning" if is_fault else "info",
-        confidence="certain" if any(_has_majority(*one, classes) for one in those) else "possible",
+        confidence="certain" if any(difference.is_minority for difference, _ in those) else "possible",
         culprits=culprits,
-        text=f"{fold(those[0][0].nodes)}: " + "; ".join(difference.phrase for difference, _ in those),
-        evidence=tuple(f"{_RECORD[difference.aspect]} {difference.text}" for difference, _ in those),
+        text=f"{sim}{fold(those[0][0].nodes)}: " + "; ".join(difference.phrase for difference, _ in those),
+        evidence=tuple(f"{sim}{_RECORD[difference.aspect]} {difference.text}" for difference, _ in those),
     )
 
 
 def _compared(difference: Difference, classes: Sequence[NodeClass]) -> NodeClass | None:
     """The class that it is compared with; None for the rest of its own."""
     return next((made for made in classes if difference.than == f"class {made.name}"), None)
-
-
-def _has_majority(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
-    """Whether more nodes stand on the other side: otherwise nobody can say which of the two is meant."""
-    other = _compared(difference, classes)
-    return (len(other.nodes) if other else len(made.nodes) - len(difference.nodes)) > len(difference.nodes)
 
 
 def _is_foreign(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
@@ -74,9 +66,3 @@ def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:
         return difference.nodes
     names = {device.label: f"gpu{device.info.index}" if device.info else device.name for device in made.model.devices}
     return tuple(f"{node}:{names.get(label, label)}" for node in difference.nodes for label in difference.devices)
-
-
-def _is_told(difference: Difference, known: Collection[Found | Finding]) -> bool:
-    id = _HEALTH.get(difference.aspect)
-    blamed = {culprit.partition(":")[0] for found in known if found.id == id for culprit in found.culprits}
-    return id is not None and set(difference.nodes) <= blamed

@@ -22,7 +22,8 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
               help="Findings that make the exit code 1: at or above a severity, or by id.")
 @click.option("--metrics", metavar="FAMILY,…", default="",
-              help="Stream samples to stdout as they come, a line of JSON each: gpu, nic, host, rank.")
+              help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
+              " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).")
 @click.option("--flight-pipe", is_flag=True,
               help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job.")
 @stack_format

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations
 
 import msgspec
@@ -12,7 +12,16 @@ from ..analysis.routes import between, peer_access
 from ..analysis.topology import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology_classes import NodeClass
 from .gather import Fleet, Traffic
-from .lines import SCHEMA, ClassLine, DeviceLine, DifferenceLine, TopologyDocument, TopologyLink, TopologyNode
+from .lines import (
+    SCHEMA,
+    ClassLine,
+    DeviceLine,
+    DifferenceLine,
+    ParallelGroupLine,
+    TopologyDocument,
+    TopologyLink,
+    TopologyNode,
+)
 
 
 def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
@@ -30,6 +39,7 @@ def document(fleet: Fleet, node: str | None = None) -> TopologyDocument:
         class_lines(classes),
         [_node_line(fleet, topology) for topology in nodes],
         [line for topology in nodes for line in _link_lines(fleet, topology)],
+        list(_group_lines(fleet, names if node is not None else None)),
     )
 
 
@@ -63,6 +73,7 @@ def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> Device
         device.place.gen if device.place else None, device.width,
         [nic.label for nic in topology.nearest_nics(device)] if device.info else [],
         sorted(rank for _, rank in on.ranks) if on else [], bool(on and on.presumed),
+        [group.label for group in fleet.laid.on(topology.node, device.label)] if device.info else [],
     )  # fmt: skip
 
 
@@ -88,6 +99,15 @@ def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[TopologyLink]:
             yield _line(topology.node, "network", nic.label, network_of(port).id, of_port(port), traffic, up=up)
     for one, other in combinations(topology.gpus, 2):
         yield _pair(topology, one, other)
+
+
+def _group_lines(fleet: Fleet, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
+    """The groups, those of some nodes only where these are named."""
+    for group in fleet.groups:
+        nodes = fleet.laid.nodes(group)
+        if names is None or set(nodes) & set(names):
+            yield ParallelGroupLine(group.job, group.kind, group.label, group.name, group.desc, group.ranks,
+                                    group.is_whole, nodes, fleet.laid.relation(group))  # fmt: skip
 
 
 def _line(

@@ -13,6 +13,7 @@ from ..nodesets import fold_ranks, natural
 from ..records import Gpu, GpuInfo, GpuLink, GpuProcess, Link, Nic, Rank
 from ..store import GpuKey, GpuNow, GpuPartKey, NicKey, Store
 from ..table import Table
+from .parallel import Laid, ParallelGroup, captured_of, parallel_groups
 
 
 class Traffic(NamedTuple):
@@ -82,11 +83,17 @@ class Fleet:
     nodes: Mapping[str, NodeTopology]
     classes: tuple[NodeClass, ...]
     ranks: Mapping[Vertex, OnGpu] = field(default_factory=dict)
+    groups: tuple[ParallelGroup, ...] = ()
     figures: Figures = field(default_factory=Figures)
 
     @property
     def simulated(self) -> bool:
         return any(topology.simulated for topology in self.nodes.values())
+
+    @cached_property
+    def laid(self) -> Laid:
+        """The parallel groups over the GPUs."""
+        return Laid(self)
 
     @cached_property
     def _by_label(self) -> dict[tuple[str, str], OnGpu]:
@@ -128,7 +135,9 @@ def _some(ranks: list[int]) -> str:
 def gather(store: Store) -> Fleet:
     """The topology of everything the store knows."""
     nodes = {node: node_topology(facts) for node, facts in facts_of(store).items()}
-    return Fleet(nodes, classes_of(nodes.values()), ranks_on(nodes, users_of(store)), figures_of(store))
+    users = users_of(store)
+    groups = parallel_groups(captured_of(store), users.ranks)
+    return Fleet(nodes, classes_of(nodes.values()), ranks_on(nodes, users), groups, figures_of(store))
 
 
 def figures_of(store: Store) -> Figures:
@@ -142,12 +151,14 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, No
     links: dict[str, list[Link]] = {}
     nics: dict[str, list[Nic]] = {}
     for now in store.gpus.values():
-        if now.info is not None:
+        if now.info is not None and (nodes is None or now.info.node in nodes):
             gpus.setdefault(now.info.node, []).append(now.info)
     for link in store.links.values():
-        links.setdefault(link.node, []).append(link)
+        if nodes is None or link.node in nodes:
+            links.setdefault(link.node, []).append(link)
     for nic in store.nics.values():
-        nics.setdefault(nic.node, []).append(nic)
+        if nodes is None or nic.node in nodes:
+            nics.setdefault(nic.node, []).append(nic)
     wanted = nodes if nodes is not None else sorted({*gpus, *links, *nics}, key=natural)
     return {node: NodeFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
 

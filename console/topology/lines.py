@@ -47,6 +47,7 @@ class DeviceLine(msgspec.Struct):
     nearest_nics: list[str]  # of a GPU: their labels
     ranks: list[int]  # of a GPU: those that use it, as far as anybody knows
     ranks_presumed: bool  # nothing but the local rank says that it is this GPU
+    groups: list[str]  # of a GPU: the labels of the parallel groups of these ranks
 
 
 class TopologyNode(msgspec.Struct):
@@ -85,10 +86,25 @@ class TopologyLink(msgspec.Struct):
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # what could not be asked, and why
 
 
+class ParallelGroupLine(msgspec.Struct):
+    """A process group of a job as its newest capture tells it, over the nodes. Empty where no capture told of any."""
+
+    job: str
+    kind: str  # what its like have in common: tp, dp; `group` where nobody has described it
+    label: str  # how it is called here: tp 3
+    name: str  # PyTorch's own, the same on all ranks
+    desc: str
+    ranks: tuple[int, ...]
+    is_whole: bool  # whether those are all
+    nodes: tuple[str, ...]  # those on whose GPUs its ranks are, as far as anybody knows
+    relation: str | None  # on one node: the farthest of any two of its GPUs, as in the matrix
+
+
 class TopologyDocument(msgspec.Struct):
-    """`gconsole.topology/1`: the classes of nodes, every node with its devices, and every link."""
+    """`gconsole.topology/1`: the classes of nodes, every node with its devices, every link, the parallel groups."""
 
     schema: str
     classes: list[ClassLine]
     nodes: list[TopologyNode]
     links: list[TopologyLink]
+    groups: list[ParallelGroupLine]

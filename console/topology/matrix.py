@@ -1,4 +1,6 @@
-"""The matrix of `nvidia-smi topo -m`: every device against every other, CPUs and NUMA node beside it, ranks over it."""
+"""The matrix of `nvidia-smi topo -m`: every device against every other, CPUs and NUMA node beside it, the ranks and
+their parallel groups over it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Matrix:
-    """`rows` hold a word for each label, then CPU affinity, NUMA node and ranks of the row's device."""
+    """`rows` hold a word for each label, then CPU affinity, NUMA node, ranks and groups of the row's device."""
 
     labels: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -33,11 +35,16 @@ class Matrix:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        return (*self.labels, "CPU Affinity", "NUMA Affinity", *(["Ranks"] if self.has_ranks else []))
+        over = (*(["Ranks"] if self.has_ranks else []), *(["Groups"] if self.has_groups else []))
+        return (*self.labels, "CPU Affinity", "NUMA Affinity", *over)
 
     @property
     def has_ranks(self) -> bool:
-        return any(row[-1] for row in self.rows)
+        return any(row[-2] for row in self.rows)
+
+    @property
+    def has_groups(self) -> bool:
+        return self.has_ranks and any(row[-1] for row in self.rows)
 
     @property
     def words(self) -> set[str]:
@@ -54,9 +61,10 @@ def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix
         ranks = fleet.ranks_text(nodes, device.label) if device.info else ""
         words = (topology.word(device.label, other) for other in labels)
         cpus = device.cpus if device.info else None  # a card's traffic is handled by any CPU
-        rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks))))
+        groups = fleet.laid.text(nodes, device.label) if device.info else ""
+        rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks, groups))))
     nics = tuple((nic.label, printable(nic.name or "")) for nic in topology.nics)
-    return Matrix(labels, tuple(rows), nics, any(row[-1].endswith("?") for row in rows))
+    return Matrix(labels, tuple(rows), nics, any(row[-2].endswith("?") for row in rows))
 
 
 def table(made: Matrix) -> list[tuple[str, str]]:

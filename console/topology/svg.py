@@ -112,7 +112,9 @@ def _box(fleet: Fleet, node: str, branch: Branch, x: float, y: float) -> Iterato
         down = device.ports and not any(port.state in ("active", "up", None) for port in device.ports)
         kind_class = f"{kind} down" if down else kind
         ranks = fleet.ranks_text([node], device.label) if device.info else ""
-        texts += [(device.name or "").removeprefix("NVIDIA "), f"rank {ranks}" if ranks else "down" if down else ""]
+        groups = fleet.laid.text([node], device.label) if ranks else ""
+        over = f"rank {ranks} {groups}".rstrip() if ranks else "down" if down else ""
+        texts += [(device.name or "").removeprefix("NVIDIA "), over]
     else:
         kind_class = kind
         name, _, rest = branch.title.partition("  ")

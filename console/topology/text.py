@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..analysis.topology_classes import NodeClass
 from ..nodesets import fold
@@ -10,6 +10,7 @@ from ..plaintext import printable
 from .gather import Fleet
 from .matrix import Matrix, legend, matrix, table
 from .pairs import pair_lines
+from .parallel import group_lines, unknown_lines
 from .tree import SOURCES, drawing
 
 
@@ -29,6 +30,8 @@ def _of_classes(fleet: Fleet) -> Iterator[str]:
         yield ""
         yield from _matrix_lines(made_matrix)
         yield ""
+    if shown:
+        yield from _group_lines(fleet, None)
     yield from _legend_lines(shown)
 
 
@@ -49,6 +52,7 @@ def _of_node(fleet: Fleet, node: str) -> Iterator[str]:
     for pairs, text in pair_lines(topology):
         yield printable(f"{pairs}: {text}")
     yield ""
+    yield from _group_lines(fleet, [node])
     yield from _legend_lines([shown])
     yield f"  {SOURCES}"
 
@@ -75,6 +79,15 @@ def _matrix_lines(made: Matrix) -> Iterator[str]:
     if made.nics:
         yield ""
         yield ", ".join(f"{label}: {device}" for label, device in made.nics)
+
+
+def _group_lines(fleet: Fleet, nodes: Sequence[str] | None) -> Iterator[str]:
+    yield "Parallel groups:"
+    lines = list(group_lines(fleet, nodes))
+    width = max((len(what) for what, _ in lines), default=0)
+    yield from (f"  {what.ljust(width)}  {said}".rstrip() for what, said in lines)
+    yield from (f"  {line}" for line in unknown_lines(fleet))
+    yield ""
 
 
 def _legend_lines(shown: list[Matrix]) -> Iterator[str]:

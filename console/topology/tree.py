@@ -108,7 +108,8 @@ def _device_facts(fleet: Fleet, topology: NodeTopology, device: Device) -> list[
         facts.append(f"{down} NVLink{'s' * (down != 1)} down")
     ranks = fleet.ranks_text([topology.node], device.label)
     if ranks:
-        facts.append(f"rank {ranks}")
+        groups = fleet.laid.text([topology.node], device.label)
+        facts.append(f"rank {ranks}" + (f" in {groups}" if groups else ""))
     return facts
 
 

@@ -14,6 +14,7 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from ..config.follow import HostsFile
+from ..differing import Differing
 from ..findings import Findings
 from ..hub import Control
 from ..records import Log
@@ -96,6 +97,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         self.stacks = Stacks(self, store, control, findings)
         self._on_start = on_start
         self._watch = Watch(store, cluster, expected_nodes, live=live, now=now, staging=staging)
+        self._differing = Differing(store, self._watch.topology, findings) if findings is not None else None
         self._fold = JobFold(self._watch, store)
         self._pace = Pace()
         self._frozen: Frame | None = None
@@ -168,7 +170,7 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
         if self._is_leaving:
             return
         if self._findings is not None and self._findings.is_due:
-            self.run_worker(self._findings.look(), name="findings")
+            self.run_worker(self._look_for_findings(), name="findings")
         if self._pace.is_due(write_backlog(self._driver)):
             began = time.perf_counter()
             self.draw()
@@ -178,6 +180,12 @@ class ConsoleApp(NodeActions, StackActions, PersonalApp, inherit_bindings=False)
     def _is_leaving(self) -> bool:
         """Whether the screens are gone already, while the clock or a fold that ended wants to draw once more."""
         return not self.screen_stack
+
+    async def _look_for_findings(self) -> None:
+        """Also while the picture is frozen, and in whichever view."""
+        if self._findings is not None and self._differing is not None:
+            await self._findings.look()
+            await self._differing.look()
 
     def draw(self) -> None:
         """Look at the store and show what changed; while frozen only the header is new."""

@@ -14,13 +14,13 @@ from ..nodesets import natural
 from ..records import Finding, GpuLink, GpuProcess, Process
 from ..store import GpuPartKey, NodeNow, ProcessKey, Store
 from ..table import Table
+from ..topology.fold import TopologyFold
 from .models.events import EventLog
 from .models.header import Header
 from .models.heat import GpuIndex
 from .models.jobs import Jobs
 from .models.nodes import FleetSummary, fleet_summary
 from .status import SEVERITY_STATUS, Status
-from .topologyfold import TopologyFold
 
 if TYPE_CHECKING:
     from ..history import History
@@ -82,7 +82,7 @@ class Watch:
         self._nodes: dict[str, NodeNow] = {}
         self._gpus = GpuIndex()
         self._events = EventLog()
-        self._topology = TopologyFold(store)
+        self.topology = TopologyFold(store)
         self.jobs = Jobs()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
@@ -102,7 +102,7 @@ class Watch:
         return Frame(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
             self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
-            self._topology, self._store.history,
+            self.topology, self._store.history,
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -113,7 +113,7 @@ class Watch:
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
         self._events.add(store.events_since(since))
-        self._topology.note(since)
+        self.topology.note()
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S

@@ -33,6 +33,7 @@ class XidWatch(object):
         self._seen = []  # (uuid or None, number), taken by `take`
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self.failure = None  # why the driver does not tell them just now, its words
 
     def start(self, devices):
         """Watch these (uuid, handle); {uuid: reason} of those that cannot be watched."""
@@ -78,9 +79,13 @@ class XidWatch(object):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MS)
             except nvml.NVMLError as error:
-                if getattr(error, "value", None) != _TIMEOUT:
+                if getattr(error, "value", None) == _TIMEOUT:
+                    self.failure = None
+                else:
+                    self.failure = str(error)
                     self._stop.wait(WAIT_MS / 1000.0)  # a lost GPU fails every wait; the others still report
                 continue
+            self.failure = None
             if event.eventType & XID_CRITICAL_ERROR:
                 with self._lock:
                     self._seen.append((self._registered.get(_address(event.device)), event.eventData))

@@ -69,18 +69,23 @@ def of_mig(asker):
 
 
 def versions(nvml):
-    """{driver, cuda_driver} of the node, as far as they are told."""
-    found = {}
-    try:
-        found["driver"] = nvml.nvmlSystemGetDriverVersion()
-    except (AttributeError, nvml.NVMLError):
-        pass  # unknown is None
-    try:
-        number = nvml.nvmlSystemGetCudaDriverVersion()
-        found["cuda_driver"] = "%d.%d" % (number // 1000, number % 1000 // 10)
-    except (AttributeError, nvml.NVMLError):
-        pass  # as above
-    return found
+    """({driver, cuda_driver} of the node, {field: why it is not told})."""
+    found, lacking = {}, {}
+    for field, name, form in (
+        ("driver", "nvmlSystemGetDriverVersion", str),
+        ("cuda_driver", "nvmlSystemGetCudaDriverVersion", _cuda_version),
+    ):
+        try:
+            found[field] = form(getattr(nvml, name)())
+        except AttributeError:
+            lacking[field] = "this binding has no %s" % name
+        except nvml.NVMLError as error:
+            lacking[field] = str(error)
+    return found, lacking
+
+
+def _cuda_version(number):
+    return "%d.%d" % (number // 1000, number % 1000 // 10)
 
 
 def cpu_list(words):

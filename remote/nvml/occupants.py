@@ -32,11 +32,19 @@ class Occupants(object):
         shares = self._shares()
         found = {}
         for kind, name in _KINDS:
-            for process in self._asker.ask(("gpu_process." + kind,), name) or ():
+            listed = self._asker.ask(("gpu_process." + kind,), name)
+            if listed is None:  # nobody knows: those of before have not gone for that
+                found.update(self._before(kind))
+                continue
+            for process in listed:
                 found[process.pid] = (kind, process.usedGpuMemory)
         ranks = Ranks(ranks, self._procfs, self._index, self._uuid)
         fields = {pid: self._fields(pid, found[pid], shares.get(pid), ranks) for pid in found}
         return self._changes(fields)
+
+    def _before(self, kind):
+        """{pid: (kind, memory)} of the processes of that kind that were told last."""
+        return {pid: (kind, one["mem_used_bytes"]) for pid, one in self._told.items() if one["type"] == kind}
 
     def gone(self):
         """The last word on every process, when the GPU itself is gone."""

@@ -17,6 +17,8 @@ from .base import Sampler
 
 #: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
 REFRESH_S = 60.0
+#: nvml.h, nvmlReturn_t: nothing is at that place (not found; not supported where MIG is off; an invalid argument).
+_NOT_THERE = (2, 3, 6)
 #: Everything is asked at most this often.
 FULL_S = 1.0
 #: A GPU that is lost is asked this often whether it is back (somebody may have reset it).
@@ -86,7 +88,7 @@ class GpuSampler(Sampler):
         self.simulated = bool(getattr(nvml, "simulated", False))
         self.aside = None
         self._devices = []
-        self._versions = {}
+        self._versions, self._no_versions = {}, {}  # of driver and CUDA; why one is not known
         self._xid_watch = self._xids = self._kernel_log = None
         self._events = []  # from before the first tick
         self._full_at = 0.0  # not before that everything is asked
@@ -97,7 +99,7 @@ class GpuSampler(Sampler):
         opening.initialise(self.nvml)
         total = opening.count(self.nvml)
         self.aside = PcieAside(self.nvml)
-        self._versions = info.versions(self.nvml)
+        self._versions, self._no_versions = info.versions(self.nvml)
         for index in range(total):
             self._find(index)
         self._watch_events()
@@ -159,24 +161,36 @@ class GpuSampler(Sampler):
         self._devices.append(device)
 
     def _split(self, device):
-        """The MIG devices of a GPU as devices of their own, in the place after it."""
-        asker, nvml = device.asker, self.nvml
-        known = {one.uuid: one for one in self._devices if one.parent is device}
-        found = []
-        if device.identity.get("mig_mode"):
-            for number in range(asker.ask(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") or 0):
-                try:
-                    handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, number)
-                    uuid = nvml.nvmlDeviceGetUUID(handle)
-                except nvml.NVMLError:
-                    continue  # places are numbered, and not all are taken
-                found.append(known.get(uuid) or Device(self, device.index, uuid, handle, device, number))
+        """The MIG devices of a GPU as devices of their own, in the place after it.
+
+        Where the driver does not say just now, those of before have not gone.
+        """
+        known = {one.mig_index: one for one in self._devices if one.parent is device}
+        mode = device.identity.get("mig_mode")
+        if mode is None:
+            found = list(known.values())
+        else:
+            count = device.asker.ask(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") if mode else 0
+            places = range(count) if count is not None else sorted(known)
+            found = [one for one in (self._part(device, number, known) for number in places) if one is not None]
         device.is_split = bool(found)
         if device.parent is None and (found or known):
             others = [one for one in self._devices if one.parent is not device]
             at = others.index(device) + 1
             self._devices = others[:at] + found + others[at:]
         return found
+
+    def _part(self, device, number, known):
+        """The MIG device at a place; None where there is none: places are numbered, and not all are taken."""
+        nvml, before = self.nvml, known.get(number)
+        try:
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, number)
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+        except nvml.NVMLError as error:
+            return None if getattr(error, "value", None) in _NOT_THERE else before
+        if before is not None and before.uuid == uuid:
+            return before
+        return Device(self, device.index, uuid, handle, device, number)
 
     def _watch_events(self):
         whole = [(device.uuid, device.handle) for device in self._devices]
@@ -238,8 +252,9 @@ class GpuSampler(Sampler):
         """`gpu_info`, where it differs from the last one."""
         known = device.identity
         unsupported = {field: reason for field, reason in device.asker.unsupported.items() if field not in known}
-        if device.event_reason:
-            unsupported["gpu_event.xid"] = device.event_reason
+        unsupported.update(self._no_versions)
+        if device.event_reason or self._xid_watch.failure:
+            unsupported["gpu_event.xid"] = device.event_reason or self._xid_watch.failure
         if self._kernel_log.reason:
             unsupported["gpu_event.kernel"] = self._kernel_log.reason
         fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,24 @@ def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: P
     assert f"which [{ABSENT}] has not entered" in run.stdout
     again = gconsole("batch", "--from", tmp_path / "records")
     assert again.stdout == run.stdout
+
+
+def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
+    with start(rig, None) as job:
+        job.wait_ready()
+        run = waited(hosts, "--records", tmp_path / "records")
+    assert run.status == 0, run.stderr
+
+    topology = json.loads(gconsole("topo", "--from", tmp_path / "records", "--format", "json").stdout)
+
+    [group] = topology["groups"]
+    assert (group["kind"], group["ranks"], group["is_whole"]) == ("default_pg", [0, 1, 2, 3], True)
+    assert (group["nodes"], group["relation"]) == (["node1", "node2"], None)
+    on = {(node["node"], device["label"]): (device["ranks"], device["groups"])
+          for node in topology["nodes"] for device in node["devices"] if device["kind"] == "gpu"}  # fmt: skip
+    assert on["node2", "GPU1"] == ([3], ["default_pg"])
+    assert "default_pg  1 group of 4 ranks" in gconsole("topo", "--from", tmp_path / "records").stdout
 
 
 def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:

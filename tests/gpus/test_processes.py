@@ -75,6 +75,28 @@ def test_several_ranks_share_a_gpu_under_mps(watch, tmp_path):
     assert found == {600: ("compute", None), 700: ("mps", 0), 701: ("mps", 1)}
 
 
+def test_several_ranks_share_a_gpu_each_with_its_own_process_and_memory(watch, tmp_path):
+    for pid in (700, 701):
+        stat(tmp_path / "proc", pid, 1)
+    lines = {"gpu0.compute.0": on(700, 3 << 30), "gpu0.compute.1": on(701, 5 << 30), "gpu0.compute.2": on(12)}
+    watching = watch(scenarios.hgx_h100() | lines, proc=tmp_path / "proc")
+    watching.ranks({"pid": 700, "rank": 0, "gpu": "0"}, {"pid": 701, "rank": 1, "gpu": "0"})
+
+    found = {process.pid: (process.rank, process.mem_used_bytes >> 30) for process in watching.tick().gpu_process}
+
+    assert found == {700: (0, 3), 701: (1, 5), 12: (None, 1)}  # whose the third is, nobody knows
+
+
+def test_the_server_of_mps_belongs_to_no_rank_also_where_one_rank_has_the_gpu(watch, tmp_path):
+    stat(tmp_path / "proc", 600, 1, "nvidia-cuda-mps")
+    watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(600)}, proc=tmp_path / "proc")
+    watching.ranks({"pid": 700, "rank": 0, "gpu": "0"})
+
+    (process,) = watching.tick().gpu_process
+
+    assert (process.comm, process.rank) == ("nvidia-cuda-mps", None)
+
+
 def test_a_process_is_told_again_when_it_changes_and_when_it_goes(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(77)})
     watching.tick()

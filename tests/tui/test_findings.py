@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from invented import Cluster
 from waiting import screen, until
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
+from machines import hgx_facts
 
 from gconsole.config.model import HealthConfig
 from gconsole.findings import Findings
@@ -36,3 +42,29 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
         hub.publish([GpuInfo(node="n2", index=3, uuid="u")])
         await until(pilot, lambda: not app.frame.findings)
         assert [one.cleared_at is None for one in store.findings.values()] == [False]
+
+
+async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and_while_the_picture_stands(monkeypatch):
+    monkeypatch.setattr("gconsole.differing.LASTS_S", 0.0)
+    cluster, hub = Cluster(*(f"n{number}" for number in range(1, 6))), Hub()
+    hub.subscribe(cluster.store.apply)
+    cluster.up()
+
+    def tell(name, **more):
+        facts = hgx_facts(name, **more)
+        for record in (*facts.gpus, *facts.links, *facts.nics):
+            record.node = name
+        cluster.say(*facts.gpus, *facts.links, *facts.nics)
+
+    for name in cluster.names:
+        tell(name, down=["mlx5_1"] if name == "n3" else [])
+    app = cluster.app(findings=Findings(hub, HealthConfig(clear_s=0)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "n3: NIC1 state down, the rest active" in screen(app))
+
+        await until(pilot, lambda: "topology_differs" in app.frame.fleet.by_name["n3"].reason)
+        assert "topology_differs" in [record.id for record in app.frame.events.records if hasattr(record, "cleared_at")]
+        await pilot.press("space")
+        tell("n3")
+        await until(pilot, lambda: all(one.cleared_at is not None for one in cluster.store.findings.values()))
+        assert "n3: NIC1 state down" in screen(app)

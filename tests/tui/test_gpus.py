@@ -14,6 +14,7 @@ from gconsole.tui.models.gpurows import gpu_rows, ranks_on
 from gconsole.tui.models.metrics import METRICS, peers_of
 from gconsole.tui.views.gpus import COLUMNS, Gpus
 from gconsole.tui.watch import Frame, Watch
+from gconsole.tui.widgets.heat_map import HeatMap
 
 UTIL = METRICS[0]
 
@@ -213,6 +214,14 @@ class TestThePage:
 
 
 class TestTheHeatMap:
+    async def test_all_of_64_nodes_of_eight_stands_on_a_screen_of_120_by_40(self):
+        app = pod().app()
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            heat = app.query_one(HeatMap)
+            assert heat.line_count() <= heat.size.height
+            assert all(row.node[-3:] in screen(app) for row in heat.rows)
+
     async def test_what_stands_apart_has_a_glyph(self):
         app = pod().app()
         async with app.run_test(size=(120, 40)) as pilot:

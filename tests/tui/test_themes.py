@@ -12,7 +12,7 @@ from textual.color import Color
 from gconsole.tui import themes
 from gconsole.tui.models.heat import LEVELS
 from gconsole.tui.status import GLYPHS
-from gconsole.tui.widgets.heat_map import heat_colors, tint
+from gconsole.tui.widgets.heat_ink import heat_colors, tint
 
 THEME = (resources.files("gconsole.themes") / "dark.toml").read_text(encoding="utf-8")
 FILES = themes.theme_files()

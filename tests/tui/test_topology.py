@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology import NodeFacts
-from gconsole.records import Gpu, NodeState
+from gconsole.records import Gpu, NodeState, PgStatus
+from gconsole.topology.fold import TopologyFold
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs import StoryDialog
 from gconsole.tui.keys import in_scope
 from gconsole.tui.models.topology import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
 from gconsole.tui.text import width_of
-from gconsole.tui.topologyfold import TopologyFold
 from gconsole.tui.views.nodes import Nodes
 from gconsole.tui.views.topology import Topology
 from gconsole.tui.widgets.matrix_grid import MatrixGrid
@@ -54,7 +54,7 @@ def odd_pod() -> Cluster:
 
 def fleet_of(cluster: Cluster):
     fold = TopologyFold(cluster.store)
-    fold.note(-1)
+    fold.note()
     fold.accept(fold.prepare()())
     return fold.fleet
 
@@ -111,25 +111,24 @@ class TestModel:
     def test_a_pair_says_its_relation_its_path_and_its_peer_access(self):
         fleet = fleet_of(odd_pod())
 
-        assert pair_text(fleet.nodes["node044"], 4, 0) == (
+        assert pair_text(fleet, fleet.nodes["node044"], 4, 0) == (
             "GPU4–GPU0  SYS  at most 63 GB/s over PCIe, NUMA node 1, NUMA node 0, PCIe (PCIe 5 x16); "
             "peer access: read, write and atomics over PCIe")  # fmt: skip
 
     def test_only_nodes_that_said_something_else_are_made_anew(self):
         cluster = odd_pod()
         fold = TopologyFold(cluster.store)
-        fold.note(-1)
+        fold.note()
         fold.accept(fold.prepare()())
-        before, version = fold.fleet.nodes, cluster.store.version
+        before = fold.fleet.nodes
         cluster.say(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
-        fold.note(version)
+        fold.note()
         fold.accept(fold.prepare()())
         assert all(fold.fleet.nodes[node] is before[node] for node in before)
 
         port = msgspec.structs.replace(hgx_facts("node002").nics[0], node="node002", state="down")
-        version = cluster.store.version
         cluster.say(port)
-        fold.note(version)
+        fold.note()
         fold.accept(fold.prepare()())
         changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
         assert changed == ["node002"]
@@ -137,11 +136,10 @@ class TestModel:
     def test_a_node_that_is_removed_is_in_no_class(self):
         cluster = odd_pod()
         fold = TopologyFold(cluster.store)
-        fold.note(-1)
+        fold.note()
         fold.accept(fold.prepare()())
-        version = cluster.store.version
         cluster.say(NodeState(node="slow1", state="removed"))
-        fold.note(version)
+        fold.note()
 
         fold.accept(fold.prepare()())
 
@@ -201,6 +199,26 @@ class TestView:
             await opened(pilot, "tab", "enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
             await shows(pilot, "NIC0 mlx5_0")
+
+    async def test_the_parallel_groups_lie_over_matrix_and_drawing_once_a_capture_has_told_of_them(self):
+        cluster = odd_pod()
+        async with cluster.app().run_test(size=(200, 60)) as pilot:
+            await opened(pilot)
+            await shows(pilot, "PARALLEL GROUPS")
+            await shows(pilot, "none is known: a capture reads them")
+            cluster.say(*(
+                PgStatus(node="node001", capture="c", source="worker_server", job="llama-70b", rank=rank,
+                         process_group=(str(rank // 4), "tp"), ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)))
+                for rank in range(48)
+            ))  # fmt: skip
+            await shows(pilot, "12 groups of 4 ranks; each within one node")
+            assert "none is known" not in screen(pilot.app)
+            await pilot.press("tab", "l")
+            await shows(pilot, "tp ×5")
+            await shows(pilot, "both in tp 0")
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await shows(pilot, "tp 0: node001 GPU0-3, NV18")
 
     async def test_columns_that_do_not_fit_come_into_sight_with_the_cursor(self):
         async with odd_pod().app().run_test(size=(60, 20)) as pilot:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
+from textual.strip import Strip
 from textual.widget import Widget
 
 from gconsole.tui.models.heat import LEVELS, Cell, HeatRow
+from gconsole.tui.models.metrics import Scale
 from gconsole.tui.models.spans import Line, Span
+from gconsole.tui.status import Status
 from gconsole.tui.themed import ThemedApp
 from gconsole.tui.widgets.bar import Bar
-from gconsole.tui.widgets.heat_map import HeatMap, plan
+from gconsole.tui.widgets.heat_map import HeatMap
+from gconsole.tui.widgets.heat_plan import plan
 from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
 from gconsole.tui.widgets.report import Report
 
@@ -48,6 +53,11 @@ class Alone(ThemedApp):
 def drawn(widget: Widget) -> list[str]:
     """The lines of a widget as text."""
     return ["".join(segment.text for segment in widget.render_line(y)).rstrip() for y in range(widget.size.height)]
+
+
+def styles_of(strip: Strip) -> list[Style | None]:
+    """The style of every cell."""
+    return [segment.style for segment in strip for _ in range(segment.cell_length)]
 
 
 @dataclass(frozen=True)
@@ -349,13 +359,13 @@ class TestHeatMap:
             heat.show(rows, "load")
             await pilot.pause()
             painted: list[int] = []
-            original = heat.line
+            original = heat.drawn
 
-            def watched(y: int) -> Sequence[Span]:
+            def watched(y: int, width: int, selection: Selection | None) -> Strip:
                 painted.append(y)
-                return original(y)
+                return original(y, width, selection)
 
-            heat.line = watched  # type: ignore[method-assign]
+            heat.drawn = watched  # type: ignore[method-assign]
             heat.show([*rows], "load")
             await pilot.pause()
             assert painted == []
@@ -363,6 +373,46 @@ class TestHeatMap:
             heat.show(rows, "load")
             await pilot.pause()
             assert painted == [0]
+
+    @pytest.mark.parametrize("size", [(24, 6), (60, 8), (200, 60)])
+    @pytest.mark.parametrize("scale", ["load", "temperature"])
+    async def test_bars_look_as_their_spans_say(self, size: tuple[int, int], scale: Scale):
+        chance = random.Random(f"{size}{scale}")
+        states: list[Status] = ["ok", "ok", "warning", "stale", "failed", "unknown"]
+
+        def row(number: int) -> HeatRow:
+            levels = [chance.choice([None, 0, 0, 3, 3, 15]) for _ in range(chance.choice([0, 1, 8, 8, 8]))]
+            cells = tuple(Cell("–", level, chance.choice(["", "", "", "", "", "", "▼"])) for level in levels)
+            return HeatRow(f"node{number:04}", chance.choice(states), cells, "" if cells else "auth: key refused")
+
+        heat = HeatMap()
+        async with Alone(heat).run_test(size=size) as pilot:
+            for _ in range(4):
+                heat.show([row(number) for number in range(chance.choice([20, 2000]))], scale)
+                await pilot.press("right")
+                for y in range(heat.line_count() + 3):
+                    quick = heat.drawn(y, heat.size.width, None)
+                    said = heat.strip(heat.line(y) if y < heat.line_count() else (), heat.size.width)
+                    assert (quick.text, quick.cell_length) == (said.text, said.cell_length)
+                    assert styles_of(quick) == styles_of(said)
+
+    @pytest.mark.parametrize("name", ["gconsole-dark", "gconsole-terminal"])
+    async def test_filters_that_change_nothing_are_left_out_and_no_others(self, name: str):
+        heat = HeatMap()
+        app = Alone(heat)
+        async with app.run_test(size=(60, 8)) as pilot:
+            app.theme = name
+            heat.show(rows_of(64, 8), "load")
+            await pilot.pause()
+            kept = heat.get_line_filters()
+            for y in range(heat.line_count()):
+                plain = heat.drawn(y, heat.size.width, None)
+                behind = plain
+                for one in app.get_line_filters():
+                    behind = behind.apply_filter(one, heat.background_colors[1])
+                for one in kept:
+                    plain = plain.apply_filter(one, heat.background_colors[1])
+                assert styles_of(plain) == styles_of(behind)
 
     async def test_states_have_a_glyph_and_a_word(self):
         heat = HeatMap()

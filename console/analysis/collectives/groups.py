@@ -7,7 +7,7 @@ so absence from it proves nothing: how far a rank is, is the newest number that 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -104,21 +104,33 @@ def _group(
     lines: Mapping[int, PgStatus], heard: Mapping[int, PgStatus], world_size: int | None,
 ) -> Group:  # fmt: skip
     said = {rank for line in lines.values() for rank in line.ranks or ()}
-    is_whole = bool(said)
-    if not said and desc == DEFAULT and world_size:
-        said, is_whole = set(range(world_size)), True
     sizes = {entry.group_size for rank in entries for entry in entries[rank] if entry.group_size}
     seen = {*entries, *lines}
-    ranks = said | seen
-    if not is_whole and len(sizes) == 1 and len(seen) == next(iter(sizes)):
-        is_whole = True
+    ranks, is_whole = who_is_in(said, seen, sizes, desc, world_size)
     members = {rank: _member(rank, entries.get(rank, ()), lines.get(rank)) for rank in sorted(seen)}
-    for rank in sorted(ranks - seen):
+    for rank in ranks:
+        if rank in seen:
+            continue
         line = heard.get(rank)
         if line is not None and (line.oldest_record_id == 0 or line.entries == 0):
             # all that the rank ever did is in its buffer, and this group is not
             members[rank] = Member(rank, NONE, {}, NONE, line.read_at, _path(line))
-    return Group(key[0], key[1], desc, tuple(sorted(ranks)), is_whole, members)
+    return Group(key[0], key[1], desc, ranks, is_whole, members)
+
+
+def who_is_in(
+    said: Set[int], seen: Set[int], sizes: Set[int], desc: str, world_size: int | None
+) -> tuple[tuple[int, ...], bool]:
+    """The members of a group, and whether those are all: those that a source lists, and those that were seen in it.
+
+    Without a list they are all where it is the group of all ranks, or where as many were seen as it has by `sizes`.
+    """
+    is_whole = bool(said)
+    if not said and desc == DEFAULT and world_size:
+        said, is_whole = set(range(world_size)), True
+    if not is_whole and len(sizes) == 1 and len(seen) == next(iter(sizes)):
+        is_whole = True
+    return tuple(sorted(said | seen)), is_whole
 
 
 def _member(rank: int, entries: Sequence[Collective], line: PgStatus | None) -> Member:

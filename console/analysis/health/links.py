@@ -51,7 +51,8 @@ def _usual_links(gpus: Sequence[GpuFacts]) -> int | None:
 
 def _down(gpu: GpuFacts, links: Sequence[int], words: str) -> Found:
     evidence = [at(gpu, f"gpu_link.up link {link}", False) for link in links]
-    return about_gpu(gpu, "nvlink_down", "error", f"{words}; look at dmesg and nvidia-smi nvlink -s", evidence)
+    return about_gpu(gpu, "nvlink_down", "error", f"{words}; look at dmesg and nvidia-smi nvlink -s", evidence,
+                     parts=tuple(map(str, links)))  # fmt: skip
 
 
 def nvlink_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
@@ -82,19 +83,20 @@ def pcie_degraded(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
         info = gpu.info
         if info is None:
             continue
-        parts, evidence = [], []
-        if info.pcie_width and info.pcie_width_max and info.pcie_width < info.pcie_width_max:
-            parts.append(f"PCIe x{info.pcie_width}, GPU and slot can do x{info.pcie_width_max}")
+        told, evidence = [], []
+        is_narrow = bool(info.pcie_width and info.pcie_width_max and info.pcie_width < info.pcie_width_max)
+        if is_narrow:
+            told.append(f"PCIe x{info.pcie_width}, GPU and slot can do x{info.pcie_width_max}")
             evidence.append(at(gpu, "gpu_info.pcie_width", info.pcie_width))
         if info.pcie_gen and info.pcie_gen_max and info.pcie_gen < info.pcie_gen_max and _has_long_worked(gpu):
-            parts.append(f"PCIe generation {info.pcie_gen} under load, GPU and slot can do {info.pcie_gen_max}")
+            told.append(f"PCIe generation {info.pcie_gen} under load, GPU and slot can do {info.pcie_gen_max}")
             evidence.append(at(gpu, "gpu_info.pcie_gen", info.pcie_gen))
         replays = gpu.window.total("grown.pcie_replays")
         if replays > limits.pcie_replays_per_min * limits.window_s / 60:
-            parts.append(f"{counted(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
+            told.append(f"{counted(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
             evidence.append(at(gpu, "gpu.grown.pcie_replays", replays))
-        if parts:
-            yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(parts), evidence)
+        if told:
+            yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(told), evidence, parts=("width",) * is_narrow)
 
 
 def _has_long_worked(gpu: GpuFacts) -> bool:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def about_gpu(
     gpu: GpuFacts, id: str, severity: Severity, text: str, evidence: list[str], *,
-    confidence: Confidence = "certain", rank: str = "",
+    confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
 ) -> Found:  # fmt: skip
     """A finding that blames one GPU; `evidence` is "record.field value" each. `rank` is blamed with it."""
     sim = "SIM " if gpu.is_simulated else ""
     return Found(
         id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
-        tuple(f"{sim}{line}" for line in evidence),
+        tuple(f"{sim}{line}" for line in evidence), parts=parts,
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def _skew(words: tuple[str, ...], names: list[str], told: Mapping[str, Mapping[s
     text = f"{some}: {'; '.join(words)}"
     different = [what for what in COMPARED if any(word.startswith(f"{what} ") for word in words)]
     evidence = tuple(f"{COMPARED[what]} {name} {told[name][what]}" for name in names[:_NAMED] for what in different)
-    return Found("version_skew", "warning", "certain", tuple(names), text, evidence)
+    return Found("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(different))
 
 
 def _versions(node: NodeFacts) -> dict[str, str]:

@@ -13,9 +13,10 @@ from ...nodesets import fold
 from ...topology.gather import Fleet
 from ...topology.matrix import legend, matrix
 from ...topology.pairs import access_text, pair_lines, path_lines, route_text
+from ...topology.parallel import group_lines, unknown_lines
 from ...topology.tree import SOURCES, Drawn, drawing
 from ..status import GLYPHS
-from ..text import clean, width_of
+from ..text import clean, fit, width_of
 from .page import wrapped
 from .spans import Line, Span, cut, plain
 from .stories import Fact, Story
@@ -80,7 +81,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """`labels` head the rows, `heads` the columns: as many of these as there are rows, then ranks, NUMA node, CPUs."""
+    """`labels` head the rows, `heads` the columns: as many of these as there are rows, then ranks, groups, NUMA node,
+    CPUs.
+    """
 
     labels: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
@@ -98,12 +101,14 @@ def grid(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Grid:
     odd = _odd_pairs(fleet.class_of(topology.node))
     rows = []
     for label, row in zip(made.labels, made.rows, strict=True):
-        *words, cpus, numa, ranks = row
+        *words, cpus, numa, ranks, groups = row
         cells = [Cell(word, _style(word), frozenset((label, other)) in odd)
                  for word, other in zip(words, made.labels, strict=True)]  # fmt: skip
         tail = [Cell(clean(ranks), "accent")] if made.has_ranks else []
+        tail += [Cell(clean(groups))] if made.has_groups else []
         rows.append((*cells, *tail, Cell(numa), Cell(clean(cpus), "muted")))
-    return Grid(made.labels, (*made.labels, *(["rank"] if made.has_ranks else []), "NUMA", "CPU affinity"), tuple(rows))
+    over = (*(["rank"] if made.has_ranks else []), *(["groups"] if made.has_groups else []))
+    return Grid(made.labels, (*made.labels, *over, "NUMA", "CPU affinity"), tuple(rows))
 
 
 def _odd_pairs(made: NodeClass | None) -> set[frozenset[str]]:
@@ -122,7 +127,7 @@ def _style(word: str) -> str:
     return {"X": "rule", "PIX": "strong", "PXB": "strong", "SYS": "muted", "?": "unknown"}.get(word, "text")
 
 
-def pair_text(topology: NodeTopology, row: int, column: int) -> str:
+def pair_text(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> str:
     """What is known of the two devices at a cell, in one line."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return ""
@@ -133,6 +138,8 @@ def pair_text(topology: NodeTopology, row: int, column: int) -> str:
     text = f"{one.label}–{other.label}  {word}  {route_text(between([topology], one.vertex, other.vertex))}"
     if one.info is not None and other.info is not None:
         text += f"; {access_text(topology, one, other)}"
+        shared = fleet.laid.shared(topology.node, one.label, other.label)
+        text += f"; both in {', '.join(group.label for group in shared)}" if shared else ""
     return clean(text)
 
 
@@ -147,6 +154,8 @@ def pair_story(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> S
              Fact("best path", clean(route_text(between([topology], one.vertex, other.vertex))))]  # fmt: skip
     if one.info is not None and other.info is not None:
         facts.append(Fact("peer access", clean(access_text(topology, one, other).removeprefix("peer access: "))))
+        shared = fleet.laid.shared(topology.node, one.label, other.label)
+        facts += [Fact("both in", clean(f"{group.label}: {fleet.laid.span(group)}")) for group in shared]
     facts.append(Fact("", ""))
     facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, one, other)]
     return Story(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
@@ -164,6 +173,8 @@ def _device_story(fleet: Fleet, topology: NodeTopology, device: Device) -> Story
         names = ", ".join(f"{nic.label} {clean(nic.name or '')}" for nic in near)
         facts.append(Fact("nearest NIC", names or "unknown"))
         facts.append(Fact("ranks", clean(fleet.ranks_text([topology.node], device.label)) or "none known"))
+        facts += [Fact("group", clean(f"{group.label}: {len(group.ranks)} ranks, {fleet.laid.span(group)}"))
+                  for group in fleet.laid.on(topology.node, device.label)]  # fmt: skip
     why = device.place.unsupported if device.place else {}
     facts += [Fact("not known", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
     return Story(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
@@ -184,8 +195,9 @@ def pairs_of(topology: NodeTopology) -> Pairs:
 def drawing_lines(
     fleet: Fleet, topology: NodeTopology, nodes: Sequence[str], pairs: Pairs, width: int
 ) -> tuple[Line, ...]:
-    """The node as a tree, what any two GPUs can do (`pairs_of`), and what the words mean."""
+    """The node as a tree, the parallel groups on it, what any two GPUs can do (`pairs_of`), what the words mean."""
     lines = [line for drawn in drawing(fleet, topology.node) for line in _drawn_lines(drawn, width)]
+    lines += _group_lines(fleet, nodes, width)
     if pairs:
         lines += [plain(""), plain("ANY TWO GPUS", "accent")]
     for subject, said in pairs:
@@ -196,6 +208,18 @@ def drawing_lines(
         lines.append(Line(cut((Span(f"{word:<6}", "strong"), Span(clean(means), "muted")), width)))
     lines += [plain(part, "muted") for part in wrapped(SOURCES, max(20, width))]
     return tuple(lines)
+
+
+def _group_lines(fleet: Fleet, nodes: Sequence[str], width: int) -> Iterator[Line]:
+    yield plain("")
+    yield plain("PARALLEL GROUPS", "accent")
+    lines = list(group_lines(fleet, nodes))
+    room = min(24, max((width_of(clean(what)) for what, _ in lines), default=0))
+    for what, said in lines:
+        style = "text" if what.startswith(" ") else "strong"
+        yield Line(cut((Span(fit(clean(what), room), style), Span(f"  {clean(said)}", "muted")), width))
+    for line in unknown_lines(fleet):
+        yield from (plain(part, "muted") for part in wrapped(clean(line), max(20, width)))
 
 
 def _drawn_lines(drawn: Drawn, width: int) -> Iterator[Line]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import cast
 
@@ -93,11 +92,10 @@ class Topology(View):
         if not fold.is_large:
             fold.accept(fold.prepare()())
             return
-        made = fold.prepare()
 
         async def in_thread() -> None:
             try:
-                fold.accept(await asyncio.to_thread(made))
+                await fold.fold()
             finally:
                 self._folding = False
 
@@ -150,7 +148,7 @@ class Topology(View):
         self._matrix.styles.height = min(rows, self.size.height // 2) if self._is_tall else "1fr"
         self._matrix.styles.max_height = rows
         row, column = self._matrix.selected or (0, 0)
-        self._pair.show((Span(pair_text(topology, row, column), "text"),))
+        self._pair.show((Span(pair_text(fleet, topology, row, column), "text"),))
         if self._pairs[0] is not topology:
             self._pairs = topology, pairs_of(topology)
         self._below.show(drawing_lines(fleet, topology, nodes, self._pairs[1], max(20, self.size.width - 3)))

@@ -8,82 +8,29 @@ A figure far from those of its peers has a ▼ or ▲: after it, or in the place
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import get_args
 
+from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.color import Color
+from textual.filter import LineFilter
+from textual.selection import Selection
+from textual.strip import Strip
 
 from ..keys import bindings, in_scope
 from ..models.heat import LEVELS, Cell, HeatRow
 from ..models.metrics import Scale
-from ..models.spans import Span
-from ..status import GLYPHS
-from ..text import fit, width_of
+from ..models.spans import STYLES, Span
+from ..status import GLYPHS, Status
+from ..text import fit
+from .heat_ink import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
+from .heat_plan import GAP, plan
 from .line_view import LineView
 
-#: No full block: rows of busy GPUs would run into one.
-BARS = "▁▂▃▄▅▆▇"
-_GAP = 2
-#: Cells a figure takes, with one blank: the widest that fits is taken. A bar takes one.
-_FIGURE_WIDTHS = (7, 6, 5, 4)
-_BAR_WIDTH = 1
-#: Cells for the words of a node without figures, where figures alone would leave less.
-_NOTE_WIDTH = 8
-#: How much of a figure's colour is in the ground it stands on: as much as leaves the text readable.
-_TINT = 0.4
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the rows are laid out: `columns` of nodes side by side over `lines`; `cell` cells a GPU, 1 for a bar."""
-
-    labels: tuple[str, ...]
-    columns: int
-    lines: int
-    label: int
-    cell: int
-    gpus: int
-
-    @property
-    def node_width(self) -> int:
-        return self.label + self.room
-
-    @property
-    def room(self) -> int:
-        """Cells right of the label."""
-        return max(self.gpus * self.cell, _NOTE_WIDTH)
-
-
-def plan(rows: Sequence[HeatRow], width: int, height: int) -> Plan:
-    """The roomiest layout in which every row is on the screen; where none is, the densest, which scrolls."""
-    names = tuple(row.node for row in rows)
-    gpus = max((len(row.cells) for row in rows), default=1) or 1
-    needed = max(1, -(-len(rows) // max(1, height)))  # columns without which rows do not fit
-    for cell in (*_FIGURE_WIDTHS, _BAR_WIDTH):
-        found = _plan(names, needed, cell, gpus)
-        if found.columns * (found.node_width + _GAP) - _GAP <= width:
-            return found
-    short = _without_prefix(names)
-    node_width = _plan(short, 1, _BAR_WIDTH, gpus).node_width
-    return _plan(short, min(needed, max(1, (width + _GAP) // (node_width + _GAP))), _BAR_WIDTH, gpus)
-
-
-def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> Plan:
-    lines = -(-len(labels) // columns)
-    longest = max((width_of(label) for label in labels), default=0)
-    return Plan(labels, columns, lines, longest + 2, cell, gpus)  # the state's glyph, a blank
-
-
-def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:
-    """`node017` → `017` where all names begin alike and what is left tells them apart."""
-    heads = {re.sub(r"\d*$", "", name) for name in names}
-    short = tuple(name.removeprefix(next(iter(heads), "")) for name in names)
-    return short if len(heads) == 1 and all(short) else names
+_APART = attrgetter("apart")
 
 
 class HeatMap(LineView):
@@ -99,6 +46,9 @@ class HeatMap(LineView):
         self._planned_for: tuple[object, ...] = ()
         self._row, self._gpu = 0, 0
         self._hovered: tuple[int, int] | None = None  # row and place under the mouse
+        self._ink = Ink(self.pen)
+        self._changed_by: dict[LineFilter, bool] = {}
+        self._heads: dict[int, tuple[Status, tuple[Segment, Segment]]] = {}  # place: status, label and mark
 
     def show(self, rows: Sequence[HeatRow], scale: Scale) -> None:
         """Draw these rows; rows that are equal to the ones before are not painted again."""
@@ -132,6 +82,7 @@ class HeatMap(LineView):
         if wanted != self._planned_for:
             self._planned_for = wanted
             self._plan = plan(self.rows, self.size.width - 1, self.size.height)  # one column is the scroll bar's
+            self._heads.clear()
             self.forget()
 
     # -- painting ----------------------------------------------------------------------------------------------------
@@ -153,7 +104,7 @@ class HeatMap(LineView):
         spans: list[Span] = []
         for place in self._places(y):
             if spans:
-                spans.append(Span(" " * _GAP))
+                spans.append(Span(" " * GAP))
             spans.extend(self._node(place))
         return spans
 
@@ -167,7 +118,7 @@ class HeatMap(LineView):
             return [*spans, Span(fit(row.note, laid.room), row.status)]
         is_plain = not here and row.status not in ("stale", "failed") and not any(cell.apart for cell in row.cells)
         if laid.cell == 1 and is_plain:
-            spans.extend(_bars(self.scale, tuple(cell.level for cell in row.cells)))
+            spans.extend(bars(self.scale, tuple(cell.level for cell in row.cells)))
             return [*spans, Span(" " * (laid.room - len(row.cells)))] if laid.room > len(row.cells) else spans
         for number, cell in enumerate(row.cells):
             style = self._style(row, cell, here and number == self._gpu)
@@ -176,9 +127,51 @@ class HeatMap(LineView):
                 spans.append(Span(cell.apart or " ", "warning"))
         return [*spans, Span(" " * (laid.room - len(row.cells) * laid.cell))]
 
+    def drawn(self, y: int, width: int, selection: Selection | None) -> Strip:
+        """The same as of the spans of `line`, for as many bars as fit on a screen: every one of them a style."""
+        laid, places = self._plan, self._places(y)
+        if laid.cell > 1 or selection is not None or y >= laid.lines:
+            return super().drawn(y, width, selection)
+        segments: list[Segment] = []
+        gap = Segment(" " * GAP, self.pen("text"))
+        for place in places:
+            if segments:
+                segments.append(gap)
+            row = self.rows[place]
+            levels = self._plain_levels(row, place)
+            if levels is None:
+                segments.extend(Segment(span.text, self.pen(span.style)) for span in self._node(place))
+                continue
+            segments.extend(self._head(row, place))
+            segments.extend(self._ink.segments(self.scale, levels))
+            if laid.room > len(levels):
+                segments.append(Segment(" " * (laid.room - len(levels)), self.pen("text")))
+        taken = len(places) * (laid.node_width + GAP) - GAP
+        if taken < width:
+            segments.append(Segment(" " * (width - taken), self.pen("text")))
+        strip = Strip(segments, max(taken, width))
+        return strip if taken <= width else strip.crop(0, width)
+
+    def _plain_levels(self, row: HeatRow, place: int) -> bytes | None:
+        """The levels of a row of bars that is drawn in nothing but their colours; else None."""
+        if not row.cells or row.status in ("stale", "failed") or (place == self._row and self.has_focus):
+            return None
+        if any(map(_APART, row.cells)):
+            return None
+        return bytes([UNKNOWN_LEVEL if cell.level is None else cell.level for cell in row.cells])
+
+    def _head(self, row: HeatRow, place: int) -> tuple[Segment, Segment]:
+        known = self._heads.get(place)
+        if known is None or known[0] != row.status:
+            label = fit(self._plan.labels[place], self._plan.label - 2)
+            mark = " " if row.status == "ok" else GLYPHS[row.status]
+            pieces = Segment(label, self.pen("muted")), Segment(f"{mark} ", self.pen(row.status))
+            known = self._heads[place] = row.status, pieces
+        return known[1]
+
     def _drawn(self, cell: Cell) -> str:
         if self._plan.cell == 1:
-            return cell.apart or ("·" if cell.level is None else BARS[cell.level * len(BARS) // LEVELS])
+            return cell.apart or bar(cell.level)
         return fit(cell.text, self._plan.cell - 1 - (self._plan.cell > 5), "right") + " " * (self._plan.cell > 5)
 
     def _style(self, row: HeatRow, cell: Cell, chosen: bool) -> str:
@@ -199,6 +192,27 @@ class HeatMap(LineView):
         if kind == "ink" or color.startswith("ansi_"):  # the terminal's own colours cannot be mixed with a ground
             return self.rich_style + Style(color=Color.parse(color).rich_color)
         return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Those of the app that change anything here: true colours they leave as they are, and take long to do so."""
+        filters = super().get_line_filters()
+        return filters if self.text_selection is not None else [one for one in filters if self._is_changed_by(one)]
+
+    def _is_changed_by(self, filter: LineFilter) -> bool:
+        """Whether any style of this widget is another one behind that filter."""
+        found = self._changed_by.get(filter)
+        if found is None:
+            inks = [f"{kind} {scale} {level}" for kind in ("ink", "fill") for scale in get_args(Scale)
+                    for level in range(LEVELS)]  # fmt: skip
+            plain = [Segment(" ", self.pen(name)) for name in (*STYLES, *inks)]
+            found = self._changed_by[filter] = filter.apply(plain, self.background_colors[1]) != plain
+        return found
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._heads.clear()
+        self._changed_by.clear()
+        self._ink = Ink(self.pen)
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +264,7 @@ class HeatMap(LineView):
     def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
         """The row and the place of the cell at the mouse; None where no node is drawn."""
         laid = self._plan
-        column, x = divmod(event.x, laid.node_width + _GAP)
+        column, x = divmod(event.x, laid.node_width + GAP)
         line = self.scroll_offset.y + event.y
         place = line + column * laid.lines
         if column >= laid.columns or line >= laid.lines or place >= len(self.rows):
@@ -277,36 +291,3 @@ class HeatMap(LineView):
         if at != self._hovered:
             self._hovered = at
             self.post_message(self.Moved(self))
-
-
-@lru_cache(16_384)
-def _bars(scale: Scale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
-    """The bars of one node: equal neighbours, of which a busy fleet has many, are one span."""
-    spans = []
-    for level, same in groupby(levels):
-        count = sum(1 for _ in same)
-        if level is None:
-            spans.append(Span("·" * count, "unknown"))
-        else:
-            spans.append(Span(BARS[level * len(BARS) // LEVELS] * count, f"ink {scale} {level}"))
-    return tuple(spans)
-
-
-def heat_colors(stops: str) -> list[str]:
-    """The colours of all levels, between stops given as "#rrggbb #rrggbb …"; the terminal's own are not mixed."""
-    if stops.startswith("ansi_"):
-        named = stops.split()
-        return [named[level * len(named) // LEVELS] for level in range(LEVELS)]
-    colors = [Color.parse(stop) for stop in stops.split()]
-    spans = list(pairwise(colors)) or [(colors[0], colors[0])]
-    found = []
-    for level in range(LEVELS):
-        at = level / (LEVELS - 1) * len(spans)
-        span = min(int(at), len(spans) - 1)
-        found.append(spans[span][0].blend(spans[span][1], at - span).hex6.lower())
-    return found
-
-
-def tint(color: str, background: str) -> str:
-    """The ground a figure of that colour stands on."""
-    return Color.parse(background).blend(Color.parse(color), _TINT).hex6.lower()

@@ -123,12 +123,16 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         painted = self._painted.get(at)
         if painted is not None and painted[0] == version and painted[1].cell_length == width:
             return self.located(painted[1], at + self.fixed)
-        spans = self.line(at) if at < self.line_count() else ()
-        strip = self.strip(spans, width, self._ground(at), selection, at + self.fixed)
+        strip = self.drawn(at, width, selection)
         if len(self._painted) > 4 * max(50, self.size.height):
             self._painted.clear()
         self._painted[at] = (version, strip)
         return self.located(strip, at + self.fixed)
+
+    def drawn(self, y: int, width: int, selection: Selection | None) -> Strip:
+        """Line `y` of the scrolling ones as a strip; blank where there is none."""
+        spans = self.line(y) if y < self.line_count() else ()
+        return self.strip(spans, width, self._ground(y), selection, y + self.fixed)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

@@ -13,6 +13,7 @@ from gconsole.analysis.found import Found
 from gconsole.analysis.topology import NodeFacts, node_topology
 from gconsole.analysis.topology_classes import classes_of, folded_pairs, labels_folded
 from gconsole.analysis.topology_found import differences_found
+from gconsole.analysis.topology_told import Told
 
 
 def with_gpu(node, index, **changes):
@@ -191,11 +192,79 @@ def test_another_kind_of_machine_is_information_and_no_fault():
     assert found.severity == "info"
 
 
-def test_what_another_analysis_has_said_of_the_node_is_not_said_twice():
-    classes = classes_of([*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])])
-    known = [Found("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8 of x16"),
-             Found("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's")]  # fmt: skip
+def test_a_finding_about_simulated_nodes_says_so():
+    simulated = [node_topology(NodeFacts(name, facts.gpus, [msgspec.structs.replace(link, simulated=True)
+                 for link in facts.links], facts.nics))
+                 for name, facts in ((f"node{number}", hgx_facts(f"node{number}", dead=[4] if number == 3 else []))
+                                     for number in range(4))]  # fmt: skip
 
-    (found,) = differences_found(classes, known)
+    (found,) = differences_found(classes_of(simulated))
 
-    assert found.culprits == ("node012:mlx5_2",)
+    assert found.text.startswith("SIM node3: GPU4–GPU0-3 SYS")
+    assert all(line.startswith("SIM link node3: ") for line in found.evidence)
+
+
+# -- what the health analysis has told already -------------------------------------------------------------------------
+
+
+def untold(nodes, *known):
+    """The texts of the findings that are left beside those of the health analysis."""
+    told = Told(known, {topology.node: topology for topology in nodes})
+    return [found.text for found in differences_found(classes_of(nodes), told)]
+
+
+def nvlink_down(gpu, *links):
+    return Found("nvlink_down", "error", "certain", (gpu,), "down", parts=tuple(map(str, links)))
+
+
+def with_links_down(node, index, numbers):
+    """An HGX node one GPU of which lacks these NVLinks."""
+    facts = hgx_facts(node)
+    links = [msgspec.structs.replace(link, up=tuple(n for n in link.up if n not in numbers))
+             if link.type == "nvlink" and link.a.id == uuid(node, index) else link for link in facts.links]  # fmt: skip
+    return NodeFacts(node, facts.gpus, links, facts.nics)
+
+
+def test_what_another_analysis_has_said_is_not_said_twice_and_of_another_node_it_is():
+    nodes = [*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])]
+
+    left = untold(nodes, Found("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
+                  Found("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's"))  # fmt: skip
+
+    assert left == ["node012: NIC2 state down, the rest active"]
+
+
+def test_nvlinks_that_are_told_to_be_down_explain_every_pair_of_their_gpu():
+    assert untold([*ALIKE, hgx("node044", dead=[4])], nvlink_down("node044:gpu4", *range(18))) == []
+
+
+def test_a_node_with_an_nvlink_down_keeps_its_other_differences():
+    facts = with_links_down("node044", 4, {3, 7})
+    gpus = [msgspec.structs.replace(info, vbios="96.00.99") if info.index == 1 else info for info in facts.gpus]
+    links = [msgspec.structs.replace(link, width=8) if link.type == "pcie" and link.a.id == uuid("node044", 6) else link
+             for link in facts.links]  # fmt: skip
+    odd = node_topology(NodeFacts("node044", gpus, links, facts.nics))
+
+    left = untold([*ALIKE, odd], nvlink_down("node044:gpu4", 3, 7))
+
+    assert sorted(left) == [
+        "node044: GPU1 VBIOS 96.00.99, the rest 96.00.A5", "node044: GPU6 PCIe width x8, the rest x16"]  # fmt: skip
+
+
+def test_another_relation_of_the_same_gpu_is_still_told():
+    facts = with_links_down("node044", 4, {3, 7})
+    moved = [msgspec.structs.replace(link, via=("pci0000:99",)) if link.type == "pcie" and link.a.id == "mlx5_2" else
+             link for link in facts.links]  # fmt: skip
+
+    (left,) = untold([*ALIKE, node_topology(NodeFacts("node044", facts.gpus, moved, facts.nics))],
+                     nvlink_down("node044:gpu4", 3, 7))  # fmt: skip
+
+    assert left == "node044: NIC2–GPU4-5 NODE, class A PIX"
+
+
+def test_fewer_links_told_than_are_lacking_explain_nothing():
+    nodes = [*ALIKE, node_topology(with_links_down("node044", 4, {3, 7}))]
+
+    assert untold(nodes, nvlink_down("node044:gpu4", 3, 7)) == []
+    assert untold(nodes, nvlink_down("node044:gpu4", 3)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]
+    assert untold(nodes, nvlink_down("node044:gpu5", 3, 7)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]

@@ -169,7 +169,7 @@ def test_the_document_is_what_its_schema_says():
     text = FORMATS["json"](fleet, None)
     made = msgspec.json.decode(text, type=TopologyDocument)
 
-    assert list(json.loads(text)) == ["schema", "classes", "nodes", "links"]
+    assert list(json.loads(text)) == ["schema", "classes", "nodes", "links", "groups"]
     assert [(line.name, len(line.nodes)) for line in made.classes] == [("A", 5), ("B", 1), ("C", 1)]
     assert made.classes[1].matrix[4][5] == made.classes[1].matrix[5][4] == "PIX"
     assert made.classes[1].differences[0].text == "node044: GPU4–GPU0-3 SYS, class A NV18"
@@ -193,7 +193,7 @@ def test_the_schema_explains_every_field_of_it():
     done = CliRunner().invoke(schema, [])
 
     definitions = json.loads(done.output)["$defs"]
-    assert set(definitions["TopologyDocument"]["properties"]) == {"schema", "classes", "nodes", "links"}
+    assert set(definitions["TopologyDocument"]["properties"]) == {"schema", "classes", "nodes", "links", "groups"}
     assert "Bandwidths are of one" in definitions["TopologyLink"]["description"]
 
 

@@ -1,0 +1,231 @@
+"""Every call of NVML that the agent makes, failing by itself: what is lost with it, and that the reason is told."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nvml import scenarios
+from nvml.library import FUNCTIONS
+
+import gconsole_remote
+
+GIB = scenarios.GIB
+SOURCES = Path(gconsole_remote.__file__).parent
+NOT_SUPPORTED = 3
+TICKS = 13  # NVLinks are read every ten seconds, and a rate needs two looks
+#: Fields that every record has, or that only tell a process's name: no figure is lost with them.
+_ENVELOPE = {"node", "agent", "seq", "t", "mono", "rx", "index", "uuid", "simulated", "unsupported", "gone", "link"}
+
+_SINGLE = {
+    "nvmlDeviceGetBAR1MemoryInfo": "gpu.bar1_used_bytes",
+    "nvmlDeviceGetClockInfo": "gpu.sm_clock_mhz gpu.mem_clock_mhz gpu.video_clock_mhz",
+    "nvmlDeviceGetComputeMode": "gpu_info.compute_mode",
+    "nvmlDeviceGetCpuAffinity": "gpu_info.cpu_affinity",
+    "nvmlDeviceGetCudaComputeCapability": "gpu_info.compute_capability",
+    "nvmlDeviceGetCurrPcieLinkGeneration": "gpu_info.pcie_gen",
+    "nvmlDeviceGetCurrPcieLinkWidth": "gpu_info.pcie_width",
+    "nvmlDeviceGetCurrentClocksEventReasons": "gpu.clocks_event_reasons",
+    "nvmlDeviceGetDecoderUtilization": "gpu.decoder_pct",
+    "nvmlDeviceGetEccMode": "gpu_info.ecc_mode",
+    "nvmlDeviceGetEncoderUtilization": "gpu.encoder_pct",
+    "nvmlDeviceGetEnforcedPowerLimit": "gpu_info.power_limit_w",
+    "nvmlDeviceGetFanSpeed": "gpu.fan_pct",
+    "nvmlDeviceGetGpuFabricInfoV": "gpu_info.fabric_state gpu_info.fabric_clique gpu_info.fabric_cluster",
+    "nvmlDeviceGetMaxClockInfo": "gpu_info.max_sm_clock_mhz gpu_info.max_mem_clock_mhz gpu_info.max_video_clock_mhz",
+    "nvmlDeviceGetMaxPcieLinkGeneration": "gpu_info.pcie_gen_max",
+    "nvmlDeviceGetMaxPcieLinkWidth": "gpu_info.pcie_width_max",
+    "nvmlDeviceGetMemoryInfo_v2": "gpu.mem_used_bytes gpu_info.mem_total_bytes",
+    "nvmlDeviceGetMigMode": "gpu_info.mig_mode",
+    "nvmlDeviceGetName": "gpu_info.name",
+    "nvmlDeviceGetNumaNodeId": "gpu_info.numa_node",
+    "nvmlDeviceGetPciInfo_v3": "gpu_info.pci_bus_id",
+    "nvmlDeviceGetPerformanceState": "gpu.pstate",
+    "nvmlDeviceGetPersistenceMode": "gpu_info.persistence",
+    "nvmlDeviceGetPowerManagementDefaultLimit": "gpu_info.power_limit_default_w",
+    "nvmlDeviceGetPowerManagementLimitConstraints": "gpu_info.power_limit_min_w gpu_info.power_limit_max_w",
+    "nvmlDeviceGetPowerUsage": "gpu.power_w",
+    "nvmlDeviceGetSerial": "gpu_info.serial",
+    "nvmlDeviceGetTemperatureV": "gpu.temp_c",
+    "nvmlDeviceGetUtilizationRates": "gpu.util_pct gpu.mem_util_pct",
+    "nvmlDeviceGetVbiosVersion": "gpu_info.vbios",
+    "nvmlSystemGetCudaDriverVersion": "gpu_info.cuda_driver",
+    "nvmlSystemGetDriverVersion": "gpu_info.driver",
+    "nvmlDeviceGetProcessUtilization": "gpu_process.sm_pct",
+}
+_GPM = "gpu.sm_pct gpu.sm_occupancy_pct gpu.tensor_pct gpu.dram_pct"
+#: Function of the library: the figures that are lost where it fails and everything else answers.
+COSTS = {
+    **_SINGLE,
+    **dict.fromkeys(("nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"), _GPM),
+    # asked where the newer way, or a figure's field value, is not to be had
+    **dict.fromkeys(("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetNvLinkState",
+                     "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetRemappedRows",
+                     "nvmlDeviceGetTemperature", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetTotalEnergyConsumption"),
+                    ""),
+    # said with no field of their own: tests of their own tell what becomes of them
+    **dict.fromkeys(("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlEventSetFree",
+                     "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlGpmMigSampleGet",
+                     "nvmlGpmSampleFree", "nvmlShutdown", "nvmlInit_v2"), ""),
+}  # fmt: skip
+#: An older call stands in for these where the driver does not have them; not for a failure that may pass.
+REPLACED = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV"}
+#: These say who or what, not a figure; `unsupported` names them so.
+NAMED = {
+    "nvmlDeviceGetComputeRunningProcesses_v3": "gpu_process.compute",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": "gpu_process.graphics",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": "gpu_process.mps",
+    "nvmlDeviceRegisterEvents": "gpu_event.xid",
+    "nvmlEventSetCreate": "gpu_event.xid",
+    "nvmlEventSetWait_v2": "gpu_event.xid",
+}
+#: Without these there is no GPU at all, or nothing can be told apart: see `test_events` and `test_figures`.
+OPENING = {"nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
+           "nvmlDeviceGetFieldValues"}  # fmt: skip
+#: Asked by the sampler of the topology: see `test_topology`.
+TOPOLOGY = {"nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkVersion",
+            "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"}  # fmt: skip
+
+
+def everything():
+    """A machine that answers everything that the agent can ask."""
+    lines = scenarios.hgx_h100() | {
+        "gpu.fan": 40, "gpu.numa": 1, "gpu.gpm.60": 10.0, "gpu.gpm.61": 20.0, "gpu.share.0": "700 66 10",
+        "gpu.compute.0": f"700 {GIB}", "gpu.graphics.0": f"701 {GIB}", "gpu.mps.0": f"702 {GIB}",
+        "gpu.field.31": "u32:0", "gpu.reasons": 4,
+    }  # fmt: skip
+    return lines | dict.fromkeys((f"gpu.field.{number}" for number in (29, 30, 38, 45, 52, 59)), 0)
+
+
+def seen(watch, lines):
+    """What was said of GPU 0: the names of its figures that were ever known, and why others are not."""
+    watching = watch(lines)
+    known, unsupported = set(), {}
+    for tick in range(TICKS):
+        watching.scenario.change({"gpu.field.138": 1000 + tick, "gpu.field.139": 1000 + tick,
+                                  "gpu.field.138@all": 5000 * tick, "gpu.field.139@all": 5000 * tick})  # fmt: skip
+        said = watching.tick()
+        for kind in ("gpu_info", "gpu", "gpu_link", "gpu_process"):
+            for record in (one for one in getattr(said, kind) if one.index == 0):
+                values = {field: getattr(record, field) for field in record.__struct_fields__}
+                known |= {f"{kind}.{field}" for field, value in values.items() if value not in (None, (), {}, "")}
+        for info in said.gpu_info:
+            unsupported = info.unsupported if info.index == 0 else unsupported
+    return SimpleNamespace(
+        watching=watching, unsupported=unsupported,
+        figures={name for name in known if name.partition(".")[2] not in _ENVELOPE},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def whole(watch):
+    """The figures of a machine on which every call answers: looked at once."""
+    if not _WHOLE:
+        _WHOLE.update(seen(watch, everything()).figures)
+    return _WHOLE
+
+
+_WHOLE = set()
+
+
+@pytest.fixture(scope="module")
+def named_calls():
+    """Every function of NVML that the agent's sources name."""
+    sources = [*(SOURCES / "nvml").glob("*.py"), SOURCES / "samplers/gpu.py", SOURCES / "samplers/topology.py"]
+    text = "".join(path.read_text() for path in sources)
+    return set(re.findall(r"\bnvml(?:Init|Shutdown|(?:Device|System|Event|Gpm)[A-Z][a-z]\w*)\b(?!_t)", text)) - {
+        "nvmlEventTypeXidCriticalError", "nvmlGpmMetricId", "nvmlGpmMetricsGet_t", "nvmlGpmMetricId_t"}  # fmt: skip
+
+
+def stem(name):
+    """Without the version that the binding puts behind a name."""
+    return re.sub(r"(_v\d|WithFlags)$", "", name)
+
+
+def test_no_call_of_the_agent_is_left_out(named_calls):
+    judged = {*COSTS, *NAMED, *OPENING, *TOPOLOGY}
+
+    assert {stem(name) for name in named_calls} <= {stem(name) for name in FUNCTIONS}
+    assert judged == set(FUNCTIONS)
+
+
+def test_a_machine_that_answers_everything_leaves_nothing_unknown(watch):
+    told = seen(watch, everything())
+
+    assert told.unsupported == {}
+    wanted = {figure for figures in COSTS.values() for figure in figures.split()}
+    assert wanted <= told.figures
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, 999])
+@pytest.mark.parametrize("function", COSTS)
+def test_a_call_that_fails_costs_its_own_figures_and_says_why(watch, whole, function, code):
+    told = seen(watch, everything() | {f"fail.{function}": code} | _without_gpm(function))
+
+    costs = set(COSTS[function].split()) if code != NOT_SUPPORTED or function not in REPLACED else set()
+    assert whole - told.figures - _buses(function) == costs
+    assert told.figures <= whole
+    for figure in costs:
+        kind, _, field = figure.partition(".")
+        assert told.unsupported[figure if kind == "gpu_process" else field]
+
+
+def _without_gpm(function):
+    """Where GPM fails, PCIe is asked for aside: that has an answer, too."""
+    return {"gpu.pcie_rx": 4096, "gpu.pcie_tx": 1024} if function.startswith("nvmlGpm") else {}
+
+
+def _buses(function):
+    """What a thread of its own tells, whenever it comes to it."""
+    return {"gpu.pcie_rx_bytes_s", "gpu.pcie_tx_bytes_s"} if function.startswith("nvmlGpm") else set()
+
+
+@pytest.mark.parametrize("function", NAMED)
+def test_a_call_without_a_figure_of_its_own_is_told_too(watch, function):
+    told = seen(watch, everything() | {f"fail.{function}": 999})
+
+    def is_told(said):
+        return any(NAMED[function] in info.unsupported for info in said.gpu_info if info.index == 0)
+
+    assert NAMED[function] in told.unsupported or told.watching.until(is_told)
+
+
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in OPENING])
+def test_a_call_that_fails_only_later_costs_no_record(watch, function):
+    watching = watch(everything())
+    watching.tick()
+    watching.scenario.change({f"fail.{function}": 999})
+
+    said = [watching.tick(61.0), watching.tick()]
+
+    assert [len(one.gpu) for one in said] == [8, 8]
+    assert not any(info.lost for one in said for info in one.gpu_info)
+    assert not any(process.gone for one in said for process in one.gpu_process)
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount",
+                                      "nvmlDeviceGetMigDeviceHandleByIndex"])  # fmt: skip
+def test_mig_devices_have_not_gone_because_nobody_says_that_they_are_there(watch, function):
+    watching = watch(scenarios.mig())
+    watching.tick()
+    watching.scenario.change({f"fail.{function}": 999})
+
+    said = watching.tick(61.0)
+
+    assert [gpu.uuid for gpu in said.gpu][1:] == ["MIG-1", "MIG-2"]
+    assert not any(info.lost for info in said.gpu_info)
+
+
+@pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
+def test_processes_have_not_gone_because_nobody_lists_them(watch, kind):
+    function = {name.partition(".")[2]: function for function, name in NAMED.items()}[kind]
+    watching = watch(everything())
+    watching.tick()
+    watching.scenario.change({f"fail.{function}": 999})
+    while_unknown = [process for _ in range(4) for process in watching.tick().gpu_process]
+    watching.scenario.change(drop=(f"fail.{function}", f"gpu.{kind}.0"))
+
+    gone = [process for _ in range(4) for process in watching.tick().gpu_process]
+
+    assert while_unknown == []
+    assert {(process.type, process.gone) for process in gone} == {(kind, True)}

@@ -1,0 +1,138 @@
+"""Differences between nodes as findings while records arrive: when they are told, and when they are over."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "analysis"))
+from machines import hgx_facts
+
+from gconsole import differing as module
+from gconsole.analysis.found import Found
+from gconsole.config.model import HealthConfig
+from gconsole.differing import LASTS_S, PATIENCE_S, Differing
+from gconsole.findings import Findings
+from gconsole.hub import Hub
+from gconsole.records import Log, NodeState
+from gconsole.store import Store
+from gconsole.topology import fold
+from gconsole.topology.fold import TopologyFold
+
+ALIKE = [f"node{number}" for number in range(1, 6)]
+TEXT = "node9: NIC1 state down, the rest active"
+
+
+class Fleet:
+    """Nodes that say how they are connected, and a clock that the test turns."""
+
+    def __init__(self, **limits):
+        self.now, self.said = 100.0, []
+        self.hub, self.store = Hub(), Store()
+        self.hub.subscribe(self.store.apply)
+        self.hub.subscribe(self.said.extend)
+        self.findings = Findings(self.hub, HealthConfig(clear_s=0, **limits), clock=lambda: self.now)
+        self.differing = Differing(self.store, TopologyFold(self.store), self.findings, clock=lambda: self.now)
+
+    def tell(self, *names, state="failed", **more):
+        """These nodes say their topology; a node that has failed since counts as seen."""
+        for name in names:
+            facts = hgx_facts(name, **more)
+            for record in (*facts.gpus, *facts.links, *facts.nics):
+                record.node = name
+            self.hub.publish([*facts.gpus, *facts.links, *facts.nics])
+            self.hub.say(NodeState(node=name, state=state))
+
+    async def look(self, after=0.0, **more):
+        """The texts of the findings that are open then."""
+        self.now += after
+        await self.differing.look(**more)
+        return [finding.text for finding in self.store.findings.values() if finding.cleared_at is None]
+
+
+@pytest.fixture
+def fleet(monkeypatch):
+    monkeypatch.setattr(fold, "EVERY_S", 0.0)
+    return Fleet()
+
+
+async def test_a_difference_that_lasts_is_a_finding_and_goes_when_it_is_over(fleet):
+    fleet.tell(*ALIKE)
+    fleet.tell("node9", down=["mlx5_1"])
+
+    assert await fleet.look() == []
+    assert await fleet.look(after=LASTS_S) == [TEXT]
+    fleet.tell("node9")
+    await fleet.look(after=1.0)
+    assert await fleet.look(after=1.0) == []
+
+
+async def test_what_a_node_says_bit_by_bit_is_no_difference(fleet):
+    fleet.tell(*ALIKE)
+    fleet.tell("node9", down=["mlx5_0", "mlx5_1"])
+    await fleet.look()
+    fleet.tell("node9")
+
+    assert await fleet.look(after=LASTS_S) == []
+
+
+async def test_nothing_is_compared_while_most_nodes_are_on_their_way_unless_they_take_too_long(fleet):
+    fleet.tell("node1")
+    fleet.tell("node9", down=["mlx5_1"])
+    fleet.hub.say(NodeState(node="node2", state="connecting"))
+
+    assert await fleet.look() == []
+    assert await fleet.look(after=LASTS_S) == []
+    await fleet.look(after=PATIENCE_S)
+    assert len(await fleet.look(after=LASTS_S)) == 1
+
+
+async def test_at_the_end_everything_is_told_at_once(fleet):
+    fleet.tell(*ALIKE, "node6", "node7", state="connecting")
+    fleet.tell("node9", down=["mlx5_1"])
+
+    assert await fleet.look(at_last=True) == [TEXT]
+
+
+async def test_what_the_health_analysis_tells_meanwhile_is_left_to_it(fleet):
+    fleet.tell(*ALIKE)
+    fleet.tell("node9", down=["mlx5_1"])
+    await fleet.look()
+    fleet.findings.put("health", [Found("nic_down", "error", "certain", ("node9:mlx5_1",), "down")])
+
+    assert await fleet.look(after=LASTS_S) == ["down"]
+    fleet.findings.put("health", [])
+    fleet.findings.put("health", [])
+    await fleet.look()
+    assert await fleet.look(after=LASTS_S) == [TEXT]
+
+
+async def test_many_nodes_are_folded_in_a_thread_and_give_the_same(fleet):
+    fleet.tell(*(f"node{number}" for number in range(100, 140)))
+    fleet.tell("node9", down=["mlx5_1"])
+    await fleet.look()
+
+    assert await fleet.look(after=LASTS_S) == [TEXT]
+
+
+async def test_nothing_is_compared_anew_where_no_node_said_anything_else(fleet, monkeypatch):
+    fleet.tell(*ALIKE, "node9")
+    await fleet.look()
+    monkeypatch.setattr(module, "differences_found", None)  # calling it would fail, and be told
+
+    await fleet.look(after=1.0)
+
+    assert not any(isinstance(record, Log) for record in fleet.said)
+
+
+async def test_a_comparison_that_fails_is_told_once_and_ends_nothing(fleet, monkeypatch):
+    monkeypatch.setattr(module, "differences_found", None)
+    fleet.tell(*ALIKE)
+    for _ in range(3):
+        await fleet.look(after=1.0)
+
+    logs = [record.text for record in fleet.said if isinstance(record, Log)]
+    assert len(logs) == 1
+    assert "the analysis topology failed" in logs[0]

@@ -1,0 +1,193 @@
+"""The parallel groups of a job over nodes and GPUs, as captures tell them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from machines import hgx_facts
+
+from gconsole.analysis.collectives.memberships import Membership, memberships
+from gconsole.records import Collective, PgStatus, Rank
+from gconsole.store import Store
+from gconsole.topology.dot import to_dot
+from gconsole.topology.fold import TopologyFold
+from gconsole.topology.formats import FORMATS
+from gconsole.topology.gather import gather
+from gconsole.topology.svg import to_svg
+from gconsole.topology.text import to_text
+
+JOB = "llama"
+
+
+def said(rank, name, desc, ranks=None, capture="c1", **more):
+    known = {"source": "worker_server", "job": JOB, "rank": rank, "process_group": (name, desc), "ranks": ranks}
+    return PgStatus(node=f"n{rank // 8}", capture=capture, **(known | more))
+
+
+def a_pod(*records, nodes=2, job=JOB):
+    """Nodes of eight GPUs each with a rank on every GPU, and what captures told."""
+    store = Store()
+    for number in range(nodes):
+        facts = hgx_facts(f"n{number}")
+        for record in (*facts.gpus, *facts.links, *facts.nics):
+            record.node = facts.node
+            store.apply([record])
+    for number in range(8 * nodes):
+        store.apply([Rank(node=f"n{number // 8}", job=job, rank=number, local_rank=number % 8, gpu=str(number % 8),
+                          pid=number, start_ticks=1, world_size=8 * nodes, source="environ")])  # fmt: skip
+    store.apply(records)
+    return store
+
+
+def mesh(nodes=2):
+    """Tensor groups within half a node, data groups across nodes; every rank tells its own, as PyTorch does."""
+    found = []
+    for rank in range(8 * nodes):
+        half, own = rank // 4 * 4, rank % 8
+        found.append(said(rank, "0", "default_pg", tuple(range(8 * nodes))))
+        found.append(said(rank, str(10 + half), "mesh_tp", tuple(range(half, half + 4))))
+        found.append(said(rank, str(90 + own), "mesh_dp", tuple(range(own, 8 * nodes, 8))))
+    return found
+
+
+# -- who is in which ---------------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_lists_members_is_believed_and_one_that_does_not_gives_those_that_spoke():
+    records = [said(0, "1", "tp", (0, 1)), said(0, "2", "pp"), said(3, "2", "pp")]
+
+    assert memberships((), records, (JOB, 0)) == (
+        Membership("1", "tp", (0, 1), True), Membership("2", "pp", (0, 3), False))  # fmt: skip
+
+
+def test_operations_alone_tell_of_a_group_too():
+    entries = [Collective(capture="c", source="nccl_log", job=JOB, rank=rank, process_group=("0xab", ""),
+                          group_size=2, profiling_name="nccl:AllReduce") for rank in (4, 5)]  # fmt: skip
+
+    assert memberships(entries, (), (JOB, 0)) == (Membership("0xab", "", (4, 5), True),)
+    # where PyTorch has names for groups, NCCL's are the same ones again
+    assert [one.name for one in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
+
+
+def test_another_job_and_another_attempt_have_groups_of_their_own():
+    records = [said(0, "1", "tp", (0, 1)), said(0, "2", "tp", (0, 1), job="eval"), said(0, "3", "tp", attempt=1)]
+
+    assert [one.name for one in memberships((), records, (JOB, 1))] == ["3"]
+
+
+# -- over the topology -------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_called_by_what_they_are_for_and_numbered_by_their_ranks():
+    groups = gather(a_pod(*mesh())).groups
+
+    assert [group.label for group in groups] == [
+        *(f"mesh_dp {n}" for n in range(8)), *(f"mesh_tp {n}" for n in range(4)), "default_pg"]  # fmt: skip
+    assert groups[9].ranks == (4, 5, 6, 7)
+
+
+def test_a_description_with_its_own_number_is_kept_and_one_that_is_missing_is_made_up():
+    told = [said(0, "5", "dp_17", (0, 1)), said(2, "6", "dp_3", (2, 3)), said(4, "7", "undefined", (4, 5))]
+
+    found = [(group.kind, group.label) for group in gather(a_pod(*told)).groups]
+
+    assert found == [("dp", "dp_17"), ("dp", "dp_3"), ("group", "group")]
+
+
+def test_every_gpu_has_its_groups_beside_its_ranks():
+    text = to_text(gather(a_pod(*mesh())), "n1")
+
+    row = next(line for line in text.splitlines() if line.startswith("GPU5 "))
+    assert row.endswith("13     mesh_dp 5 · mesh_tp 3")
+    assert "rank 13 in mesh_dp 5 · mesh_tp 3" in text
+
+
+def test_the_matrix_of_a_class_counts_the_groups_that_differ_from_node_to_node():
+    text = to_text(gather(a_pod(*mesh())))
+
+    row = next(line for line in text.splitlines() if line.startswith("GPU5 "))
+    assert row.endswith("5,13   mesh_dp 5 · mesh_tp ×2")
+
+
+def test_groups_say_where_they_lie_and_the_farthest_way_within():
+    lines = [" ".join(line.split()) for line in to_text(gather(a_pod(*mesh()))).splitlines()]
+
+    assert "mesh_tp 4 groups of 4 ranks; each within one node" in lines
+    assert "mesh_dp 8 groups of 2 ranks; each over 2 nodes" in lines
+    assert 'mesh_tp 1 [4-7] "14" n0 GPU4-7, NV18' in lines
+    assert 'mesh_dp 3 [3,11] "93" 2 nodes n[0-1], GPU3 of each' in lines
+    assert 'default_pg 1 group of 16 ranks, [0-15] "0" 2 nodes n[0-1], GPU0-7 of each' in lines
+
+
+def test_a_group_that_leaves_its_node_stands_out_among_its_like():
+    odd = [said(0, "1", "tp", (0, 1)), said(2, "2", "tp", (2, 3)), said(4, "3", "tp", (4, 9))]
+
+    lines = [" ".join(line.split()) for line in to_text(gather(a_pod(*odd))).splitlines()]
+
+    assert "tp 3 groups of 2 ranks; 2 within one node, 1 over 2 nodes" in lines
+
+
+def test_members_that_are_on_no_known_gpu_are_counted():
+    fleet = gather(a_pod(said(0, "1", "tp", (0, 1, 40, 41))))
+
+    assert fleet.laid.span(fleet.groups[0]) == "n0 GPU0-1, NV18; 2 of 4 on no known GPU"
+
+
+def test_without_a_group_the_text_says_how_to_come_to_know_them():
+    assert "none is known: a capture reads them" in to_text(gather(a_pod()))
+    two = a_pod(*mesh())
+    two.apply([Rank(node="n0", job="eval", rank=0, gpu="0", pid=99, start_ticks=1, source="environ")])
+    assert "  eval: none is known: a capture reads them" in to_text(gather(two))
+
+
+def test_the_newest_capture_of_a_job_counts():
+    fleet = gather(a_pod(*mesh(), said(0, "77", "tp", (0, 1), capture="c2")))
+
+    assert [group.name for group in fleet.groups] == ["77"]
+
+
+def test_the_document_has_every_group_and_of_one_node_its_own():
+    fleet = gather(a_pod(*mesh()))
+    whole, one = (json.loads(FORMATS["json"](fleet, node)) for node in (None, "n1"))
+
+    assert len(whole["groups"]) == 13
+    tp = next(group for group in one["groups"] if group["kind"] == "mesh_tp")
+    assert (tp["label"], tp["ranks"], tp["nodes"], tp["relation"]) == ("mesh_tp 2", [8, 9, 10, 11], ["n1"], "NV18")
+    gpu = next(device for device in whole["nodes"][0]["devices"] if device["label"] == "GPU3")
+    assert gpu["groups"] == ["mesh_dp 3", "mesh_tp 0", "default_pg"]
+
+
+def test_drawings_have_the_groups_on_their_gpus():
+    fleet = gather(a_pod(*mesh()))
+
+    assert "rank 3\\nmesh_dp 3 · mesh_tp 0" in to_dot(fleet, "n0")
+    assert "rank 3 mesh_dp 3 · mesh_tp 0" in to_svg(fleet, "n0")
+    if shutil.which("dot"):
+        subprocess.run(["dot", "-Tsvg"], input=to_dot(fleet, "n0"), capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_names_of_groups_are_text_in_every_form(form):
+    hostile = 'evil"]; \x1b[31m&<b>\n'
+
+    text = FORMATS[form](gather(a_pod(said(0, hostile, hostile, (0, 1)))), "n0")
+
+    assert "\x1b" not in text
+
+
+def test_a_capture_is_folded_without_the_nodes_being_made_anew():
+    store = a_pod()
+    fold = TopologyFold(store)
+    fold.note()
+    fold.accept(fold.prepare()())
+    before = fold.fleet
+    store.apply(mesh())
+    fold.note()
+    fold.accept(fold.prepare()())
+
+    assert fold.fleet.nodes is before.nodes
+    assert (len(before.groups), len(fold.fleet.groups)) == (0, 13)
+    assert not fold.has_news
