@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .config.difference import Changes
     from .config.model import Config
     from .doctor import Answer
+    from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
     from .session.layout import Selection
 
 #: What travels on the bus.
@@ -136,6 +137,32 @@ class Control(Protocol):
 
         What the probes find comes as records. Nothing happens where `[clock]` forbids it, or there are no nodes.
         """
+        ...
+
+    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+        """Whether a job could run on these nodes; each answers, or has its reason why not."""
+        ...
+
+    async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
+        """Start a job on all of its nodes, or on none. Nothing in the answer: it runs; else each node that failed, and
+        those on which what had begun could not be ended again."""
+        ...
+
+    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
+        """End every process of a job on these nodes: TERM, and KILL after the grace."""
+        ...
+
+    async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
+        """Have a job's output said as records, from its last lines on; with `follow` also what comes. It returns once
+        what was there has passed the hub; nodes that cannot are in the answer."""
+        ...
+
+    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
+        """The files at a path on one node of a job, below the folder it works in."""
+        ...
+
+    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
+        """A piece of a file on one node of a job, and whether it was the last."""
         ...
 
     async def stop(self) -> None:

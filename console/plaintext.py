@@ -5,6 +5,8 @@ from __future__ import annotations
 
 def printable(text: str) -> str:
     """`text` on one line, without anything that could steer a terminal."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 

@@ -19,11 +19,13 @@ from .samplers.clock import ServiceSampler, SnapshotSampler
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
 from .samplers.host import HostSampler
+from .samplers.jobs import JobSampler
 from .samplers.nic import NicSampler
 from .samplers.node import node_fields
 from .samplers.processes import ProcessSampler
 from .samplers.topology import TopologySampler
 from .samplers.watched import WatchedSampler
+from .starter import Starter
 
 #: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
@@ -125,6 +127,9 @@ class Agent(object):
         self.context.import_nvml = self._import_nvml
         if not self.context.simulate_gpus:
             importer.compile_aside("pynvml")  # now, while this process has one thread
+        self.followed = {}  # job: whose output somebody reads
+        self.starter = Starter()
+        os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
 
     # -- a connection ------------------------------------------------------------------------------------------------
 
@@ -243,7 +248,7 @@ class Agent(object):
             self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
-        samplers += [NicSampler(self.context), TopologySampler(self.context, nvml)]
+        samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
         snapshot_period_ms = self.config.get("snapshot_period_ms", 0)
         if snapshot_period_ms:
             samplers += [SnapshotSampler(self.context, self, snapshot_period_ms), ServiceSampler(self.context, self)]

@@ -66,6 +66,7 @@ class BundleImporter(object):
         if child:
             return child
         try:
+            os.nice(10)
             for name in names:
                 if name in SELDOM and not _can_load(SELDOM[name]):
                     continue
@@ -94,6 +95,10 @@ class BundleImporter(object):
             code = self._compiled(name)
             self._keep(digest, code)
         exec(code, module.__dict__)
+
+    def get_source(self, name):
+        """The text of a module, as importlib's loaders give it."""
+        return self._source(name).decode("utf-8")
 
     def _source(self, name):
         return zlib.decompress(base64.b64decode(self.modules[name][1]))

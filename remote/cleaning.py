@@ -4,6 +4,8 @@ import os
 import shutil
 
 from . import cache, presence
+from .jobs import folder as job_folder
+from .jobs import state as job_state
 
 
 def clean(agent, args):
@@ -20,6 +22,11 @@ def clean(agent, args):
             cache.check(path, uid)
         except (OSError, cache.Unusable) as error:
             answer["kept"].append({"path": path, "why": str(error), "users": []})
+            continue
+        jobs = job_state.unfinished(path, job_folder.identity_of(agent.context))
+        if jobs:
+            why = "jobs run there: %s (gconsole run stop ends them)" % ", ".join(jobs)
+            answer["kept"].append({"path": path, "why": why, "users": []})
             continue
         _clean_one(path, args.get("force", False), answer)
     return answer

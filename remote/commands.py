@@ -17,6 +17,8 @@ COMMANDS = {
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
+    # what watches a job that `gconsole run start` ordered; the job's own commands are its children
+    "job_supervisor": ["{python}", "-I", "-B", "{program}"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
@@ -63,6 +65,16 @@ def run_apart(name, timeout_s, blob=None, pid=None):
     finally:
         with _lock:
             _running.discard(process)
+
+
+def detach(name, words, log):
+    """Start a listed command that outlives the agent; its output goes to the file `log`. Raises OSError."""
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
+        process = subprocess.Popen(
+            [words.get(word, word) for word in COMMANDS[name]], cwd="/",
+            stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, close_fds=True, start_new_session=True,
+        )  # fmt: skip
+    threading.Thread(target=process.wait, name="gconsole-reap", daemon=True).start()
 
 
 def end_all():

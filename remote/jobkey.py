@@ -4,7 +4,7 @@ What launcher gave it decides, the first that applies:
 
     slurm-1234.0            Slurm job and step; `:port` where RANK came with MASTER_PORT, `/namespace` under mpirun,
                             because one step or shell may run several jobs
-    llama@10.0.0.1:29500    torchelastic's run id (not "none") and the master
+    llama@10.0.0.1:29500    torchelastic's run id (not "none"), or the name `gconsole run` gave, and the master
     pmix-prterun-n1-77@1    Open MPI, PRRTE: a name of the mpirun
     ray-01000000@10.…:port  Ray's job and the master of this trainer
     10.0.0.1:29500~3fa1     the master alone. Ports are reused (29500 is everybody's default): the suffix is of the
@@ -77,7 +77,7 @@ def _shared_name(env, claim, master):
             return "slurm-%s:%d" % (step, port)
         namespace = env.get("PMIX_NAMESPACE", "")
         return "slurm-%s/%s" % (step, namespace) if namespace and "slurm" not in namespace else "slurm-" + step
-    run = _run_id(env)
+    run = _run_id(env) or env.get("GCONSOLE_JOB")
     if run:
         return "%s@%s" % (run, master or "?")
     if env.get("RAY_JOB_ID"):

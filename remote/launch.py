@@ -9,7 +9,6 @@ from . import cache
 def launch(stdin, start, importer):
     """Run what `start` asks for on this channel; ends the process. `start` is the console's start frame."""
     config = start["config"]
-    os.nice(10)  # before any thread starts: on Linux a thread has a niceness of its own
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
     importer.use_code_dir(place.folder("code"))
     from . import linger  # not sooner: from here on modules come from the cache, compiled

@@ -36,6 +36,7 @@ def attach(stdin, start, place, make_agent, prepare):
             listener.close()
             os.waitpid(child, 0)
             peer = _connect(path, start["bundle"])
+    os.nice(10)  # the agent itself does so on its own
     peer.sendall(wire.encode({"start": start}))
     _relay(stdin, peer, start["config"].get("orphan_s", 15))
 

@@ -116,6 +116,20 @@ def _capture(agent, args):
         raise Refused("bad_request", str(error), "use the same version on both")
 
 
+def _job(name):
+    """A request of `gconsole run`; only that asks for it."""
+
+    def answer(agent, args):
+        from .jobs import work
+
+        try:
+            return getattr(work, name)(agent, args)
+        except work.Problem as problem:
+            raise Refused(problem.name, problem.text, problem.try_)
+
+    return answer
+
+
 VERBS = {
     "capture": _capture,
     "clean": _clean,
@@ -123,6 +137,14 @@ VERBS = {
     "clock_probe": _clock_probe,
     "clock_stop": _clock_stop,
     "doctor": _doctor,
+    "job_begin": _job("begin"),
+    "job_drop": _job("drop"),
+    "job_files": _job("list_files"),
+    "job_follow": _job("follow"),
+    "job_prepare": _job("prepare"),
+    "job_probe": _job("probe"),
+    "job_read": _job("read_file"),
+    "job_stop": _job("stop"),
     "offer": _offer,
     "settled": _settled,
 }

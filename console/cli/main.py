@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("export:export", "Write a session as JSON, Parquet, CSV, HTML, for Perfetto or gswarm's readers."),
     "stat": ("stat:stat", "What the GPUs, ranks and nodes of a session did, in figures and pictures."),
     "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
+    "run": ("run:run", "Start a job on the nodes, see how it goes, stop it."),
     "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
     "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
     "clocks": ("clocks:clocks", "How far the nodes' clocks are apart, with bounds."),

@@ -294,6 +294,33 @@ class HealthConfig(Section, frozen=True):
     peers: Annotated[int, Meta(ge=3, le=100_000, description="so many ranks at least are compared (ours)")] = 4
 
 
+class RunConfig(Section, frozen=True):
+    """What `gconsole run` takes where its options say nothing."""
+
+    select: Annotated[
+        Line | None, Meta(description="choose among these nodes only; unset: any", extra={"example": "node[01-04]"})
+    ] = None
+    nodes: Annotated[
+        Annotated[int, Meta(ge=1, le=16_384)] | None,
+        Meta(description="how many; unset: all of select, else one", extra={"example": 2}),
+    ] = None
+    gpus_per_node: Annotated[
+        Annotated[int, Meta(ge=0, le=1024)] | None,
+        Meta(description="0: jobs for CPUs; unset: all of the node that has most", extra={"example": 8}),
+    ] = None
+    procs_per_node: Annotated[
+        Annotated[int, Meta(ge=1, le=1024)] | None,
+        Meta(description="ranks a node; unset: one for each GPU", extra={"example": 8}),
+    ] = None
+    launcher: Annotated[
+        Literal["torchrun", "accelerate", "env"],
+        Meta(description="what starts the ranks; env: each of them, with RANK, WORLD_SIZE and the like"),
+    ] = "torchrun"
+    workdir: Annotated[
+        Line | None, Meta(description="folder on the nodes; unset: the home folder", extra={"example": "~/train"})
+    ] = None
+
+
 class NodeEntry(Section, frozen=True):
     """One [[nodes]] entry as written; beside these keys it takes every key of [ssh] and [agent] that is not global."""
 
@@ -361,6 +388,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     health: HealthConfig = HealthConfig()
     clock: ClockConfig = ClockConfig()
     skew: SkewConfig = SkewConfig()
+    run: RunConfig = RunConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
     settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only

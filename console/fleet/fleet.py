@@ -12,8 +12,9 @@ from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
-from ..records import AgentCost, Log, Mark, NodeState
-from . import capture
+from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..records import AgentCost, Failure, Log, Mark, NodeState
+from . import capture, jobs
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
@@ -118,6 +119,24 @@ class Fleet:
 
     def want_clocks(self, who: str, wanted: bool) -> None:
         self._clocks.want(who, wanted)
+
+    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+        return await jobs.probe(self.links, nodes, question)
+
+    async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
+        return await jobs.start(self.links, orders)
+
+    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
+        return await jobs.stop(self.links, job, nodes, grace_s)
+
+    async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
+        return await jobs.follow(self.links, job, nodes, tail, follow)
+
+    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
+        return await jobs.list_files(self.links, job, node, path)
+
+    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
+        return await jobs.read_file(self.links, job, node, path, offset)
 
     async def stop(self) -> None:
         self._unsubscribe()

@@ -24,6 +24,7 @@ from .clock import (
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from .job import Job, JobNode, JobNodeState, JobState
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus, Watched
@@ -32,7 +33,7 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
-    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Log | Mark | Gap | Finding
+    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
     | ClockBins | ClockSnapshot | ClockSource | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
@@ -136,6 +137,10 @@ __all__ = [
     "GpuLink",
     "GpuProcess",
     "Host",
+    "Job",
+    "JobNode",
+    "JobNodeState",
+    "JobState",
     "Link",
     "LinkType",
     "Local",

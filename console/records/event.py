@@ -21,12 +21,17 @@ class Console(Record, tag="console", kw_only=True):
 
 
 class Log(Record, tag="log", kw_only=True):
-    """A line worth keeping, of the agent, the kernel, a job or the console itself."""
+    """A line worth keeping, of the agent, the kernel, a job or the console itself.
+
+    Of a job, and only while somebody follows its output, it is one or more whole lines of one of its ranks.
+    """
 
     source: str  # "agent", "console", "kernel", "job"
     severity: Severity = "info"
     text: str
     try_: str = ""
+    job: str | None = None
+    rank: Count | None = None  # None: of the launcher itself, or of ranks that share one output
 
 
 class Mark(Record, tag="mark", kw_only=True):

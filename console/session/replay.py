@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ..hub import CaptureDone, CaptureOrder, Hub, Published
-from ..records import KINDS, Finding, Gap, GpuEvent, Mark, NodeState, Stack
+from ..records import KINDS, Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from ..store import Store
 from . import reading
 from .frames import Damage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..config.difference import Changes
     from ..config.model import Config
     from ..doctor import Answer
+    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -164,6 +165,24 @@ class Replay:
         _refuse()
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
+        _refuse()
+
+    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+        _refuse()
+
+    async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
+        _refuse()
+
+    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
+        _refuse()
+
+    async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
+        _refuse()
+
+    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
+        _refuse()
+
+    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
         _refuse()
 
     def want_clocks(self, who: str, wanted: bool) -> None:

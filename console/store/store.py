@@ -29,6 +29,8 @@ from ..records import (
     GpuLink,
     GpuProcess,
     Host,
+    Job,
+    JobNode,
     Link,
     Log,
     Mark,
@@ -47,6 +49,7 @@ from ..table import Table
 from .captures import Captures
 from .clockbook import ClockBook
 from .curves import Curves
+from .jobs import Jobs
 from .now import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
 from .past import Past
 from .ranks import Ranks, key_of
@@ -95,6 +98,7 @@ class Store:
         self.captures = Captures()
         self.clocks = ClockBook()
         self.steps = StepBook()
+        self.jobs = Jobs()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: Console | None = None
@@ -106,8 +110,8 @@ class Store:
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
-            Collective: self._flight, PgStatus: self._flight, Log: self._event, Mark: self._event, Gap: self._event,
-            Finding: self._finding, ClockBins: self._pass,
+            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._event, Gap: self._event,
+            Finding: self._finding, Job: self._job, JobNode: self._job_node, ClockBins: self._pass,
             ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
             ClockCost: self._clock(self.clocks.add_cost), ClockWindow: self._clock(self.clocks.add_window),
             ClockNode: self._clock(self.clocks.add_node),
@@ -261,6 +265,19 @@ class Store:
         self._event(record)
         if record.cleared_at is not None:
             self._cleared.add(key, self.version)
+
+    def _job(self, record: Job) -> None:
+        self.jobs.add(record, self.version)
+
+    def _job_node(self, record: JobNode) -> None:
+        self.jobs.add_node(record, self.version)
+        self._event(record)
+
+    def _log(self, record: Log) -> None:
+        if record.source == "job":
+            self.jobs.add_output(record, self.version)
+        else:
+            self._event(record)
 
     def _event(self, record: Record) -> None:
         self.events.append((self.version, record))

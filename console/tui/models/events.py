@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import localtime, strftime
 
-from ...records import Finding, Gap, GpuEvent, Log, Mark, Nic, NodeState, Rank, Record
+from ...records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ...records.event import Severity
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status, rank_status
@@ -146,6 +146,8 @@ def event_status(record: Record) -> Status | None:
         return "ok"
     if isinstance(record, GpuEvent) and record.event in _GOOD_GPU_EVENTS:
         return "ok"
+    if isinstance(record, JobNode):
+        return "failed" if record.state == "failed" else None
     if isinstance(record, Nic):
         return "warning"
     if isinstance(record, Finding | Log | GpuEvent):
@@ -190,6 +192,9 @@ def event_text(record: Record) -> str:
         return clean(f"{place or 'a GPU'}: {record.text}")
     if isinstance(record, Nic):
         return clean(f"{record.device} port {record.port} is gone")
+    if isinstance(record, JobNode):
+        reason = f": {record.reason}" if record.reason else ""
+        return clean(f"the job {record.job} is {record.state} here{reason}")
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
@@ -212,6 +217,7 @@ def _rank_text(rank: Rank) -> str:
 
 _KINDS: dict[type[Record], str] = {
     NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
+    JobNode: "job",
 }  # fmt: skip
 #: What is over, or came back.
 _GOOD_GPU_EVENTS = ("link_up", "clocks_free", "back")

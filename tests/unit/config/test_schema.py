@@ -44,7 +44,7 @@ def test_an_entry_can_override_every_ssh_and_agent_key_but_the_global_ones():
 
 def test_the_sections_of_a_node_are_sections_of_the_whole():
     assert schema.per_node_sections() == {"ssh", "agent", "watch"}
-    sections = ["cluster", "ssh", "agent", "console", "sessions", "hang", "watch", "health", "clock", "skew"]
+    sections = ["cluster", "ssh", "agent", "console", "sessions", "hang", "watch", "health", "clock", "skew", "run"]
     assert list(schema.sections()) == sections
 
 

@@ -72,3 +72,9 @@ def test_a_name_is_short_and_printable_whatever_the_environment_says():
     name = key({**TORCH, "TORCHELASTIC_RUN_ID": "x\x1b[2J\n" * 1000})
     assert name.isprintable()
     assert len(name) <= 140
+
+
+def test_a_job_that_gconsole_started_has_the_name_it_was_given():
+    assert key({**TORCH, "GCONSOLE_JOB": "train-3f9a1c"}) == "train-3f9a1c@10.0.0.1:29500"
+    both = {**TORCH, "GCONSOLE_JOB": "train-3f9a1c", "TORCHELASTIC_RUN_ID": "train-3f9a1c"}
+    assert key(both) == "train-3f9a1c@10.0.0.1:29500"

@@ -1,0 +1,69 @@
+"""What travels between the console and a node about jobs: questions, orders, and their answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class JobQuestion(msgspec.Struct, frozen=True):
+    """What a node is asked before it is chosen for good."""
+
+    workdir: str | None  # None: the home folder
+    programs: tuple[str, ...]  # what its commands would execute
+    ports: tuple[int, ...] = ()  # of these it names the first that is free
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """What it answered."""
+
+    workdir: str
+    problems: tuple[str, ...]  # each a reason why the job cannot run there
+    port: int | None  # the first free one of those asked for
+    addresses: tuple[tuple[str, str, int], ...]  # (interface, IPv4 address, prefix length)
+    ssh_address: str | None  # the node's own address on the connection from the console
+    disk_free_bytes: int | None  # where the folder is
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One command of a job on one node. `$GCONSOLE_JOB_DIR` in a word is the job's own folder there."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]  # beyond that of the node
+    output: str  # file in the job's folder
+    local_rank: int | None = None  # where the command is a rank itself
+
+
+class NodeOrder(msgspec.Struct, frozen=True):
+    """A job as one node gets and keeps it (spec.json)."""
+
+    job: str
+    index: int  # NODE_RANK
+    nodes: tuple[str, ...]  # all of the job, in the order of their index
+    command: tuple[str, ...]  # as the person gave it
+    launcher: str
+    procs_per_node: int
+    gpus_per_node: int
+    world_size: int
+    master_addr: str
+    master_port: int
+    workdir: str | None
+    created: int  # console CLOCK_REALTIME, ns
+    env: dict[str, str]
+    commands: tuple[Command, ...]
+    gpus: tuple[str, ...] = ()  # uuids
+
+
+class NodeStop(msgspec.Struct, frozen=True):
+    """What stopping a job did on one node; `left` empty is the proof that nothing runs."""
+
+    found: int  # processes there were
+    left: tuple[int, ...]  # pids that are there still
+    state: str
+    was: str
+
+
+class FileList(msgspec.Struct, frozen=True):
+    """Files at a path on one node: (path below it, bytes); the path itself is "" where it is one file."""
+
+    path: str
+    files: tuple[tuple[str, int], ...]

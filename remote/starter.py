@@ -1,0 +1,34 @@
+"""Starts what shall outlive the agent, at the niceness of its user."""
+
+import queue
+import threading
+
+from . import commands
+
+
+class Starter(object):
+    """A thread that starts jobs. It is older than the agent's own `nice`, which a job must not inherit.
+
+    On Linux a thread has a niceness of its own, and nobody but root may lower it again.
+    """
+
+    def __init__(self):
+        self._orders = queue.Queue()
+        threading.Thread(target=self._run, name="gconsole-starter", daemon=True).start()
+
+    def start(self, name, words, log):
+        """Start a listed command, detached; its output goes to the file `log`. Raises OSError."""
+        answer = queue.Queue()
+        self._orders.put((name, words, log, answer))
+        error = answer.get()
+        if error is not None:
+            raise error
+
+    def _run(self):
+        while True:
+            name, words, log, answer = self._orders.get()
+            try:
+                commands.detach(name, words, log)
+                answer.put(None)
+            except OSError as error:
+                answer.put(error)

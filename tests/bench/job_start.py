@@ -1,0 +1,67 @@
+"""From `gconsole run start` to the first line of every rank on 8 nodes, beside `clush` starting the same command."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rig import Rig
+from rig.detect import tool
+
+from .result import Outcome, Row, middle
+
+NODES, PAIRS = 8, 5
+WORD = "ready"
+
+
+def measure(quick: bool) -> Outcome:
+    tool("ssh")  # what clush runs
+    pairs = 1 if quick else PAIRS
+    with Rig(nodes=NODES, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
+        ssh_config = Path(scratch, "ssh_config")
+        ssh_config.write_text(rig.ssh_config_text())
+        names = ",".join(node.name for node in rig.nodes)
+        programs = Path(sys.executable).parent
+        gconsole = [
+            str(programs / "gconsole"), "run", "start", str(target), "--yes", "--follow", "--nodes", str(NODES),
+            "--gpus-per-node", "0", "--launcher", "env", "--", "echo", WORD,
+        ]  # fmt: skip
+        clush = [str(programs / "clush"), "-w", names, "-f", str(NODES), "-o", f"-F {ssh_config}", "echo", WORD]
+        _until_all(gconsole, f"[0-{NODES - 1}] {WORD}", 1)  # warm
+        ours, theirs = [], []
+        for _ in range(pairs):
+            ours.append(_until_all(gconsole, f"[0-{NODES - 1}] {WORD}", 1))
+            theirs.append(_until_all(clush, WORD, NODES))
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    return Outcome(
+        [
+            Row(f"start of a job to the first line of all ranks on {NODES} nodes", middle(ours, "s"),
+                peer=f"clush {middle(theirs, 's')}", ratio=ratio),
+        ],
+        [
+            "whole processes from exec to the line; ours connects, looks at every node once, plans, asks the nodes,"
+            " prepares and begins on all, and reads the lines back from files; clush runs the command and passes its"
+            " output on: no plan, nothing detached, no state",
+        ],
+    )  # fmt: skip
+
+
+def _until_all(argv: list[str], word: str, times: int) -> float:
+    """Seconds from the start of a program until it has written so many lines with that word."""
+    began = time.perf_counter()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as one:
+        assert one.stdout is not None
+        seen, took_s = 0, None
+        for line in one.stdout:
+            seen += line.strip().endswith(word) and "echo" not in line
+            if seen == times and took_s is None:
+                took_s = time.perf_counter() - began
+        errors = one.communicate()[1]
+    assert took_s is not None, f"{argv}: {errors}"
+    return took_s

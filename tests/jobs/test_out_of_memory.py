@@ -1,0 +1,64 @@
+"""A rank that the kernel's OOM killer ended: the kernel's word is in the status."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Rig
+from starting import processes_of, run, started
+
+LIMIT_BYTES = 192 << 20
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+GREEDY = '''
+import os, time
+if os.environ["RANK"] == "1":
+    print("loading the model", flush=True)
+    held = [bytearray(16 << 20) for _ in range(64)]
+time.sleep(600)
+'''
+
+
+@contextlib.contextmanager
+def a_small_memory(name: str) -> Iterator[Path]:
+    """A memory cgroup of the test's own; skips where none can be made."""
+    path = MEMORY / name
+    try:
+        path.mkdir()
+        (path / "memory.limit_in_bytes").write_text(str(LIMIT_BYTES))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        pytest.skip(f"no memory cgroup can be made: {error.strerror}")
+    try:
+        yield path
+    finally:
+        for pid in (path / "cgroup.procs").read_text().split():
+            (MEMORY / "cgroup.procs").write_text(pid)
+        path.rmdir()
+
+
+def test_the_kernels_word_is_told_of_a_rank_that_took_too_much_memory(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("greedy.py", GREEDY)
+    node = rig.nodes[1]
+    with a_small_memory(f"gconsole-test-{os.getpid()}") as cgroup:
+        [sshd] = [line.split()[0] for line in node.ps().splitlines() if "[listener]" in line]
+        (cgroup / "cgroup.procs").write_text(str(node.outer_pid(int(sshd))))
+        job = started(hosts, "--nodes", 2, "--procs-per-node", 1, "--launcher", "env", "--workdir", folder, "--",
+                      "python3", "greedy.py")  # fmt: skip
+        try:
+            status = ""
+            for _ in range(30):
+                status = run("status", hosts, job).stdout
+                if "failed" in status:
+                    break
+            assert "node2  failed by SIGKILL" in status, status
+            assert "its last line: loading the model" in status
+            assert "the kernel's OOM killer ended 1 process(es) of its cgroup" in status
+            assert f"{job}  partial" in status, "the other rank waits for it"
+        finally:
+            assert run("stop", hosts, job, "--yes").status == 0
+    assert processes_of(rig, "greedy.py") == []

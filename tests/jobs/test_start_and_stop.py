@@ -1,0 +1,158 @@
+"""All or nothing at the start, a console that goes and comes back, a node that is cut, two jobs at once."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from program import GCONSOLE, gconsole
+from rig import Rig
+from starting import PLAIN, processes_of, run, started, the_jobs, until
+
+#: Somebody else takes the port.
+LISTEN = """
+import socket, time
+taken = socket.socket()
+taken.bind(("0.0.0.0", 29777))
+taken.listen()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def wanted(folder: str, *args: object, nodes: int = 4, procs: int = 1) -> list[object]:
+    return ["--nodes", nodes, "--procs-per-node", procs, "--launcher", "env", "--workdir", folder, *args]
+
+
+def state_of(hosts: Path, job: str) -> str:
+    [found] = [one for one in the_jobs(hosts) if one["job"] == job]
+    return found["state"]
+
+
+def test_a_plan_starts_nothing_and_says_where_the_job_would_run(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("plain.py", PLAIN)
+    done = run("plan", hosts, *wanted(folder, nodes=3), "--", "python3", "plain.py")
+    assert done.status == 0, done.stdout + done.stderr
+    assert f"ranks meet at {rig.nodes[0].address}:" in done.stdout
+    assert "– node4: not needed" in done.stdout
+    assert processes_of(rig, "plain.py") == []
+    machine = run("plan", hosts, "--json", *wanted(folder, nodes=3), "--", "python3", "plain.py")
+    assert list(json.loads(machine.stdout)["plan"]["orders"]) == ["node1", "node2", "node3"]
+
+
+def test_what_only_the_nodes_know_is_asked_before_the_plan(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    script("plain.py", PLAIN)
+    done = run("plan", hosts, *wanted("/no/such/folder"), "--", "python3", "plain.py")
+    assert done.status == 1
+    assert "node[1-4]: the folder /no/such/folder is not there" in done.stdout
+
+
+def test_a_start_that_one_node_cannot_make_leaves_nothing_on_any(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("program", "#!/bin/sh\nsleep 600\n")
+    for node in rig.nodes:
+        (node.folder / "program").chmod(0o755)
+    (rig.nodes[2].folder / "program").write_text("#!/nonexistent/interpreter\n")  # found, and yet it cannot run
+    before = len(the_jobs(hosts))
+    done = run("start", hosts, "--yes", *wanted(folder), "--", "./program")
+    assert done.status == 1, done.stdout + done.stderr
+    assert "✖ node3" in done.stderr
+    assert "No such file" in done.stderr
+    assert "nothing of it is left" in done.stderr
+    assert processes_of(rig, "sleep 600") == []
+    assert len(the_jobs(hosts)) == before
+
+
+def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("plain.py", PLAIN)
+    asked = wanted(folder, "--port", 29777, nodes=2)
+    argv = [GCONSOLE, "run", "start", hosts, *asked, "--", "python3", "plain.py", "x"]
+    process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        plan = ""
+        while "node2  ranks" not in plan:  # the plan is out, and the person thinks it over
+            plan += process.stdout.readline()
+        taker = rig.nodes[0].run(["python3", "-c", LISTEN], stdout=subprocess.PIPE, text=True)
+        try:
+            assert taker.stdout.readline() == "up\n"
+            _, errors = process.communicate("y\n", timeout=60)
+        finally:
+            taker.kill()
+            taker.wait()
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
+    assert "port 29777 was taken since the plan was made" in errors
+    assert "start again" in errors
+    assert processes_of(rig, "plain.py") == []
+
+
+def test_two_jobs_at_once_have_ports_and_ends_of_their_own(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("plain.py", PLAIN)
+    one = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-one")
+    two = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-two")
+    ports = {job["ordered"]["master_port"] for job in the_jobs(hosts) if job["job"] in (one, two)}
+    assert len(ports) == 2
+    assert run("stop", hosts, one, "--yes").status == 0
+    assert (state_of(hosts, one), state_of(hosts, two)) == ("stopped", "running")
+    for node in rig.nodes:
+        (node.folder / "go-two").touch()
+    assert run("wait", hosts, two, "--timeout", "60s").status == 0
+    assert "[0-3] bye" in run("logs", hosts, two).stdout
+    assert processes_of(rig, "plain.py") == []
+
+
+def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("plain.py", PLAIN)
+    argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *wanted(folder), "--", "python3", "plain.py", "go-on"]
+    console = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        until(lambda: len(processes_of(rig, "plain.py go-on")) == 4)
+    finally:
+        os.kill(console.pid, signal.SIGKILL)
+        console.communicate()
+    [job] = [one for one in the_jobs(hosts) if one["state"] == "running"]
+    assert len(processes_of(rig, "plain.py go-on")) == 4
+    kept = gconsole("clean", hosts)
+    assert kept.status == 3
+    assert f"jobs run there: {job['job']}" in kept.stdout
+    for node in rig.nodes:
+        (node.folder / "go-on").touch()
+    assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0
+
+
+def test_a_node_that_was_cut_is_named_and_its_part_is_ended_when_it_is_back(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
+    folder = script("plain.py", PLAIN)
+    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
+    rig.nodes[3].down()
+    try:
+        done = run("stop", hosts, job, "--yes", "--grace", "2s")
+        assert done.status == 3, done.stdout + done.stderr
+        assert "node4  unknown: " in done.stdout
+        assert len(processes_of(rig, "plain.py never")) == 1
+    finally:
+        rig.nodes[3].up()
+    again = run("stop", hosts, job, "--yes", "--grace", "2s")
+    assert again.status == 0, again.stdout + again.stderr
+    assert "node4  stopped: 1 processes ended, nothing left" in again.stdout
+    assert processes_of(rig, "plain.py never") == []
+
+
+def test_the_ranks_of_a_started_job_are_ranks_to_every_other_view(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("plain.py", PLAIN)
+    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-see")
+    try:
+        listed = gconsole("ps", hosts)
+        assert any("0-3" in line and "plain.py go-see" in line for line in listed.stdout.splitlines()), listed.stdout
+    finally:
+        assert run("stop", hosts, job, "--yes").status == 0

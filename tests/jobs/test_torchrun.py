@@ -1,0 +1,69 @@
+"""Real torchrun jobs over real nodes: they start, end, break and are stopped, and nothing is left of them."""
+
+from pathlib import Path
+
+import pytest
+from jobs import find_torch_python
+from rig import Rig
+from starting import TRAIN, processes_of, run, started, the_jobs, until
+
+pytestmark = pytest.mark.usefixtures("needs_torch")
+
+
+def wanted(folder: str, *script: object, nodes: int = 4, procs: int = 2) -> list[object]:
+    return ["--nodes", nodes, "--procs-per-node", procs, "--workdir", folder, "--env", "OMP_NUM_THREADS=1", "--",
+            find_torch_python(), "train.py", *script]  # fmt: skip
+
+
+def test_a_newcomer_starts_a_job_on_four_nodes_with_one_command_and_sees_it_end(
+    rig: Rig, tmp_path: Path, script
+) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("train.py", TRAIN)
+    done = run("start", hosts, "--yes", "--follow", *wanted(folder, 5, -1, "well"))
+    assert done.status == 0, done.stdout + done.stderr
+    for step in range(5):
+        assert f"[0-7] step {step} sum 8" in done.stdout
+    assert "node[1-4]  completed" in done.stderr
+    [job] = [job for job in the_jobs(hosts) if job["state"] == "completed"]
+    assert run("wait", hosts, job["job"]).status == 0
+    assert processes_of(rig, "train.py") == []
+    again = run("logs", hosts, job["job"], "--rank", "0-7", "--grep", "step 4")
+    assert again.stdout == "[0-7] step 4 sum 8\n"
+    fetched = run("fetch", hosts, job["job"], "result.txt", "-o", tmp_path / "back")
+    assert (tmp_path / "back/node1/result.txt").read_text() == "sum 8"
+    assert fetched.status == 3, "only the node of rank 0 has it, and the others are named"
+    assert "node4: " in fetched.stderr
+
+
+def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("train.py", TRAIN)
+    job = started(hosts, *wanted(folder, 10_000, 3, "fail", nodes=2))
+    waited = run("wait", hosts, job, "--timeout", "100s")
+    assert waited.status == 1, "what torchrun says for a rank that failed"
+    assert f"{job}  failed, exit code 1" in waited.stderr
+    assert "first on node2: rank 3 (local rank 1) ended with exit code 5; its last line: out of luck" in waited.stderr
+    words = run("logs", hosts, job).stdout
+    assert "[3] out of luck" in words
+    assert "exitcode  : 5" in words, "the launcher's own report of the rank is there, too"
+    assert processes_of(rig, "train.py") == []
+
+
+def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_left(
+    rig: Rig, tmp_path: Path, script
+) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    folder = script("train.py", TRAIN)
+    job = started(hosts, *wanted(folder, 10_000, 2, "ignore", nodes=2))
+    until(lambda: "step 3 " in run("logs", hosts, job, "--tail", 50).stdout)
+    [now] = [one for one in the_jobs(hosts) if one["job"] == job]
+    assert now["state"] == "running"
+    done = run("stop", hosts, job, "--yes", "--grace", "2s")
+    assert done.status == 0, done.stdout + done.stderr
+    assert done.stdout.count("nothing left") == 2
+    assert processes_of(rig, "train.py") == []
+    assert processes_of(rig, "supervisor.py") == []
+    assert run("wait", hosts, job).status != 0
+    [now] = [one for one in the_jobs(hosts) if one["job"] == job]
+    assert now["state"] == "stopped"

@@ -1,0 +1,49 @@
+"""What the options of `gconsole run` ask for."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gconsole.cli.runoptions import job_options, request_of
+from gconsole.config.model import RunConfig
+
+
+def asked(*args: str, preferred: RunConfig | None = None):
+    found = []
+
+    @click.command()
+    @job_options
+    def command(**options):
+        found.append(request_of(options, preferred or RunConfig()))
+
+    result = CliRunner().invoke(command, args, standalone_mode=False)
+    if result.exception:
+        raise result.exception
+    return found[0]
+
+
+def test_what_stands_behind_two_dashes_is_the_command_whatever_it_looks_like():
+    assert asked("--nodes", "2", "--", "train.py", "--nodes", "9", "-h").command == ("train.py", "--nodes", "9", "-h")
+
+
+def test_a_size_is_written_as_people_write_it():
+    assert asked("--min-gpu-mem", "40GiB", "--", "t.py").min_gpu_mem_bytes == 40 << 30
+    assert asked("--min-gpu-mem", "1.5g", "--", "t.py").min_gpu_mem_bytes == 1_500_000_000
+    with pytest.raises(click.BadParameter, match="write 40GiB"):
+        asked("--min-gpu-mem", "much", "--", "t.py")
+
+
+def test_options_win_over_what_hosts_toml_prefers():
+    preferred = RunConfig(select="node[1-4]", nodes=3, launcher="env", workdir="~/train", gpus_per_node=8)
+    found = asked("--nodes", "2", "--select", "auto", "--gpus-per-node", "0", "--", "t.py", preferred=preferred)
+    assert (found.select, found.nodes, found.gpus_per_node) == (None, 2, 0)
+    assert (found.launcher, found.workdir) == ("env", "~/train")
+    assert asked("--", "t.py", preferred=preferred).select == ("node1", "node2", "node3", "node4")
+
+
+@pytest.mark.parametrize("text", ["novalue", "GCONSOLE_JOB=mine", "1X=2"])
+def test_a_variable_that_cannot_be_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        asked("--env", text, "--", "t.py")

@@ -1,0 +1,51 @@
+"""What each launcher gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from gconsole.jobs.launch import BadCommand, Place, commands
+
+PLACE = Place("j", 1, 2, 2, "10.0.0.1", 29500, True)
+
+
+def the_argv(launcher, *command):
+    [found] = commands(launcher, command, PLACE)
+    return found.argv
+
+
+def test_a_script_is_started_by_the_torchrun_on_the_path():
+    assert the_argv("torchrun", "train.py", "-x")[0] == "torchrun"
+    assert the_argv("torchrun", "train.py", "-x")[-2:] == ("train.py", "-x")
+
+
+def test_a_python_of_ones_own_is_started_with_its_own_torch():
+    argv = the_argv("torchrun", "/venv/bin/python3.11", "-m", "pkg.train", "--lr", "1")
+    assert argv[:3] == ("/venv/bin/python3.11", "-m", "torch.distributed.run")
+    assert argv[-4:] == ("-m", "pkg.train", "--lr", "1")
+
+
+def test_any_other_program_is_started_as_it_is():
+    assert the_argv("torchrun", "./a.out", "1")[-3:] == ("--no_python", "./a.out", "1")
+
+
+def test_accelerate_gets_its_own_options():
+    argv = the_argv("accelerate", "python", "train.py")
+    assert argv[:3] == ("python", "-m", "accelerate.commands.launch")
+    assert {"--multi_gpu", "--num_machines=2", "--machine_rank=1", "--num_processes=4"} <= set(argv)
+
+
+def test_with_env_every_rank_is_a_command_with_its_numbers():
+    first, second = commands("env", ("./a.out",), PLACE)
+    assert (first.local_rank, second.local_rank) == (0, 1)
+    assert second.env == {
+        "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1",
+        "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    assert first.output != second.output
+
+
+@pytest.mark.parametrize("command", [(), ("python",), ("python3", "-u", "train.py")])
+def test_a_command_that_cannot_be_started_says_what_to_write(command):
+    with pytest.raises(BadCommand):
+        commands("torchrun", command, PLACE)

@@ -1,0 +1,58 @@
+"""Lines of many ranks as one stream."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gconsole.jobs.lines import LineFold, in_turn
+
+
+def folded(lines, writers, everything=True):
+    fold = LineFold(writers, 1.0)
+    for writer, line in in_turn(lines):
+        fold.add(writer, line, 0.0)
+    return fold.take(0.0, everything=everything)
+
+
+def test_a_line_that_all_ranks_wrote_stands_once():
+    assert folded({rank: ["loss 2.31"] for rank in range(64)}, 64) == ["[0-63] loss 2.31"]
+
+
+def test_lines_of_one_rank_are_never_put_in_another_order_to_fold_them():
+    lines = {0: ["step 1", "step 2"], 1: ["step 1", "a warning", "step 2"]}
+    assert folded(lines, 2) == ["[0-1] step 1", "[0] step 2", "[1] a warning", "[1] step 2"]
+
+
+def test_a_line_waits_for_the_others_only_so_long():
+    fold = LineFold(2, 1.0)
+    fold.add(0, "ready", 0.0)
+    assert fold.take(0.5) == []
+    fold.add(1, "ready", 0.6)
+    assert fold.take(0.6) == ["[0-1] ready"]
+    fold.add(0, "alone", 1.0)
+    assert fold.take(2.1) == ["[0] alone"]
+
+
+def test_one_rank_that_says_the_same_twice_has_said_it_twice():
+    assert folded({0: ["x", "x"], 1: ["x"]}, 2) == ["[0-1] x", "[0] x"]
+
+
+def test_launchers_are_named_by_their_nodes():
+    assert folded({"node1": ["bad"], "node2": ["bad"]}, 4) == ["[node[1-2]] bad"]
+
+
+@given(st.dictionaries(st.integers(0, 5), st.lists(st.sampled_from("abc"), max_size=8)))
+def test_nothing_is_lost_nothing_doubled_and_every_rank_keeps_its_order(lines):
+    told = folded(lines, 6)
+    for rank, written in lines.items():
+        seen = []
+        for line in told:
+            who, text = line[1:].split("] ", 1)
+            ranks = set()
+            for part in who.split(","):
+                low, _, high = part.partition("-")
+                ranks |= set(range(int(low), int(high or low) + 1))
+            if rank in ranks:
+                seen.append(text)
+        assert seen == written

@@ -1,0 +1,129 @@
+"""Which nodes get a job, why the others do not, and what to ask for instead."""
+
+from __future__ import annotations
+
+from builders import GIB, a_gpu, a_node, an_answer, answers
+
+from gconsole.jobs.plan import Asks, Plan, Refusal, plan
+from gconsole.jobs.request import JobRequest, new_job
+from gconsole.jobs.show import plan_text, refusal_text
+
+TRAIN = ("train.py", "--lr", "1")
+
+
+def planned(request: JobRequest, nodes, ready=None) -> Plan | Refusal | Asks:
+    return plan(request, "train-1", nodes, answers(nodes) if ready is None else ready, created=1)
+
+
+def test_a_plan_has_ranks_master_and_the_exact_command_of_each_node():
+    found = planned(JobRequest(TRAIN, nodes=2, gpus_per_node=4), [a_node(1), a_node(2), a_node(3)])
+    assert list(found.orders) == ["node001", "node002"]
+    second = found.orders["node002"]
+    assert (second.world_size, second.index, second.master_addr, second.master_port) == (8, 1, "10.0.0.2", 29500)
+    [command] = second.commands
+    assert command.argv == (
+        "torchrun", "--nnodes=2", "--node_rank=1", "--nproc_per_node=4", "--master_addr=10.0.0.2",
+        "--master_port=29500", "--rdzv_id=train-1", "--redirects=3", "--log_dir", "$GCONSOLE_JOB_DIR/ranks",
+        "train.py", "--lr", "1",
+    )  # fmt: skip
+    assert second.env["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert second.env["CUDA_VISIBLE_DEVICES"] == ",".join(f"GPU-node002-{index}" for index in range(4))
+    assert found.left_out == (("node003", "not needed"),)
+
+
+def test_nodes_are_asked_before_they_are_planned_for():
+    nodes = [a_node(1), a_node(2)]
+    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready={}) == Asks(("node001", "node002"))
+
+
+def test_a_node_that_cannot_is_replaced_by_one_that_has_not_been_asked_yet():
+    nodes = [a_node(1), a_node(2), a_node(3)]
+    ready = {"node001": an_answer(1, problems=("the folder /data is not there",)), "node002": an_answer(2)}
+    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready) == Asks(("node003",))
+
+
+def test_gpus_at_work_lost_or_too_small_are_not_given():
+    mixed = a_node(1, gpus=0)
+    gpus = (a_gpu("node001", 0, "lost: it fell off the bus"), a_gpu("node001", 1, mem_gib=16), a_gpu("node001", 2),
+            a_gpu("node001", 3))  # fmt: skip
+    node = type(mixed)(**{**{f: getattr(mixed, f) for f in mixed.__slots__}, "gpus": gpus})
+    found = planned(JobRequest(TRAIN, gpus_per_node=2, min_gpu_mem_bytes=40 * GIB), [node])
+    assert found.gpu_indices == {"node001": (2, 3)}
+
+
+def test_a_refusal_says_why_of_each_node_and_what_would_do():
+    nodes = [a_node(1, taken=6), a_node(2, taken=6), a_node(3, why_not="lost: no word for 4.0 s"),
+             a_node(4, errors=("node004:gpu1 XID 79",))]  # fmt: skip
+    found = planned(JobRequest(TRAIN, nodes=2, gpus_per_node=8), nodes)
+    assert isinstance(found, Refusal)
+    text = refusal_text(found)
+    assert "node[001-002]: 2 of 8 GPUs free, 8 wanted (gpu0: pid 7 (python) runs on it)" in text
+    assert "node003: lost: no word for 4.0 s" in text
+    assert "node004: node004:gpu1 XID 79" in text
+    assert "try: --gpus-per-node 2: then 2 nodes can" in text
+
+
+def test_what_a_refusal_suggests_would_be_met():
+    nodes = [a_node(number, taken=number % 5) for number in range(1, 20)]
+    refused = planned(JobRequest(TRAIN, nodes=10, gpus_per_node=8, min_gpu_mem_bytes=10 * GIB), nodes)
+    assert any(change.startswith("--gpus-per-node 6:") for change in refused.change), refused.change
+    assert isinstance(planned(JobRequest(TRAIN, nodes=10, gpus_per_node=6), nodes), Plan)
+
+
+def test_a_cluster_without_gpus_runs_jobs_for_cpus():
+    found = planned(JobRequest(TRAIN, nodes=2, procs_per_node=3), [a_node(1, gpus=0), a_node(2, gpus=0)])
+    assert (found.first.gpus_per_node, found.first.world_size) == (0, 6)
+    assert "CUDA_VISIBLE_DEVICES" not in found.first.env
+
+
+def test_a_job_for_cpus_sees_no_gpu_where_there_are_some():
+    found = planned(JobRequest(TRAIN, gpus_per_node=0), [a_node(1, taken=8)])
+    assert found.first.env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_all_of_a_selection_are_taken_or_it_is_refused():
+    nodes = [a_node(1), a_node(2), a_node(3, taken=1)]
+    assert len(planned(JobRequest(TRAIN, select=("node001", "node002")), nodes).orders) == 2
+    assert isinstance(planned(JobRequest(TRAIN, select=("node001", "node003")), nodes), Refusal)
+    assert planned(JobRequest(TRAIN, select=("node009",)), nodes).reason == "no such node here: node009"
+
+
+def test_nodes_of_the_usual_versions_come_first_and_a_mixture_is_said():
+    nodes = [a_node(1, versions=("535", "12.2", "x86_64")), a_node(2), a_node(3)]
+    assert list(planned(JobRequest(TRAIN, nodes=2), nodes).orders) == ["node002", "node003"]
+    assert "differ in driver" in planned(JobRequest(TRAIN, nodes=3), nodes).warnings[0]
+
+
+def test_nodes_with_a_job_a_warning_or_work_come_last():
+    nodes = [a_node(1, jobs=1), a_node(2, warnings=("eth0 is down",)), a_node(3, cpu_pct=99.0), a_node(4)]
+    for wanted, last in ((1, "node004"), (2, "node003"), (3, "node002"), (4, "node001")):
+        assert last in planned(JobRequest(TRAIN, nodes=wanted), nodes).orders
+
+
+def test_what_the_person_gives_wins_over_our_guesses_but_not_over_the_mark():
+    request = JobRequest(TRAIN, nodes=2, env=(("NCCL_SOCKET_IFNAME", "ib0"), ("PYTHONUNBUFFERED", "0")))
+    env = planned(request, [a_node(1, environment=(("TEAM", "llm"),)), a_node(2)]).first.env
+    assert (env["NCCL_SOCKET_IFNAME"], env["PYTHONUNBUFFERED"], env["TEAM"]) == ("ib0", "0", "llm")
+    assert (env["GCONSOLE_JOB"], env["GCONSOLE_NODE_RANK"]) == ("train-1", "0")
+
+
+def test_a_taken_port_is_said_with_what_to_do():
+    found = planned(JobRequest(TRAIN, port=4000), [a_node(1)], {"node001": an_answer(1, port=None)})
+    assert found.reason == "port 4000 is taken on node001"
+
+
+def test_the_printed_command_can_be_pasted_into_a_shell():
+    request = JobRequest(("train.py", "--name", "a b; rm -rf $HOME"), gpus_per_node=0)
+    text = plan_text(planned(request, [a_node(1)]))
+    assert "'a b; rm -rf $HOME'" in text
+    assert '--log_dir "$GCONSOLE_JOB_DIR"/ranks' in text
+
+
+def test_a_command_that_the_launcher_cannot_start_is_refused_in_words():
+    found = planned(JobRequest(("python3", "-c", "print(1)")), [a_node(1)])
+    assert "give a script or -m MODULE" in found.reason
+
+
+def test_an_id_has_the_name_of_the_script():
+    assert new_job(("python", "fine-tune.py")).startswith("fine-tune-")
+    assert new_job(("python", "a.py")) != new_job(("python", "a.py"))

@@ -1,0 +1,75 @@
+"""One state of many nodes, and the code that a script gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from gconsole.jobs.state import job_state, job_view
+from gconsole.records import Job, JobNode, NodeState
+from gconsole.store import Store
+
+
+@pytest.mark.parametrize(
+    ("states", "whole"),
+    [
+        (["running", "running"], "running"),
+        (["dispatching", "running"], "dispatching"),
+        (["completed", "running"], "running"),
+        (["failed", "running"], "partial"),
+        (["stopped", "running"], "partial"),
+        (["stopping", "stopped"], "stopping"),
+        (["completed", "completed"], "completed"),
+        (["completed", "failed"], "failed"),
+        (["stopped", "failed"], "failed"),
+        (["stopped", "completed"], "stopped"),
+        (["completed", None], "partial"),
+        (["running", None], "running"),
+    ],
+)
+def test_the_state_of_the_whole(states, whole):
+    assert job_state(states) == whole
+
+
+def a_store(*nodes: JobNode, lost: tuple[str, ...] = ()) -> Store:
+    store = Store()
+    names = [record.node for record in nodes]
+    store.apply([NodeState(node=name, state="lost" if name in lost else "ok") for name in names])
+    store.apply([
+        Job(node=names[0], job="j", command=("t.py",), launcher="torchrun", nodes=tuple(names), procs_per_node=1,
+            gpus_per_node=0, world_size=len(names), master_addr="10.0.0.1", master_port=1, created=1),
+        *nodes,
+    ])  # fmt: skip
+    return store
+
+
+def test_the_code_is_that_of_the_node_that_failed_first():
+    store = a_store(
+        JobNode(node="a", job="j", index=0, state="failed", exit_code=1, ended=200),
+        JobNode(node="b", job="j", index=1, state="failed", signal=9, ended=100),
+    )
+    assert job_view(store, "j").exit_code == 137
+
+
+def test_a_job_that_was_stopped_has_the_code_of_term():
+    store = a_store(JobNode(node="a", job="j", index=0, state="stopped", exit_code=0, ended=1))
+    assert job_view(store, "j").exit_code == 143
+
+
+def test_a_job_on_a_node_that_is_away_is_not_over_and_says_which():
+    store = a_store(
+        JobNode(node="a", job="j", index=0, state="completed", exit_code=0),
+        JobNode(node="b", job="j", index=1, state="running"),
+        lost=("b",),
+    )
+    view = job_view(store, "j")
+    assert (view.is_over, view.unseen, view.state) == (False, ("b",), "partial")
+
+
+def test_output_of_a_job_is_no_event():
+    from gconsole.records import Log
+
+    store = a_store(JobNode(node="a", job="j", index=0, state="running"))
+    before = len(store.events)
+    store.apply([Log(node="a", source="job", job="j", rank=0, text="loss 2.31")])
+    assert len(store.events) == before
+    assert [record.text for _, record in store.jobs.output] == ["loss 2.31"]

@@ -1,0 +1,323 @@
+"""A job on one node: it outlives whoever started it, its end is known, and stopping it leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gconsole_remote.jobs import folder as files
+from gconsole_remote.jobs import output, ready, state, supervisor, tree, work
+from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.jobs import JobSampler
+from gconsole_remote.starter import Starter
+
+PYENV = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+OLDEST = sorted(PYENV.glob("3.6.*/bin/python3.6")) or [Path(sys.executable)]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")
+
+
+class Place:
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.posted: list = []
+        self.last_seq = 0
+
+    def post(self, facts):
+        self.posted += facts
+        self.last_seq += len(facts)
+
+
+class Agent:
+    """As much of an agent as jobs need."""
+
+    def __init__(self, root: Path) -> None:
+        self.place, self.context, self.outbox = Place(root), Context(), Outbox()
+        self.starter, self.followed = Starter(), {}
+
+
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(tmp_path / "cache")
+    Path(made.place.root).mkdir(0o700)
+    yield made
+    for folder, spec in files.every(made.place.root):  # whatever a test that failed has left
+        watcher = folder.read(files.SUPERVISOR)
+        tree.end(lambda s=spec, w=watcher: tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0)
+
+
+def a_spec(tmp_path, *commands: str, job: str = "j-1", **fields):
+    """A job of shell commands, each a rank."""
+    return {
+        "job": job, "index": 0, "nodes": ["here"], "command": ["x"], "launcher": "env",
+        "procs_per_node": len(commands), "gpus_per_node": 0, "world_size": len(commands), "master_addr": "127.0.0.1",
+        "master_port": 29999, "workdir": str(tmp_path), "created": 1, "gpus": [],
+        "env": {"GCONSOLE_JOB": job, "GCONSOLE_NODE_RANK": "0"},
+        "commands": [
+            {"argv": ["/bin/sh", "-c", text], "env": {"RANK": str(rank)}, "local_rank": rank,
+             "output": f"ranks/env/attempt_0/{rank}/output.log"}
+            for rank, text in enumerate(commands)
+        ], **fields,
+    }  # fmt: skip
+
+
+def begun(agent, spec):
+    work.prepare(agent, {"spec": spec})
+    return work.begin(agent, {"job": spec["job"]})
+
+
+def the_state(agent, job="j-1"):
+    [found] = [state.state_of(folder, spec) for folder, spec in files.every(agent.place.root) if spec["job"] == job]
+    return found
+
+
+def until(condition, deadline_s=30.0):
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def over(agent, job="j-1"):
+    until(lambda: state.is_over(the_state(agent, job)))
+    return the_state(agent, job)
+
+
+def test_a_job_ends_with_the_code_of_its_command(agent, tmp_path):
+    assert begun(agent, a_spec(tmp_path, "exit 0", "sleep 0.1"))["state"] in ("running", "completed")
+    assert over(agent)["state"] == "completed"
+
+
+def test_the_first_rank_that_fails_decides_and_the_others_are_ended(agent, tmp_path):
+    began = time.monotonic()
+    begun(agent, a_spec(tmp_path, "sleep 600", "exit 7"))
+    found = over(agent)
+    assert (found["state"], found["exit_code"], found["local_rank"]) == ("failed", 7, 1)
+    assert time.monotonic() - began < 60
+
+
+def test_a_signal_is_told_as_a_signal(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "kill -9 $$"))
+    found = over(agent)
+    assert (found["exit_code"], found["signal"]) == (None, 9)
+
+
+def test_a_later_agent_knows_the_job_from_its_files(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "sleep 600"))
+    later = Agent(Path(agent.place.root))
+    sampler = JobSampler(later.context, later)
+    kinds = dict(sampler.tick(0.0))
+    assert kinds["job"]["job"] == "j-1"
+    assert kinds["job_node"]["state"] == "running"
+    done = work.stop(later, {"job": "j-1", "grace_s": 5.0})
+    assert (done["left"], done["state"]) == ([], "stopped")
+    assert dict(sampler.tick(10.0))["job_node"]["state"] == "stopped"
+
+
+def test_stopping_leaves_nothing_of_a_rank_that_ignores_term_and_of_children_that_left(agent, tmp_path):
+    left = "setsid sh -c 'trap \"\" TERM; (setsid env -i sleep 600 &) ; sleep 600' &"
+    stubborn = f"trap '' TERM; {left} sleep 600; sleep 600"
+    begun(agent, a_spec(tmp_path, stubborn))
+    watcher = the_state(agent)["pid"]
+    until(lambda: len(tree.members("j-1", 0, watcher)) >= 4)
+    members = tree.members("j-1", 0, watcher)
+    done = work.stop(agent, {"job": "j-1", "grace_s": 0.5})
+    assert done["found"] >= 4
+    assert done["left"] == []
+    assert all(map(_is_dead, members))
+
+
+def _is_dead(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_a_stopped_process_is_ended_too(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "kill -STOP $$; sleep 600"))
+    until(lambda: tree.members("j-1", 0, the_state(agent)["pid"]))
+    assert work.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
+
+
+def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
+    assert over(agent)["state"] == "completed"
+    assert tree.marked("j-1", 0) == {}
+
+
+def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stopped(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "exec sleep 600"))
+    until(lambda: tree.marked("j-1", 0))
+    os.kill(the_state(agent)["pid"], signal.SIGKILL)
+    until(lambda: not tree.below(os.getpid()) or the_state(agent)["state"] == "running")
+    assert the_state(agent)["state"] == "running", "its processes are there still"
+    assert work.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
+    assert the_state(agent)["state"] == "stopped"
+
+
+def test_a_program_that_does_not_exist_is_refused_before_anything_runs(agent, tmp_path):
+    spec = a_spec(tmp_path, "x")
+    spec["commands"][0]["argv"] = ["/nonexistent/program"]
+    with pytest.raises(work.Problem, match="the program /nonexistent/program is not there"):
+        work.prepare(agent, {"spec": spec})
+    assert list(files.every(agent.place.root)) == []
+
+
+def test_a_program_that_cannot_be_executed_fails_the_begin_with_its_reason(agent, tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_text("#!/nonexistent/interpreter\n")
+    broken.chmod(0o755)
+    spec = a_spec(tmp_path, "x")
+    spec["commands"][0]["argv"] = [str(broken)]
+    work.prepare(agent, {"spec": spec})
+    with pytest.raises(work.Problem, match="No such file"):
+        work.begin(agent, {"job": "j-1"})
+    assert work.drop(agent, {"job": "j-1"})
+    assert list(files.every(agent.place.root)) == []
+
+
+def test_a_port_that_was_taken_since_the_plan_is_refused(agent, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert ready.free_port([port]) is None
+        with pytest.raises(work.Problem, match=f"port {port} was taken"):
+            work.prepare(agent, {"spec": a_spec(tmp_path, "x", master_port=port)})
+    assert ready.free_port([port]) == port
+
+
+def test_a_port_that_another_job_was_given_is_not_offered(agent, tmp_path):
+    work.prepare(agent, {"spec": a_spec(tmp_path, "sleep 1")})
+    found = work.probe(agent, {"workdir": str(tmp_path), "programs": [], "ports": [29999]})
+    assert found["port"] is None
+
+
+def test_a_job_never_begun_is_given_up(agent, tmp_path):
+    work.prepare(agent, {"spec": a_spec(tmp_path, "x")})
+    [(folder, spec)] = files.every(agent.place.root)
+    assert state.state_of(folder, spec)["state"] == "dispatching"
+    later = spec["prepared_s"] + state.NEVER_BEGUN_S + 1
+    assert state.state_of(folder, spec, later)["state"] == "failed"
+
+
+def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):
+    work.prepare(agent, {"spec": a_spec(tmp_path, "echo secret")})
+    for path in ("jobs", "jobs/j-1.0"):
+        assert Path(agent.place.root, path).stat().st_mode & 0o777 == 0o700
+
+
+def test_output_is_told_by_rank_from_the_last_lines_on_and_then_as_it_comes(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; sleep 600", "echo hello"))
+    until(lambda: _lines(agent, 0) == 5 and _lines(agent, 1) == 1)
+    work.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
+    said = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
+    assert said == {0: "5", 1: "hello"}, "the last line has no end yet, and counts as one"
+    work.stop(agent, {"job": "j-1", "grace_s": 5.0})
+    sampler = JobSampler(agent.context, agent)
+    told = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
+    assert told == ["unfinished"]
+    assert list(sampler.tick(0.1)) == [] and agent.followed == {}
+
+
+def _lines(agent, rank):
+    path = Path(agent.place.root, "jobs", "j-1.0", "ranks", "env", "attempt_0", str(rank), "output.log")
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def test_a_line_without_an_end_is_not_held_back_for_ever(tmp_path):
+    path = tmp_path / "output.log"
+    path.write_bytes(b"x" * (output.LONGEST + 10))
+    reader = output.Reader(str(path), 0)
+    assert len(reader.read(whole=False)) == output.LONGEST + 10
+    assert reader.read(whole=False) == b""
+
+
+def test_long_output_comes_in_pieces_that_lose_nothing():
+    lines = [b"line %d" % number for number in range(20_000)]
+    pieces = list(output._pieces(b"\n".join(lines)))
+    assert len(pieces) > 2
+    assert b"\n".join(pieces).split(b"\n") == lines
+
+
+def test_the_supervisor_runs_on_the_oldest_python(tmp_path):
+    spec = a_spec(tmp_path, "echo hello; exit 3")
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    program = tmp_path / "supervisor.py"
+    program.write_text(Path(supervisor.__file__).read_text())
+    done = subprocess.run([str(OLDEST[0]), "-I", "-B", str(program)], capture_output=True, timeout=60, check=False)
+    assert done.stderr == b""
+    ended = json.loads((tmp_path / "exit.json").read_text())
+    assert (ended["code"], ended["signal"]) == (3, None)
+    assert (tmp_path / "ranks/env/attempt_0/0/output.log").read_text() == "hello\n"
+
+
+def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_path):
+    answer: queue.Queue = queue.Queue()
+
+    def as_agent():  # a thread of its own: what it does to its niceness stays with it
+        starter = Starter()
+        os.setpriority(os.PRIO_PROCESS, 0, 10)
+        starter.start("job_supervisor", {"{python}": "/usr/bin/env", "{program}": str(tmp_path)}, str(tmp_path / "log"))
+        answer.put(None)
+
+    import threading
+
+    from gconsole_remote import commands
+
+    before = os.nice(0)
+    saved = commands.COMMANDS["job_supervisor"]
+    commands.COMMANDS["job_supervisor"] = ["nice"]
+    try:
+        threading.Thread(target=as_agent).start()
+        answer.get(timeout=30)
+    finally:
+        commands.COMMANDS["job_supervisor"] = saved
+    until(lambda: (tmp_path / "log").read_text().strip())
+    assert int((tmp_path / "log").read_text()) == before
+
+
+def test_of_a_rank_that_failed_its_last_line_is_the_reason(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "sleep 600", "echo loading; echo 'CUDA out of memory' >&2; exit 1"))
+    assert over(agent)["reason"] == "its last line: CUDA out of memory"
+
+
+def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
+    blamed = ["  rank      : 6 (local_rank: 2)\n  exitcode  : -15 (pid: 4)\n",
+              "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 43)\n"]  # fmt: skip
+    report = f"Failures:\n{blamed[0]}Root Cause (first observed failure):\n[0]:\n{blamed[1]}"
+    (tmp_path / "report").write_text(report)
+    spec = a_spec(tmp_path, "mkdir -p $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1; "
+                            "echo step 7 > $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1/stdout.log; cat report; exit 1")
+    spec["commands"][0].update(local_rank=None, output="output.log")
+    begun(agent, spec)
+    assert over(agent)["reason"].startswith("rank 5 (local rank 1) ended with signal 9; its last line: step 7")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the kernel's OOM killer ended 1 process(es) of its"),
+        ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the kernel's OOM killer was at work on this node"),
+        ({"cgroup": None, "node": 5}, {"cgroup": None, "node": 5}, None),
+        ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
+    ],
+)
+def test_the_oom_killer_is_named_only_where_the_kernel_counted_it(monkeypatch, before, after, said):
+    monkeypatch.setattr(supervisor, "_oom_kills", lambda: after)
+    monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
+    found = supervisor._reasons(before, 0.0)
+    assert found == [] if said is None else found[0].startswith(said)
