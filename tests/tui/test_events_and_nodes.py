@@ -32,7 +32,7 @@ def nodes_of(app: ConsoleApp) -> Nodes:
 
 
 def log(cluster: Cluster, *texts: str) -> None:
-    cluster.say(*(Log(node="node1", source="job", text=text) for text in texts))
+    cluster.say(*(Log(node="node1", source="agent", text=text) for text in texts))
 
 
 class TestEvents:

@@ -214,7 +214,7 @@ class TestEvents:
             await pilot.press("enter")
             await shows(pilot, "No event passes the filter.")
             for number in range(40):
-                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"), Log(source="job", text="noise"))
+                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"), Log(source="agent", text="noise"))
             await shows(pilot, "line 39")
             await shows(pilot, "following")
             assert "noise" not in screen(pilot.app)
@@ -229,7 +229,7 @@ class TestEvents:
     async def test_what_is_looked_at_stays_while_the_oldest_go_from_a_filtered_stream(self):
         cluster = demo()
         for number in range(10_900):
-            cluster.say(Log(node="node1", source="kernel" if number % 2 else "job", text=f"line {number}"))
+            cluster.say(Log(node="node1", source="kernel" if number % 2 else "agent", text=f"line {number}"))
         app = cluster.app()
         async with app.run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
@@ -321,7 +321,7 @@ class TestEvents:
 
     async def test_ten_thousand_events_in_groups_are_not_arranged_anew_while_nothing_is_new(self):
         cluster = demo()
-        cluster.say(*(Log(node=f"node{i % 4 + 1}", source="job", text=f"line {i}") for i in range(10_000)))
+        cluster.say(*(Log(node=f"node{i % 4 + 1}", source="agent", text=f"line {i}") for i in range(10_000)))
         app = cluster.app()
         async with app.run_test(size=(120, 40)) as pilot:
             await filter_by(pilot, "8", "text:9")
@@ -334,7 +334,7 @@ class TestEvents:
                 view.look(app._watch.look())
             assert view._entries is before
             log = len(rows(pilot))
-            cluster.say(Log(node="node2", source="job", text="line 9"))
+            cluster.say(Log(node="node2", source="agent", text="line 9"))
             await until(pilot, lambda: len(rows(pilot)) == log + 1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_stacks import Blobs, Ranks, capture, main_thread
+from liveranks import Blobs, Ranks, capture, main_thread
 
 from gconsole_remote import engines, interpreter, pyspy, pystack
 from gconsole_remote.procfs import ProcFs
