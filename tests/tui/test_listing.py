@@ -214,7 +214,8 @@ class TestEvents:
             await pilot.press("enter")
             await shows(pilot, "No event passes the filter.")
             for number in range(40):
-                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"), Log(source="agent", text="noise"))
+                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"))
+                cluster.say(Log(source="agent", text="noise"))
             await shows(pilot, "line 39")
             await shows(pilot, "following")
             assert "noise" not in screen(pilot.app)
