@@ -60,8 +60,8 @@ def skew_of(store: Store) -> SkewSeen:
     return prepared(store)()
 
 
-def prepared(store: Store) -> Callable[[], SkewSeen]:
-    """The work, on copies of what the store has: any thread may do it."""
+def prepared(store: Store, *, steps: bool = True) -> Callable[[], SkewSeen]:
+    """The work, on copies of what the store has: any thread may do it. Without `steps` no lateness at steps is told."""
     clock = clock_of(store)
     entries = [entry for capture in store.captures.values() for entry in capture.collectives]
     statuses = [status for capture in store.captures.values() for status in capture.groups]
@@ -72,7 +72,7 @@ def prepared(store: Store) -> Callable[[], SkewSeen]:
 
     def work() -> SkewSeen:
         met = meetings(entries, clock)
-        steps, steps_by = _steps(step_meetings(walks, clock), met)
+        stepped, steps_by = _steps(step_meetings(walks, clock), met) if steps else ([], None)
         behind = list(desyncs_of_steps(walks))
         last = [entry for entry in entries if entry.capture in newest]
         for job, attempt in jobs_in(last, ()):
@@ -81,7 +81,7 @@ def prepared(store: Store) -> Callable[[], SkewSeen]:
             behind += desyncs(job, attempt, groups_of(own, said, None))
         read = capture_meetings(stacks, clock)
         return SkewSeen(
-            tuple(skew(met)), tuple(skew(steps)), steps_by, tuple(skew(read)), tuple(violations(met)), tuple(behind),
+            tuple(skew(met)), tuple(skew(stepped)), steps_by, tuple(skew(read)), tuple(violations(met)), tuple(behind),
             gpus,
         )  # fmt: skip
 

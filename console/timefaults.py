@@ -55,7 +55,7 @@ class LatenessFaults:
         if not any(table.changed_since(self._known) for table in tables) and not store.steps.changed_since(self._known):
             return self._last
         self._known = store.version
-        work = prepared(store)
+        work = prepared(store, steps=False)
         entries = sum(len(capture.collectives) for capture in store.captures.values())
         seen = work() if entries < MANY else await asyncio.to_thread(work)
         self._last = list(find_late(seen.collectives, seen.violations, seen.desyncs, self._max_ms, seen.gpus))

@@ -8,8 +8,11 @@ from typing import Final
 
 from ..records import RankStat
 
-#: So many steps of a rank are kept.
+#: So many steps of a rank are kept, of all ranks together about so many, and of each at least so many: who is late is
+#: seen in a few, and what is kept of thousands of ranks is folded again and again.
 KEPT: Final = 256
+KEPT_IN_ALL: Final = 65_536
+KEPT_AT_LEAST: Final = 16
 
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
@@ -59,12 +62,18 @@ class StepBook:
             return  # told again, not read again
         gained = 0
         if known is None or known.process != process or read < known.read:
-            self._kept[key] = deque(maxlen=KEPT)
+            self._kept[key] = deque()
         elif record.step > known.step:
             gained = record.step - known.step
             self._kept[key].append(StepSeen(record.step, known.read, read))
+            self._forget(self._kept[key])
         self._changed = version
         self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
+
+    def _forget(self, kept: deque[StepSeen]) -> None:
+        room = min(KEPT, max(KEPT_AT_LEAST, KEPT_IN_ALL // len(self._ranks)))
+        while len(kept) > room:
+            kept.popleft()
 
     def ranks(self) -> dict[RankKey, RankSteps]:
         """Every rank with a step, as it is now."""

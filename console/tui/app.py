@@ -244,7 +244,7 @@ class ConsoleApp(
         if self._frozen is None:
             self._fold.look(frame, partial(self.run_worker, name="fold jobs"))
             self.stacks.look(partial(self.run_worker, name="judge"))
-            self._time.look(frame.now, partial(self.run_worker, name="fold time"))
+            self._time.look(frame.now, self._is_lateness_shown, partial(self.run_worker, name="fold time"))
             self.view.look(frame)
             if isinstance(self.screen, Dialog):
                 self.screen.look(frame)
@@ -259,7 +259,12 @@ class ConsoleApp(
 
     @property
     def _is_time_current(self) -> bool:
-        return self._frozen is not None or (self._time.is_current and self.frame.time is self._time.seen)
+        is_folded = self._time.is_current(self._is_lateness_shown) and self.frame.time is self._time.seen
+        return self._frozen is not None or is_folded
+
+    @property
+    def _is_lateness_shown(self) -> bool:
+        return self._current == "skew"
 
     def _draw_footer(self, _: object = None) -> None:
         self._footer.show(*self.guide.footer())

@@ -1,4 +1,7 @@
-"""When clocks and lateness are folded anew for the screen: rarely, and in a thread where there is much of it."""
+"""When clocks and lateness are folded anew for the screen: rarely, and in a thread where there is much of it.
+
+Lateness is folded only while somebody looks at it: of thousands of ranks it is much work each second.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +44,22 @@ class TimeFold:
         self._clocks_at = self._skew_at = -1  # versions of the store up to which they are folded
         self._clocks_due = self._skew_due = 0.0
 
-    def look(self, now: int, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
-        """Fold what changed. `now` is the instant of the console's clock that ages are told from."""
+    def look(self, now: int, late: bool, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
+        """Fold what changed; lateness only where `late` says that it is shown.
+
+        `now` is the instant of the console's clock that ages are told from.
+        """
         at = time.monotonic()
         if at >= self._clocks_due and self._clocks_changed(self._clocks_at):
             self._clocks_due, self._clocks_at = at + CLOCKS_EVERY_S, self._store.version
             self.seen = TimeSeen(clock_rows(self._store, now), self.seen.skew)
-        if not self.is_busy and at >= self._skew_due and self._is_late_news:
+        if late and not self.is_busy and at >= self._skew_due and self._is_late_news:
             self._skew_due, self._skew_at = at + SKEW_EVERY_S, self._store.version
             self._fold_skew(in_background)
 
-    @property
-    def is_current(self) -> bool:
-        """Whether nothing waits to be folded."""
-        return not (self.is_busy or self._clocks_changed(self._clocks_at) or self._is_late_news)
+    def is_current(self, late: bool) -> bool:
+        """Whether nothing that is shown waits to be folded."""
+        return not (self.is_busy or self._clocks_changed(self._clocks_at) or (late and self._is_late_news))
 
     def _clocks_changed(self, since: int) -> bool:
         book = self._store.clocks

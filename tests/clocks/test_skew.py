@@ -23,7 +23,7 @@ from gconsole.analysis.skew.found import RankGpu
 from gconsole.analysis.skew.meetings import first_of_periods, period_of
 from gconsole.analysis.skew.ranking import binomial_tail
 from gconsole.records import Collective, RankStat
-from gconsole.store.stepbook import StepBook, StepSeen
+from gconsole.store.stepbook import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 
 from .fleets import Told
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire
@@ -261,3 +261,20 @@ def test_a_step_that_is_told_again_was_not_read_again() -> None:
     [one] = book.ranks().values()
     assert (one.step, one.gained, one.read) == (140, 40, 20 * SECOND)
     assert one.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)
+
+
+def test_of_many_ranks_only_the_newest_steps_are_kept() -> None:
+    def kept(ranks: int) -> int:
+        book = StepBook()
+        for step in range(300):
+            for rank in range(ranks):
+                book.add(RankStat(
+                    node="n", job="llama", rank=rank, pid=rank, start_ticks=1, state="moving", step=step,
+                    t=step * SECOND, mono=step * SECOND,
+                ), step)  # fmt: skip
+        seen = [one.seen for one in book.ranks().values()]
+        assert all(steps[-1].step == 299 for steps in seen)
+        return sum(len(steps) for steps in seen)
+
+    assert kept(2) == 2 * KEPT
+    assert kept(512) == KEPT_IN_ALL

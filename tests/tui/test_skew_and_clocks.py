@@ -7,6 +7,9 @@ from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
+from gconsole.skewing import NOTHING_SEEN
+from gconsole.tui.app import ConsoleApp
+
 
 def text(stage: Stage) -> str:
     return "\n".join(picture(stage.app).lines)
@@ -94,3 +97,13 @@ async def test_the_nodes_probe_without_pause_only_while_somebody_looks_at_clocks
 async def test_the_header_says_how_well_the_common_clock_is_known() -> None:
     assert "clock ±40.5 µs" in (await on(compared())).splitlines()[0]
     assert "clock" not in (await on(demo())).splitlines()[0]
+
+
+async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
+    async with compared().app().run_test(size=(80, 24)) as pilot:
+        assert isinstance(pilot.app, ConsoleApp)
+        await settle(pilot)
+        assert pilot.app.frame.time.skew is NOTHING_SEEN
+        await pilot.press("4")
+        await settle(pilot)
+        assert pilot.app.frame.time.skew.collectives

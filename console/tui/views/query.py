@@ -60,7 +60,7 @@ class Query(View):
     """The editor, a line that tells how the question went, and the answer."""
 
     scope = "query"
-    BINDINGS = bindings(in_scope("query"))
+    BINDINGS = bindings([*in_scope("query"), *(one for one in in_scope("lines") if one.call in ("left", "right"))])
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
