@@ -18,6 +18,8 @@ from .watch import Frame, Watch
 EVERY_S = 0.5
 #: From this many ranks on they are folded in a thread.
 MANY_RANKS = 512
+#: After a fold in a thread, so many times as long as it took nothing is folded: a tenth of a core at most.
+PAUSE = 9.0
 
 
 class JobFold:
@@ -53,9 +55,12 @@ class JobFold:
             return
 
         async def in_thread() -> None:
+            began = time.monotonic()
             try:
                 self.accept(await asyncio.to_thread(fold))
             finally:
+                ended = time.monotonic()
+                self._due = max(self._due, ended + PAUSE * (ended - began))
                 self.is_busy = False
 
         self.is_busy = True
