@@ -177,14 +177,11 @@ async def _watch(
         hub.subscribe(clock_lines)
     if tape:
         await tape.begin(recorder_of(config, hub, store))
-    fleet = Fleet(
-        config if clocks_s is not None else _without_probes(config), hub, agents=left.agents if left else None
-    )
+    probing = config if clocks_s is not None else _without_probes(config)
+    fleet = Fleet(probing, hub, agents=left.agents if left else None)
     interrupted = _on_signals()
     await fleet.start()
-    progress = batch.Progress(
-        store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None
-    )
+    progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
     if clocks_s is not None:
         clockwork.start()
@@ -196,6 +193,23 @@ async def _watch(
             lambda: (stream is not None and stream.is_closed) or (tape is not None and tape.is_over),
         )
     )  # fmt: skip
+    try:
+        await _over(watching, interrupted)
+    finally:
+        await clockwork.stop()
+    if tape:
+        await tape.end()
+    if not quiet:
+        _warn(store)
+    if stream:
+        close_stream(stream)
+    if writer:
+        _close(writer)
+    return store, interrupted.done()
+
+
+async def _over(watching: asyncio.Task[None], interrupted: asyncio.Future[None]) -> None:
+    """The watch came to its end, or an interrupt gave it one."""
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -203,21 +217,18 @@ async def _watch(
     except asyncio.CancelledError:
         if not interrupted.done():
             raise
-    finally:
-        await clockwork.stop()
-    if tape:
-        await tape.end()
-    if not quiet:
-        click.echo("", err=True)
-        for line in batch.warnings(store):
-            click.echo(f"gconsole: {line}", err=True)
-    if stream:
-        close_stream(stream)
-    if writer:
-        writer.close()
-        if writer.failure:
-            click.echo(f"gconsole: {records}: {writer.failure.strerror}; records after that are missing", err=True)
-    return store, interrupted.done()
+
+
+def _warn(store: Store) -> None:
+    click.echo("", err=True)  # the line of progress ends
+    for line in batch.warnings(store):
+        click.echo(f"gconsole: {line}", err=True)
+
+
+def _close(writer: RecordWriter) -> None:
+    writer.close()
+    if writer.failure:
+        click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
 def _findings(hub: Hub, store: Store, config: Config) -> Findings:
