@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gconsole.analysis.clock import CommonClock
 from gconsole.analysis.skew import (
@@ -22,7 +23,7 @@ from gconsole.analysis.skew import (
 from gconsole.analysis.skew.found import RankGpu
 from gconsole.analysis.skew.meetings import first_of_periods, period_of
 from gconsole.analysis.skew.ranking import binomial_tail
-from gconsole.records import Collective, RankStat
+from gconsole.records import Collective, PgStatus, RankStat
 from gconsole.store.stepbook import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 
 from .fleets import Told
@@ -110,6 +111,26 @@ def test_ranks_of_one_node_need_no_common_clock() -> None:
 
 def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
     assert meetings(entries({5: 20 * MS}), CommonClock({}, {})) == []
+
+
+def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_read(good_clock: CommonClock) -> None:
+    records = [
+        structs.replace(one, process_group=("7", "dp")) for one in entries({5: 20 * MS}) if one.rank not in (6, 7)
+    ]
+    job, world = ("llama", 0), {("llama", 0): 8}
+    assert not any(one.is_whole for one in meetings(records, good_clock, (), world))
+    assert all(one.is_whole for one in meetings(records, good_clock, (), {job: 6}))
+
+    def status(rank: int, ranks: tuple[int, ...] | None) -> PgStatus:
+        return PgStatus(
+            node="n", capture="c1", source="worker_server", job="llama", rank=rank, process_group=("7", "dp"),
+            ranks=ranks,
+        )  # fmt: skip
+
+    assert all(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(6)))], world))
+    assert not any(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(8)))], world))
+    others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
+    assert all(one.is_whole for one in meetings(records, good_clock, others, world))  # read, and not in it
 
 
 def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:

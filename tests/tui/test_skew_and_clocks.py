@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from invented import Cluster, compared, demo
 from looks import picture
 from scenes import Stage
@@ -107,3 +109,17 @@ async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
         await pilot.press("4")
         await settle(pilot)
         assert pilot.app.frame.time.skew.collectives
+
+
+async def test_a_capture_that_is_asked_for_in_skew_is_shown_there_and_escape_gives_it_up() -> None:
+    cluster = compared()
+    cluster.slow = asyncio.Event()
+    async with cluster.app().run_test(size=(120, 40)) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        await stage.press("4", "s")
+        await until(pilot, lambda: "captured 0/" in text(stage), "how far it is")
+        assert " SKEW " in text(stage)
+        await stage.press("escape")
+        await until(pilot, lambda: "captured 0/" not in text(stage), "given up")
+        assert " SKEW " in text(stage)
