@@ -18,6 +18,7 @@ from .samplers.base import Context, Unavailable
 from .samplers.clock import ServiceSampler, SnapshotSampler
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
+from .samplers.gputimer import GpuTimerSampler
 from .samplers.host import HostSampler
 from .samplers.jobs import JobSampler
 from .samplers.nic import NicSampler
@@ -252,6 +253,8 @@ class Agent(object):
         snapshot_period_ms = self.config.get("snapshot_period_ms", 0)
         if snapshot_period_ms:
             samplers += [SnapshotSampler(self.context, self, snapshot_period_ms), ServiceSampler(self.context, self)]
+        if self.config.get("gpu_clock"):
+            samplers.append(GpuTimerSampler(self.context, nvml))
         names = self.config.get("watch_locals")
         if names:
             samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))

@@ -68,6 +68,7 @@ class Fleet:
         link = Link(
             node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
             clock.snapshot_period_ms if clock.enabled else 0, self._agents.pop(node.name, None),
+            gpu_clock=clock.enabled and clock.gpu_clock,
         )  # fmt: skip
         self.links[node.name] = link
         link.start()

@@ -9,6 +9,7 @@ from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
+from gconsole.records import GpuClock
 from gconsole.skewing import NOTHING_SEEN
 from gconsole.tui.app import ConsoleApp
 
@@ -71,6 +72,19 @@ async def test_the_page_of_a_clock_has_its_edges_and_its_past() -> None:
     assert "whatever the paths are like" in said
     assert "EDGES 6" in said
     assert "WINDOWS 6" in said
+
+
+async def test_the_page_of_a_clock_has_the_timers_of_its_gpus_where_they_are_read() -> None:
+    cluster = compared()
+    assert "GPU TIMERS" not in await on(cluster, "7", "enter")
+    cluster.say(
+        GpuClock(node="node001", index=0, uuid="GPU-0", ahead_ns=7_012_400, bound_ns=2_700, step_ns=32, drift_ppm=0.82),
+        GpuClock(node="node001", index=1, uuid="GPU-1", error="cuCtxCreate_v2: out of memory (2)"),
+    )
+    said = await on(cluster, "7", "enter")
+    assert "GPU TIMERS 2  timer minus CLOCK_REALTIME" in said
+    assert "+7 012 ±2.70 µs" in " ".join(said.split())
+    assert "cuCtxCreate_v2: out of memory (2)" in said
 
 
 async def test_the_matrix_shows_an_edge_that_the_others_contradict() -> None:

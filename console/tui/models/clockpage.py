@@ -39,7 +39,9 @@ def head_spans(seen: ClockSeen) -> tuple[Span, ...]:
 
 def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
     """What is known of one clock, its edges, and its past windows, the newest first."""
-    return (*fact_lines(facts(row), width), plain(""), *_edge_lines(row, width), plain(""), *_past_lines(row, width))
+    gpus = (*_gpu_lines(row, width), plain("")) if row.gpus else ()
+    edges, past = _edge_lines(row, width), _past_lines(row, width)
+    return (*fact_lines(facts(row), width), plain(""), *gpus, *edges, plain(""), *past)
 
 
 def facts(row: ClockRow) -> list[Fact]:
@@ -77,6 +79,23 @@ def facts(row: ClockRow) -> list[Fact]:
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
         found.append(Fact("probing costs", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
     return found
+
+
+def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
+    """The timer of each GPU against this node's CLOCK_REALTIME."""
+    sim = "  SIM" if any(one.simulated for one in row.gpus) else ""
+    title = Span("  timer minus CLOCK_REALTIME", "muted")
+    lines = [Line((Span("GPU TIMERS", "accent"), Span(f" {len(row.gpus)}", "muted"), title, Span(sim, "warning")))]
+    for one in row.gpus:
+        name = Span(f"gpu{one.index:<3} ", "muted")
+        if one.ahead_ns is None:
+            lines.append(Line(cut((name, Span(clean(one.error or figures.UNKNOWN), "warning")), width)))
+            continue
+        drift = "" if one.drift_ppm is None else f"  drift {one.drift_ppm:+.3f} ppm"
+        bound = f"±{micro(one.bound_ns)} µs"
+        text = f"{micro(one.ahead_ns, signed=True):>12} {bound:<10}  moves by {one.step_ns} ns{drift}"
+        lines.append(Line(cut((name, Span(text)), width)))
+    return lines
 
 
 def _edge_lines(row: ClockRow, width: int) -> list[Line]:
