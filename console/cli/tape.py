@@ -29,7 +29,9 @@ def recorder_of(config: Config, hub: Hub, store: Store, want_clocks: Callable[[s
     age = config.sessions.max_age
     limits = Limits(config.sessions.max_bytes, seconds(age) if age is not None else None)
     hosts = [name for node in config.nodes for name in (node.name, node.host, node.address) if name]
-    return Recorder(hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks)
+    return Recorder(
+        hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks
+    )
 
 
 class Tape:

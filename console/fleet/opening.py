@@ -23,7 +23,8 @@ def start(
     """The first frame: who speaks, what came of the node's earlier `agent` (up to its record `after`), the settings.
 
     `blobs` are offers of binaries by name, each by its digest; the agent asks for those that it does not have.
-    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never. `gpu_clock`: its GPUs' timers, too.
+    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never. `gpu_clock`: whether its GPUs'
+    timers, too.
     """
     settings = node.agent
     return {
