@@ -196,7 +196,7 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
     at_mono: Int  # MONOTONIC_RAW of `node` at the centre of the window, ns
     at_common: Int | None = None  # common time of that instant, ns
     alpha: float | None = None  # common nanoseconds a nanosecond of `mono`, near 1.0
-    offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus common time, at the centre
+    offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus that of the reference, at the centre; its own is 0
     drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre

@@ -35,7 +35,7 @@ async def test_a_late_rank_stands_at_the_top_with_its_error_and_what_it_cost() -
     assert "✖" in lanes[0]
     assert lanes[1].split()[0] == "5"
     assert lanes[2].split()[0] == "40"
-    assert any("40 of 40 (100 %)" in line and "node018" in line for line in lines)
+    assert any("40/40 100 %" in line and "node018" in line for line in lines)
 
 
 async def test_ranks_that_the_clocks_cannot_tell_apart_are_grey() -> None:

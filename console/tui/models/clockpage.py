@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 
 import numpy as np
@@ -53,7 +54,7 @@ def facts(row: ClockRow) -> list[Fact]:
         if row.is_reference:
             found.append(Fact("common clock", "this node's own: the others are compared with it"))
         bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, whatever the paths are like"
-        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs (CLOCK_REALTIME minus common)"))
+        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs (CLOCK_REALTIME minus that of {clean(line.reference)})"))
         found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
         if line.drift_ppm is not None:
             limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window alone)"
@@ -157,7 +158,13 @@ def edge_grid(seen: ClockSeen) -> Grid:
         cell = _edge_cell(one)
         cells[number[one.node]][number[one.dst]] = cells[number[one.dst]][number[one.node]] = cell
     labels = tuple(clean(name) for name in names)
-    return Grid(labels, labels, tuple(tuple(row) for row in cells))
+    return Grid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
+
+
+def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
+    """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
+    start = os.path.commonprefix(names).rstrip("0123456789")
+    return tuple(name[len(start) :] or name for name in names) if len(names) > 1 else tuple(names)
 
 
 def _edge_cell(one: ClockWindow) -> Cell:
