@@ -10,7 +10,6 @@ from ..hub import Published
 from ..records import KINDS, RawRecord
 from .layout import Heard, Meta
 
-
 #: So many kinds that this version does not know are counted by name, the rest together: a node can invent any number,
 #: and the label of a frame has little room.
 _UNKNOWN_KINDS: Final = 64
