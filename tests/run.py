@@ -95,7 +95,8 @@ def main() -> int:
     outcomes = [run_group(name, options.full, args) for name in present if name in (options.group or GROUPS)]
     print()
     for outcome in outcomes:
-        words = f"{outcome.passed + len(outcome.unsteady)} passed, {outcome.failed} failed, {sum(outcome.skipped.values())} skipped"
+        passed = outcome.passed + len(outcome.unsteady)
+        words = f"{passed} passed, {outcome.failed} failed, {sum(outcome.skipped.values())} skipped"
         print(f"{outcome.name:10s} {outcome.seconds:6.1f} s  {words}")
         for reason, number in sorted(outcome.skipped.items()):
             print(f"{'':10s}   skipped {number}: {reason}")

@@ -15,6 +15,8 @@ from ..table import Table
 #: Snapshots, windows and lines of one node or edge that are kept: an hour of background windows, 12 min of snapshots.
 KEPT_SNAPSHOTS: Final = 720
 KEPT_WINDOWS: Final = 64
+#: No node has more GPUs; an agent that says so says it in vain.
+MOST_GPUS: Final = 64
 
 #: An edge as it is probed: (node, dst).
 EdgeKey = tuple[str, str]
@@ -42,7 +44,8 @@ class ClockBook:
         self.sources.put(record.node, record, version)
 
     def add_gpu(self, record: GpuClock, version: int) -> None:
-        self.gpus.put((record.node, record.index), record, version)
+        if record.index < MOST_GPUS:
+            self.gpus.put((record.node, record.index), record, version)
 
     def add_cost(self, record: ClockCost, version: int) -> None:
         self.costs.put(record.node, record, version)
