@@ -51,6 +51,12 @@ class SkewSeen:
     desyncs: tuple[Desync, ...]
     gpus: dict[RankKey, RankGpu]
 
+    @property
+    def by_the_best(self) -> tuple[Skew, ...]:
+        """Each job by its collectives, or by its steps where no collective could be judged."""
+        told = {(one.job, one.attempt) for one in self.collectives if one.judged}
+        return (*self.collectives, *(one for one in self.steps if (one.job, one.attempt) not in told))
+
 
 NOTHING_SEEN: Final = SkewSeen((), (), None, (), (), (), {})
 
