@@ -54,7 +54,7 @@ async def test_other_meetings_are_looked_at_in_turn() -> None:
 
 async def test_what_speaks_against_the_clock_is_counted_above_the_lanes() -> None:
     cluster = compared()
-    cluster.collectives("llama-70b", 64, {9: 70.0}, per_node=1, capture="wrong")  # the others left it after 50 ms
+    cluster.collectives("other", 64, {9: 70.0}, per_node=1, capture="wrong")  # the others left it after 50 ms
     said = await on(cluster, "4")
     assert "✖ 40 ended before they began: the clock is wrong" in said
 
