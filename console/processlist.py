@@ -35,9 +35,8 @@ def to_text(store: Store) -> str:
     for group in _groups(store):
         nodes = fold(sorted(set(group.nodes)))
         pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
-        rows.append(
-            (str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", group.role, group.user, group.cmdline + pid)
-        )
+        role, user = printable(group.role)[:20], printable(group.user)[:32]
+        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", role, user, group.cmdline + pid))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines = []
     for *cells, command in rows:
@@ -47,7 +46,7 @@ def to_text(store: Store) -> str:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
         elif now.host and now.host.unreadable:
             lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users may not be read")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def to_json(store: Store) -> str:
