@@ -10,6 +10,7 @@ from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Process
 from .report import coverage_code
+from .session.redact import Redactor, without_secrets
 from .store import Store
 
 #: What a person looks for first.
@@ -52,7 +53,9 @@ def to_text(store: Store) -> str:
 def to_json(store: Store) -> str:
     """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
     failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
-    document = {"schema": "gconsole.ps/1", "processes": sorted(store.processes.values(), key=_order), "failed": failed}
+    hide = Redactor()
+    processes = [hide(process) for process in sorted(store.processes.values(), key=_order)]
+    document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
@@ -68,7 +71,7 @@ def _groups(store: Store) -> list[_Group]:
     groups: dict[tuple[str, str | None, str, str], _Group] = {}
     for process in sorted(store.processes.values(), key=_order):
         user = process.user or str(process.uid)
-        cmdline = printable(process.cmdline or f"[{process.comm}]")[:100]
+        cmdline = printable(without_secrets(process.cmdline or f"[{process.comm}]"))[:100]
         key = (process.role, process.job, user, cmdline)
         group = groups.setdefault(key, _Group(*key))
         group.nodes.append(process.node)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
-GROUPS = ("unit", "clocks", "tui", "demo", "gpus", "sessions", "cluster", "hangs", "jobs", "faults")
+GROUPS = ("unit", "clocks", "tui", "demo", "gpus", "sessions", "cluster", "hangs", "jobs", "security", "faults")
 
 
 @dataclass

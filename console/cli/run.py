@@ -285,8 +285,8 @@ async def _stop(target: str, overrides: tuple[str, ...], job: str, grace_s: floa
             answer = answers.get(line.node)
             if isinstance(answer, NodeStop):
                 left = ", ".join(map(str, answer.left))
-                said = f"{answer.state}: {answer.found} processes ended, " + (f"left: pid {left}" if left else "nothing left")
-                click.echo(printable(f"{line.node}  {said}"))
+                rest = f"left: pid {left}" if left else "nothing left"
+                click.echo(printable(f"{line.node}  {answer.state}: {answer.found} processes ended, {rest}"))
                 code = EXIT_FINDING if left else code
             else:
                 click.echo(printable(f"{line.node}  unknown: {answer.text if answer else line.why}"))

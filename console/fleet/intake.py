@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..hub import Hub, Published
+from ..plaintext import printable
 from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
 from .limits import COMPLAINTS_BURST, COMPLAINTS_S, Bucket, Rations, is_beyond_reason
 
@@ -43,7 +44,7 @@ class Intake:
         try:
             record = decode(line)
         except BadRecord as error:
-            self._complain(f"a record does not fit its kind: {error}")
+            self._complain(f"a record does not fit its kind: {printable(str(error)[:500])}")
             return None
         record.node, record.agent, record.rx = self._node, self.agent, rx
         if record.seq <= self.last_seq:

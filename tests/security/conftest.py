@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-for folder in ("cluster", "tui", "jobs", "security"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("cluster", "tui", "jobs", "security"))
 
 from rig import missing_for
 

@@ -9,15 +9,14 @@ endless   one line that never ends
 deaf      a good hello, and then no word
 """
 
-import base64
 import json
-import os
 import random
 import sys
 import threading
 import time
+from pathlib import Path
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = Path(__file__).parent
 
 
 def main():
@@ -26,9 +25,9 @@ def main():
     header = stdin.readline().split()
     stdin.read(int(header[2]))
     start = json.loads(stdin.readline().decode("utf-8"))["start"]
-    how = open(os.path.join(HERE, "how")).read().strip()
-    said = open(os.path.join(HERE, "said"), "rb").read()
-    answers = json.load(open(os.path.join(HERE, "answers.json")))
+    how = (HERE / "how").read_text().strip()
+    said = (HERE / "said").read_bytes()
+    answers = json.loads((HERE / "answers.json").read_text())
     hello = {"gconsole": {"protocol": start["protocol"], "agent": "e" * 16, "arch": "x86_64\x1b[2J", "wanted": []}}
 
     def write(data):
@@ -47,8 +46,8 @@ def main():
             now = time.time_ns()
             write(json.dumps({"pong": frame["ping"], "t": now, "mono": now}).encode() + b"\n")
         if how == "once" and "id" in frame:
-            answer = answers.get(frame.get("do"), {"error": {"name": "\x1b[31m", "text": "<b>no</b>\x1b[2J", "try": "$(x)"}})
-            write(json.dumps(dict(answer, re=frame["id"])).encode() + b"\n")
+            no = {"error": {"name": "\x1b[31m", "text": "<b>no</b>\x1b[2J", "try": "$(x)"}}
+            write(json.dumps(dict(answers.get(frame.get("do"), no), re=frame["id"])).encode() + b"\n")
 
 
 def talk(how, said, write):

@@ -78,7 +78,7 @@ OURS = (Console, NodeState, Mark, Finding)
 
 
 def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
-    """Records of every kind, each with other values; whose they claim to be does not matter, the console stamps them."""
+    """Records of every kind, each with other values, in another node's name: the console stamps them anyway."""
     liar = Liar()
     for _ in range(rounds):
         for kind in KINDS:
