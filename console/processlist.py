@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from .hidden import without_secrets
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Process
 from .report import coverage_code
-from .session.redact import Redactor, without_secrets
+from .session.redact import Redactor
 from .store import Store
 
 #: What a person looks for first.
