@@ -272,8 +272,10 @@ def _console(config: Config) -> Console:
 def _writer(path: Path | None) -> RecordWriter | None:
     if path is None:
         return None
+    from ..session.redact import Redactor
+
     try:
-        return RecordWriter(path)
+        return RecordWriter(path, Redactor(locals_too=True))
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
 

@@ -119,7 +119,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ConfigError):
         click.echo(str(error), err=True)  # file:line: key: what is wrong
         return EXIT_USAGE
+    from ..plaintext import printable
     from .crash import keep_story
 
-    click.echo(f"gconsole: internal error: {type(error).__name__}: {error}; the story is in {keep_story()}", err=True)
+    what = printable(f"{type(error).__name__}: {error}"[:2000])
+    click.echo(f"gconsole: internal error: {what}; the story is in {keep_story()}", err=True)
     return EXIT_INTERNAL
