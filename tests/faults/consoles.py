@@ -19,7 +19,7 @@ from pathlib import Path
 from program import GCONSOLE
 from tmux import Tmux
 
-from gconsole.records import AgentCost, Record
+from gconsole.records import AgentCost, Node, Record
 from gconsole.session.layout import SessionError
 
 from .tally import Tally
@@ -66,8 +66,9 @@ class Recorder:
         """`argv`: the program, or what stands in for it; `sessions`: the folder of them, for a disk of its own."""
         self.folder, self.name = folder, name
         self.latency = Latency()
+        self.boots: dict[str, str] = {}  # node → the boot id it said last
         self._sessions = sessions or folder / "sessions"
-        self.tally = Tally(self._sessions / name, self.latency.take)
+        self.tally = Tally(self._sessions / name, self._take)
         self._argv = [*map(str, argv), "record", str(hosts), "--name", name, "--quiet", *options]
         self.process = self._start()
 
@@ -77,6 +78,11 @@ class Recorder:
             return subprocess.Popen(
                 self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
             )
+
+    def _take(self, record: Record) -> None:
+        self.latency.take(record)
+        if isinstance(record, Node):
+            self.boots[record.node] = record.boot_id
 
     def again(self) -> None:
         """The same command once more, after the process has ended."""
@@ -93,7 +99,7 @@ class Recorder:
         return self.tally
 
     def wait_for(self, nodes: Sequence[str], state: str = "ok", deadline_s: float = DEADLINE_S) -> None:
-        until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}", deadline_s)
+        until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}: {self.tally.last}", deadline_s)
 
     def wait_for_ticks(self, nodes: Sequence[str], count: int = 2, deadline_s: float = DEADLINE_S) -> None:
         """Until that many more ticks of each of these nodes are on the disk."""

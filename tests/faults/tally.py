@@ -127,5 +127,7 @@ class Tally:
     def state(self, node: str) -> str | None:
         return next((one.state for one in reversed(self.states) if one.node == node), None)
 
-    def last_rx(self, node: str) -> int:
-        return max((one.rx for one in self.states if one.node == node), default=0)
+    @property
+    def last(self) -> dict[str, NodeState]:
+        """What was said last of each node."""
+        return {one.node: one for one in self.states}

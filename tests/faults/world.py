@@ -21,6 +21,8 @@ from .tally import Count
 LINGER_S = 600
 #: How long a fault's end may take to show before the test gives up. Not a goal: those stand in the table.
 DEADLINE_S = 120.0
+#: So many nodes have a rank of the job each; what ends a node's processes happens to the last one.
+RINGED = 3
 
 
 @dataclass
@@ -72,8 +74,8 @@ class World:
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self.rig, self.folder = rig, folder
-        agent = {"linger_s": LINGER_S, "simulate_gpus": 4}
-        self.hosts = rig.write_hosts_toml(folder / "hosts.toml", agent=agent)
+        self.agent = {"linger_s": LINGER_S, "simulate_gpus": 4}
+        self.hosts = rig.write_hosts_toml(folder / "hosts.toml", agent=self.agent)
         self.plain_hosts = rig.write_hosts_toml(folder / "plain.toml", agent={"simulate_gpus": 4})
         self.recorder = Recorder(self.hosts, folder)
         self.screen = Screen(self.plain_hosts, folder)
@@ -85,8 +87,7 @@ class World:
     def wait_until_well(self) -> None:
         self.recorder.wait_for(self.names)
         self.recorder.wait_for_ticks(self.names)
-        count = f"{len(self.names)}/{len(self.names)}"
-        self.screen.terminal.until(f"{count} nodes", f"{count} ranks")
+        self.screen.terminal.until(f"{len(self.names)}/{len(self.names)} nodes")
 
     @contextlib.contextmanager
     def fault(self, what: str, node: Node, words: str = "", loses: bool = False) -> Iterator[Fault]:
@@ -146,7 +147,7 @@ def _line(picture: str, words: str) -> str:
 @contextlib.contextmanager
 def made(folder: Path, nodes: int = 4) -> Iterator[World]:
     """A world of its own; everything of it is gone afterwards."""
-    with Rig(nodes=nodes, name="gcf") as rig, start_ring(rig, nproc_per_node=1) as job:
+    with Rig(nodes=nodes, name="gcf") as rig, start_ring(rig, rig.nodes[:RINGED], 1) as job:
         job.wait_ready()
         world = World(rig, folder)
         try:

@@ -1,0 +1,110 @@
+"""The console itself fails: what was acknowledged stays, what was not yet comes again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .consoles import Recorder, until
+from .ledger import Row, write
+from .world import World
+
+
+@contextlib.contextmanager
+def recording(world: World, folder: Path, name: str, sessions: Path | None = None) -> Iterator[Recorder]:
+    """A console of the test's own, which records the first node and lingers there."""
+    node = world.rig.nodes[0]
+    hosts = world.rig.write_hosts_toml(folder / f"{name}.toml", only=[node.name], agent=world.agent)
+    recorder = Recorder(hosts, folder, name, sessions=sessions)
+    try:
+        recorder.wait_for_ticks([node.name])
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def tell(fault: str, recorder: Recorder, note: str = "") -> None:
+    """End the recording, have its figures in the ledger, and nothing may be missing."""
+    count = recorder.stop().count()
+    write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, note=note))
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+    assert count.agents == 1, "the agent that lingered is the one that goes on"
+
+
+def test_a_console_that_is_killed_goes_on_where_the_disk_ends(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "killed") as recorder:
+        for _ in range(2):
+            recorder.process.kill()
+            recorder.again()
+            recorder.wait_for_ticks([node])
+        tell("console killed (SIGKILL), started again at once", recorder)
+
+
+@pytest.mark.parametrize("stopped_s", [4, pytest.param(120, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
+def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path: Path, stopped_s: int) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "asleep") as recorder:
+        recorder.process.send_signal(signal.SIGSTOP)
+        time.sleep(stopped_s)  # the fault itself: a laptop asleep
+        recorder.process.send_signal(signal.SIGCONT)
+        recorder.wait_for([node])
+        recorder.wait_for_ticks([node])
+        tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder)
+
+
+def test_a_console_without_descriptors_connects_again_once_it_has_some(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "descriptors") as recorder:
+        pid = recorder.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new one, whatever is closed
+        node.stop_sshd(sessions=True)
+        node.start_sshd()
+        until(lambda: _says(recorder, node.name, "Too many open files"), "the console says what it lacks")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        recorder.wait_for([node.name])
+        recorder.wait_for_ticks([node.name])
+        tell("console out of file descriptors while a link is lost", recorder)
+
+
+def _says(recorder: Recorder, node: str, words: str) -> bool:
+    errors = [one.error.text for one in recorder.read().states if one.node == node and one.error]
+    return any(words in text for text in errors)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB of its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gcf", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_disk_that_is_full_while_recording_costs_nothing(world: World, tmp_path: Path, small_disk: Path) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "full", sessions=small_disk) as recorder:
+        ballast = small_disk / "ballast"
+        _fill(ballast)
+        before = recorder.read().count().records
+        time.sleep(4)  # the fault itself
+        assert recorder.read().count().records <= before + 50, "nothing fits any more"
+        ballast.unlink()
+        recorder.wait_for_ticks([node], 6)
+        tell("console's disk full while recording, 4 s", recorder)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            os.write(file.fileno(), bytes(512))
