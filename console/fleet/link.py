@@ -14,7 +14,7 @@ from typing import Any
 from ..config.model import NodeConfig
 from ..hub import Hub
 from ..records import Log, NodeState, State
-from . import assets, bundle, failures, opening
+from . import assets, bundle, descriptors, failures, opening
 from .conversation import Conversation
 from .intake import Intake
 from .questions import Frame, Ping, Questions
@@ -165,6 +165,7 @@ class Link:
         )
         command = bundle.command(self.node.agent.python, self.node.agent.run_as)
         try:
+            descriptors.require_some()
             talk.channel = await self._transport.open(self.node, command, talk)
             talk.channel.write(bundle.build().preamble)
             talk.send({"start": self._opening()})
