@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gconsole.records import Gap, NodeState, Record, decode
+from gconsole.records import Gap, Log, NodeState, Record, decode
 from gconsole.session import frames
 from gconsole.session.layout import Session
 
@@ -70,6 +71,7 @@ class Tally:
         self.session = Session(path)
         self.states: list[NodeState] = []
         self.gaps: list[Gap] = []
+        self.logs: list[Log] = []  # of the console
         self._on_record = on_record
         self._read: dict[Path, int] = defaultdict(int)
         self._agents: dict[str, _Agent] = {}
@@ -97,6 +99,8 @@ class Tally:
         if isinstance(record, NodeState):
             self.states.append(record)
             self._consoles.add(record.agent)
+        elif isinstance(record, Log) and record.source == "console":
+            self.logs.append(record)
         elif isinstance(record, Gap) and not record.source.startswith("sampler"):
             self.gaps.append(record)
             self._tell(record)
@@ -123,6 +127,11 @@ class Tally:
             sum(agent.records for agent in agents), missing - gap, sum(agent.doubled for agent in agents), gap,
             len(agents),
         )  # fmt: skip
+
+    def told(self, words: str) -> bool:
+        """Whether the console has said this (a regular expression) as a line, or as why a node is not there."""
+        said = [one.text for one in self.logs] + [one.error.text for one in self.states if one.error]
+        return any(re.search(words, text) for text in said)
 
     def state(self, node: str) -> str | None:
         return next((one.state for one in reversed(self.states) if one.node == node), None)
