@@ -14,6 +14,7 @@ from ..plaintext import printable
 from . import endings, failures
 from .intake import Intake
 from .questions import Frame, Questions
+from .share import Share
 from .transport import Channel
 from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
@@ -41,6 +42,7 @@ class Conversation:
         self._on_hello, self._complain = on_hello, complain
         self._lines = Lines()
         self._words = endings.LastWords()
+        self._share = Share()
         self._closed = False
 
     async def wait_for_hello(self) -> None:
@@ -80,6 +82,7 @@ class Conversation:
     def close(self) -> None:
         """Let go of the connection: what comes late reaches nobody."""
         self._closed = True
+        self._share.close()
         if self.channel:
             self.channel.close()
         self.channel = None
@@ -90,6 +93,10 @@ class Conversation:
         if self._closed or self.ended.is_set():
             return
         self.heard = time.monotonic()
+        self._hear(data)
+        self._share.used(time.monotonic() - self.heard, self.channel)
+
+    def _hear(self, data: bytes) -> None:
         try:
             lines = self._lines.feed(data)
         except BadFrame as error:

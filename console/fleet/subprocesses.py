@@ -47,10 +47,17 @@ class SubprocessChannel:
     def __init__(self, process: asyncio.SubprocessTransport) -> None:
         self._process = process
         self._stdin = cast(asyncio.WriteTransport, process.get_pipe_transport(0))
+        self._stdout = cast(asyncio.ReadTransport, process.get_pipe_transport(1))
 
     def write(self, data: bytes) -> None:
         if not self._stdin.is_closing():
             self._stdin.write(data)
+
+    def pause(self) -> None:
+        self._stdout.pause_reading()
+
+    def resume(self) -> None:
+        self._stdout.resume_reading()
 
     def close(self) -> None:
         if self._process.get_returncode() is not None:
@@ -84,6 +91,9 @@ class LocalTransport:
         if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
             env[node.process_filter[0]] = node.process_filter[1]
         return await _start(["/bin/sh", "-c", command], receiver, env)
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
 
     def ask_again(self) -> None:
         pass
@@ -144,6 +154,9 @@ class OpensshTransport:
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
 
     def ask_again(self) -> None:
         pass

@@ -99,7 +99,7 @@ class Recorder:
         return self.tally
 
     def wait_for(self, nodes: Sequence[str], state: str = "ok", deadline_s: float = DEADLINE_S) -> None:
-        until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}: {self.tally.last}", deadline_s)
+        until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}", deadline_s)
 
     def wait_for_ticks(self, nodes: Sequence[str], count: int = 2, deadline_s: float = DEADLINE_S) -> None:
         """Until that many more ticks of each of these nodes are on the disk."""

@@ -13,7 +13,7 @@ KINDS = ("light", "garbage", "endless", "flood", "other_version")
 
 
 def main(how):
-    agent = "%016x" % int.from_bytes(os.urandom(8), "big")
+    agent = os.urandom(8).hex()
     low_high = [7, 9] if how == "other_version" else [1, 1]
     say({"gconsole": {"protocol": low_high, "agent": agent, "arch": os.uname().machine, "wanted": []}})
     seq, due, rest = 0, time.monotonic(), b""
@@ -51,7 +51,7 @@ def tick(seq):
 def flood(seq):
     """As fast as the pipe takes them, a thousand records at a time."""
     head = '{"kind":"agent_cost","t":1,"mono":1,"sample_interval_ms":1000,"seq":'
-    write("".join("%s%d}\n" % (head, number) for number in range(seq + 1, seq + 1001)).encode())
+    write("".join(f"{head}{number}}}\n" for number in range(seq + 1, seq + 1001)).encode())
     return seq + 1000
 
 

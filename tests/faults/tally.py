@@ -135,8 +135,3 @@ class Tally:
 
     def state(self, node: str) -> str | None:
         return next((one.state for one in reversed(self.states) if one.node == node), None)
-
-    @property
-    def last(self) -> dict[str, NodeState]:
-        """What was said last of each node."""
-        return {one.node: one for one in self.states}
