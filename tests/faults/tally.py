@@ -78,6 +78,16 @@ class Tally:
         self._speaking: dict[str, _Agent] = {}  # node → the agent that spoke last
         self._consoles: set[str] = set()
 
+    def also(self, on_record: Callable[[Record], None]) -> None:
+        """Show every record that is read from now on to somebody else, too."""
+        before = self._on_record
+
+        def both(record: Record) -> None:
+            before(record)
+            on_record(record)
+
+        self._on_record = both
+
     def read(self) -> Tally:
         for path in self.session.segments():
             try:

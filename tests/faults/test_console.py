@@ -7,23 +7,30 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from program import GCONSOLE
 
+from gconsole.records import AgentCost, Finding, Record
+
+from . import other_console
 from .consoles import Recorder, until
 from .ledger import Row, write
 from .world import World
 
 
 @contextlib.contextmanager
-def recording(world: World, folder: Path, name: str, sessions: Path | None = None) -> Iterator[Recorder]:
+def recording(
+    world: World, folder: Path, name: str, sessions: Path | None = None, argv: Sequence[object] = (GCONSOLE,)
+) -> Iterator[Recorder]:
     """A console of the test's own, which records the first node and lingers there."""
     node = world.rig.nodes[0]
     hosts = world.rig.write_hosts_toml(folder / f"{name}.toml", only=[node.name], agent=world.agent)
-    recorder = Recorder(hosts, folder, name, sessions=sessions)
+    recorder = Recorder(hosts, folder, name, argv, sessions=sessions)
     try:
         recorder.wait_for_ticks([node.name])
         yield recorder
@@ -107,3 +114,57 @@ def _fill(path: Path) -> None:
     with path.open("wb") as file, contextlib.suppress(OSError):
         while True:
             os.write(file.fileno(), bytes(512))
+
+
+def other(how: str, folder: Path) -> list[str]:
+    """The program with another agent in its bundle."""
+    return [sys.executable, other_console.__file__, how, str(folder)]
+
+
+def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "stepped", argv=other("stepped", tmp_path)) as recorder:
+        stamps, findings = [], []
+
+        def look(record: Record) -> None:
+            if isinstance(record, AgentCost):
+                stamps.append(record.t)
+            elif isinstance(record, Finding):
+                findings.append(record.id)
+
+        recorder.tally.also(look)
+        recorder.wait_for_ticks([node.name], 4)
+        step = node.folder / "step"
+        struck_ns = time.time_ns()
+        step.touch()
+        try:
+            until(lambda: recorder.read() and stamps[-1] > struck_ns + 3590 * 10**9, "stamps are an hour ahead")
+            recorder.wait_for_ticks([node.name], 3)
+        finally:
+            step.unlink()
+        until(lambda: recorder.read() and stamps[-1] < time.time_ns() + 10**9, "stamps are right again")
+        assert not [one for one in recorder.tally.states if one.rx > struck_ns], "the node is well all the while"
+        tell("node's clock stepped by +1 h, and back", recorder, f"findings: {', '.join(sorted(set(findings))) or '–'}")
+
+
+def test_an_agent_of_another_version_is_ended_and_replaced(world: World, tmp_path: Path) -> None:
+    """It lingers with records that nobody has had: what is missing is told, as ticks, because nobody can number it."""
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "older", argv=other("older", tmp_path)) as recorder:
+        recorder.process.kill()
+        recorder.process.wait()
+        newer = Recorder(tmp_path / "older.toml", tmp_path, "older")
+        try:
+            newer.wait_for_ticks([node.name])
+            tally = newer.stop()
+        finally:
+            newer.close()
+    count = tally.count()
+    ticks = sum(gap.count or 0 for gap in tally.gaps)
+    write(
+        Row(
+            fault="an agent of another version lingers on the node", lost=count.lost, doubled=count.doubled, gap=ticks,
+            note="it is ended; what it held is told as a gap, in ticks",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.agents, len(tally.gaps)) == (0, 0, 2, 1)
