@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo test full bench lint clean
+.PHONY: help demo test full bench faults soak lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,8 @@ help:
 	@echo "make test    lint, types, import rules and all tests that fit CI"
 	@echo "make full    make test and the long tests"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
+	@echo "make faults  everything that can break, again and again; writes tests/faults/RESULTS.md"
+	@echo "make soak    one hour of faults at random: ARGS='--for 600' for ten minutes"
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gconsole needs Python 3.11 or newer, and none is on the PATH"; exit 1; }
@@ -40,6 +42,12 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	@$(PY) -m tests.bench $(ARGS)
+
+faults: $(VENV)/.test
+	@$(PY) -m tests.faults.results $(ARGS)
+
+soak: $(VENV)/.test
+	@$(PY) -m tests.faults.soak $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

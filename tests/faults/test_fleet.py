@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import Node, Rig
+from program import GCONSOLE
+from rig import Node, Rig, keys
 
 from . import stranger
 from .consoles import Recorder, Screen, until
 from .ledger import Row, write
+from .names import Names
 
 MANY = 64
 
@@ -126,6 +128,57 @@ def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Ri
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 1)
+
+
+def test_a_fleet_whose_dns_is_gone_keeps_its_links_and_names_what_is_missing(fleet: Rig, tmp_path: Path) -> None:
+    left, name = fleet.nodes[0], "left.gcf.test"
+    with fleet.known_hosts.open("a") as file:
+        file.write(keys.known_hosts_line([name], left.port, left.host_key()))
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text(f"nameserver {_bridge(fleet)}\noptions timeout:1 attempts:1\n")
+    hosts = fleet.write_hosts_toml(tmp_path / "hosts.toml", only=["left", "right"], nodes={"left": {"address": name}},
+                                   agent={"linger_s": 600})  # fmt: skip
+    names = Names(_bridge(fleet), {name: left.address})
+    names.start()
+    argv = ["unshare", "-m", "sh", "-c", f'mount --bind {resolver} /etc/resolv.conf && exec "$@"', "sh", str(GCONSOLE)]
+    recorder = Recorder(hosts, tmp_path, "night", argv)
+    try:
+        recorder.wait_for_ticks(["left", "right"])
+        names.gone = True
+        recorder.wait_for_ticks(["left", "right"])
+        struck_ns = time.time_ns()
+        left.stop_sshd(sessions=True)
+        left.start_sshd()
+        until(lambda: _fails_for(recorder, "left", "dns"), "the failure is called dns")
+        names.gone = False
+        mended_ns = time.time_ns()
+        recorder.wait_for(["left"])
+        recorder.wait_for_ticks(["left", "right"])
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        well_ns = next(one.rx for one in states if one.node == "left" and one.state == "ok")
+        text = next(one.error.text for one in states if one.error and one.error.name == "dns")
+        assert not [one for one in states if one.node == "right"], "the other node is not touched"
+        count = recorder.stop().count()
+    finally:
+        recorder.close()
+        names.close()
+    write(
+        Row(
+            fault="DNS gone, and a link lost meanwhile", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            healthy_s=(well_ns - mended_ns) / 1e9, screen=f"dns: {text}", note="healthy: after DNS was back",
+        )
+    )  # fmt: skip
+    assert names.unanswered
+    assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 2)
+
+
+def _bridge(fleet: Rig) -> str:
+    """The address of this machine on the nodes' network."""
+    return fleet._builder.relay_address()
+
+
+def _fails_for(recorder: Recorder, node: str, why: str) -> bool:
+    return any(one.node == node and one.error and one.error.name == why for one in recorder.read().states)
 
 
 @pytest.mark.parametrize(("how", "what", "says"), [

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from program import batch
 from rig import Node
-from tests.gpus.nvml import library, scenarios
 
 from gconsole.records import AgentCost, Gpu, Record
+from tests.gpus.nvml import library, scenarios
 
 from .consoles import Recorder, until
 from .ledger import Row, write

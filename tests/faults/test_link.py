@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
+from pathlib import Path
 
 import pytest
 
+from .consoles import Recorder, until
+from .ledger import Row, write
 from .wire import bad_wire
 from .world import World
 
@@ -63,3 +67,54 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
         fault.mend()
         fault.wait_until_lost()
         fault.wait_until_well()
+
+
+def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> None:
+    """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
+    node = world.rig.nodes[0]
+    agent = {"linger_s": 600, "buffer_bytes": 65536, "cpu_budget_pct": 100, "sample_interval_ms": 100}
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent=agent | {"simulate_gpus": 64})
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks([node.name])
+        node.stop_sshd(sessions=True)
+        time.sleep(6)  # until more was said than can be held
+        node.start_sshd()
+        until(lambda: recorder.read().gaps, "the gap is told")
+        recorder.wait_for_ticks([node.name])
+        count = recorder.stop().count()
+    finally:
+        recorder.close()
+    write(Row(fault="link away 6 s, a buffer of 64 KiB", lost=count.lost, doubled=count.doubled, gap=count.gap))
+    assert (count.lost, count.doubled, count.agents) == (0, 0, 1)
+    assert count.gap
+
+
+def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> None:
+    """The agent ends with its connection; what was then nobody knows, and another incarnation begins at 1."""
+    node = world.rig.nodes[0]
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks([node.name])
+        struck_ns = time.time_ns()
+        node.stop_sshd(sessions=True)
+        time.sleep(2)
+        node.start_sshd()
+        mended_ns = time.time_ns()
+        recorder.wait_for_ticks([node.name])
+        count = recorder.stop().count()
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        ticks = [rx for rx, _ in recorder.latency.ticks[node.name]]
+    finally:
+        recorder.close()
+    hole_s = max(after - before for before, after in itertools.pairwise(ticks)) / 1e9
+    lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
+    write(
+        Row(
+            fault="link away 2 s, without linger", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            note=f"{hole_s:.1f} s without a tick, and a new agent",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 2)
