@@ -66,9 +66,10 @@ def reboot(node: Node) -> None:
 def full_disks(node: Node) -> Iterator[None]:
     """Nothing more can be written to /var/tmp, /tmp and the home."""
     places = ("/var/tmp", "/tmp", _home(node))
-    for place in places:
-        node.output(["sh", "-c", f"mount -o remount,size=$(du -sk {place} | cut -f1)k {place} && "
-                                 f"dd if=/dev/zero of={place}/ballast bs=4k 2>/dev/null || true"])  # fmt: skip
+    for place in places:  # each is a tmpfs of the node's own
+        node.output(["sh", "-c", f"used=$(df -k --output=used {place} | tail -1); "  # of 0 there would be no limit
+                                 f"mount -o remount,size=$((used + 4))k {place}; "
+                                 f"dd if=/dev/zero of={place}/ballast bs=4k count=64 2>/dev/null || true"])  # fmt: skip
     try:
         yield
     finally:

@@ -46,7 +46,8 @@ def test_a_long_cut_costs_no_record(world: World, cut_s: int) -> None:
 
 
 @pytest.mark.parametrize(("what", "loss", "delay_s"), [
-    ("5 % of all packets lost", 0.05, 0.0), ("30 % of all packets lost", 0.3, 0.0), ("500 ms delay each way", 0.0, 0.5),
+    pytest.param("5 % of all packets lost", 0.05, 0.0, marks=pytest.mark.full),
+    ("30 % of all packets lost", 0.3, 0.0), ("500 ms delay each way", 0.0, 0.5),
 ])  # fmt: skip
 def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: float, delay_s: float) -> None:
     node = world.rig.nodes[1]
@@ -66,9 +67,10 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
         wire.forget_connections()
         fault.mend()
         fault.wait_until_lost()
-        fault.wait_until_well()
+        fault.wait_until_well()  # before the cable is a good one again
 
 
+@pytest.mark.full  # its short form is in tests/cluster/test_loss.py
 def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> None:
     """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
     node = world.rig.nodes[0]
@@ -90,6 +92,7 @@ def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> N
     assert count.gap
 
 
+@pytest.mark.full  # likewise
 def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> None:
     """The agent ends with its connection; what was then nobody knows, and another incarnation begins at 1."""
     node = world.rig.nodes[0]

@@ -73,6 +73,7 @@ def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -
         fault.wait_until_well()
 
 
+@pytest.mark.full  # the kernel takes its time; for the console it is an agent that was killed
 def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> None:
     node = world.rig.nodes[0]
     with world.fault("agent ended by the OOM killer", node, loses=True) as fault:

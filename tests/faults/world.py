@@ -56,7 +56,7 @@ class Fault:
         return (at - self.struck_ns) / 1e9
 
     def wait_until_well(self) -> float:
-        """How long after it was mended the node was ok, in seconds; then two more ticks of it."""
+        """How long after it was mended the node was ok, in seconds; then one more tick of it."""
         lost = self.said("lost", self.struck_ns) or self.struck_ns
         until(lambda: self.world.recorder.read().state(self.node) == "ok", f"{self.node} ok", DEADLINE_S)
         at = self.said("ok", lost)
@@ -86,7 +86,7 @@ class World:
 
     def wait_until_well(self) -> None:
         self.recorder.wait_for(self.names)
-        self.recorder.wait_for_ticks(self.names)
+        self.recorder.wait_for_ticks(self.names, 1)
         self.screen.terminal.until(f"{len(self.names)}/{len(self.names)} nodes")
 
     @contextlib.contextmanager
