@@ -47,17 +47,22 @@ class SubprocessChannel:
     def __init__(self, process: asyncio.SubprocessTransport) -> None:
         self._process = process
         self._stdin = cast(asyncio.WriteTransport, process.get_pipe_transport(0))
-        self._stdout = cast(asyncio.ReadTransport, process.get_pipe_transport(1))
 
     def write(self, data: bytes) -> None:
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
     def pause(self) -> None:
-        self._stdout.pause_reading()
+        for pipe in self._pipes():
+            pipe.pause_reading()
 
     def resume(self) -> None:
-        self._stdout.resume_reading()
+        for pipe in self._pipes():
+            pipe.resume_reading()
+
+    def _pipes(self) -> list[asyncio.ReadTransport]:
+        found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
+        return [pipe for pipe in found if pipe is not None and not pipe.is_closing()]
 
     def close(self) -> None:
         if self._process.get_returncode() is not None:

@@ -27,10 +27,10 @@ class Channel(Protocol):
         """Queue bytes; does nothing once the channel has ended."""
 
     def pause(self) -> None:
-        """Read nothing more of what the command writes, until `resume`; its end may wait for that, too."""
+        """Read nothing more from the command until `resume`; the far side has to wait, nothing is lost."""
 
     def resume(self) -> None:
-        """Read on; does nothing once the channel has ended."""
+        """Read on."""
 
     def close(self) -> None:
         """End the channel and whatever connection only it used."""
