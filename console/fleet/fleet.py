@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from ..config.readonly import Change, ReadOnly, refusal
 from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
 from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from . import capture, jobs
+from . import capture, descriptors, jobs
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
@@ -59,7 +57,7 @@ class Fleet:
         self.links: dict[str, Link] = {}
         self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
         self._unsubscribe = hub.subscribe(self._watch)
-        _raise_descriptor_limit(len(config.nodes))
+        descriptors.raise_limit(len(config.nodes))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
@@ -104,7 +102,7 @@ class Fleet:
         for node in (*changes.added, *other):
             if node.name not in self.links:  # a person may have added it before it was written
                 self.add_node(node)
-        _raise_descriptor_limit(len(self.links))
+        descriptors.raise_limit(len(self.links))
         return changes
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
@@ -186,13 +184,3 @@ class Fleet:
                 if link:
                     link.sampled()
                     self.staging.stage_py_spy(link)
-
-
-def _raise_descriptor_limit(nodes: int) -> None:
-    """A connection takes a few descriptors; the usual soft limit of 1,024 (256 on macOS) is small for a fleet."""
-    wanted = 256 + 4 * nodes
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit of its own; connections then say so
-            resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
