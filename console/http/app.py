@@ -106,9 +106,21 @@ async def _asked(operation: Operation[Any], request: Request) -> Asked[Any]:
         if operation.method == "GET":
             return Asked(name, query_of(request, operation.asks))
         body = await _body(request)
-        return Asked(name, msgspec.json.decode(body or b"{}", type=operation.asks))
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Asked(name, msgspec.convert(_whole(msgspec.json.decode(body or b"{}")), operation.asks))
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(operation, error) from error
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 8.0 is the integer 8 wherever one is asked for."""
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**63:
+            return int(value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {key: _whole(one) for key, one in value.items()}
+    return value
 
 
 def query_of(request: Request, kind: type[Any]) -> Any:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .door import Door
-from .limits import ACTS_S, MOST_AT_ONCE, STALL_S, WRONG_S, Rate
+from .limits import ACTS_SHARE, MOST_AT_ONCE, STALL_S, WRONG_SHARE, Rate
 from .problems import Refused, refused
 
 #: In every answer. Nothing of it is for a page, so a page may do nothing with it; the page of our own says otherwise.
@@ -36,7 +36,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, door: Door, described: frozenset[str], looks_s: float) -> None:
         self._app, self._door, self._described = app, door, described
-        self._looks, self._acts, self._wrong = Rate(looks_s), Rate(min(ACTS_S, looks_s)), Rate(WRONG_S)
+        self._looks, self._acts, self._wrong = Rate(looks_s), Rate(ACTS_SHARE * looks_s), Rate(WRONG_SHARE * looks_s)
         self._answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,17 +14,17 @@ MOST_BODY: Final = 1 << 20
 BODY_S: Final = 10.0
 #: A client that takes nothing off for so long is gone.
 STALL_S: Final = 30.0
-#: So many requests are answered at a time; streams of events are counted apart.
+#: So many requests are answered at a time, and so many of them may be streams of events.
 MOST_AT_ONCE: Final = 64
 MOST_STREAMS: Final = 32
 #: So many addresses are remembered; the one that was heard longest ago goes.
 _MOST_ADDRESSES: Final = 1024
 #: A burst is so many seconds of the rate.
 _BURST_S: Final = 2.0
-#: Of each, so many a second and address; what acts on nodes costs more than what looks.
+#: Of each, so many a second and address; what acts costs more than what looks, and is this share of it.
 LOOKS_S: Final = 100.0
-ACTS_S: Final = 20.0
-WRONG_S: Final = 10.0  # requests that were refused at the door
+ACTS_SHARE: Final = 0.2
+WRONG_SHARE: Final = 0.2  # requests that are refused at the door
 
 
 @dataclass

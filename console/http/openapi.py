@@ -72,7 +72,7 @@ def _described(one: AnyOperation, by_type: Mapping[int, Fields], components: Map
 
 
 def _id(method: str, path: str) -> str:
-    return method.lower() + "".join(f"_{word}" for word in re.findall(r"[a-z]+", path)) or "_about"
+    return "_".join([method.lower(), *(re.findall(r"[a-z]+", path) or ["about"])])
 
 
 def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
@@ -86,17 +86,17 @@ def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
         words = {"description": schema["description"]} if "description" in schema else {}
         found.append({"name": name, "in": "query", "required": name in required, "schema": schema, **words})
     if isinstance(one, Told):
-        for name, words in one.headers:
-            found.append({"name": name, "in": "header", "description": words, "schema": {"type": "string"}})
+        for name, meaning in one.headers:
+            found.append({"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}})
     return found
 
 
 def _responses(one: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
-    if isinstance(one, Operation):
-        content = {"application/json": {"schema": by_type[id(one.answer)]}}
-        found: Fields = {str(one.status): {"description": one.words, "content": content}}
-    else:
-        found = {"200": {"description": one.words, "content": {media: {} for media in one.media}}}
+    content: Fields = {media: {} for media in one.media} if isinstance(one, Told) else {
+        "application/json": {"schema": by_type[id(one.answer)]}
+    }
+    status = one.status if isinstance(one, Operation) else 200
+    found: Fields = {str(status): {"description": one.words, "content": content}}
     statuses = {*_ALWAYS, *one.problems}
     if "{" in one.path:
         statuses |= {*_WITH_A_NAME}

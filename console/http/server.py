@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from ..hub import Hub
+from ..records import Log
 from .connection import Connection
 from .listening import Listen
 from .served import Served
@@ -19,6 +22,17 @@ from .served import Served
 END_S: Final = 3
 #: A connection waits so long for its next request.
 KEEP_ALIVE_S: Final = 15
+
+
+class _Told(logging.Handler):
+    """What uvicorn says of errors is an event of this console; of clients that talk nonsense it need not speak."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(logging.ERROR)
+        self._hub = hub
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._hub.say(Log(source="console", severity="error", text=f"http: {self.format(record)[-1500:]}"))
 
 
 class _Server(uvicorn.Server):
@@ -37,10 +51,15 @@ async def serving(app: ASGIApp, served: Served, listen: Listen, at: socket.socke
         timeout_graceful_shutdown=END_S, ssl_certfile=listen.certificate, ssl_keyfile=listen.key,
     )  # fmt: skip
     server = _Server(config)
+    telling = _Told(served.hub)
+    logging.getLogger("uvicorn").addHandler(telling)
     running = asyncio.create_task(server.serve(sockets=[at]), name="http")
     try:
         yield
     finally:
         served.closing.set()
         server.should_exit = True
-        await running
+        try:
+            await running
+        finally:
+            logging.getLogger("uvicorn").removeHandler(telling)

@@ -17,8 +17,8 @@ from ..operation import Asked, Operation
 from ..problems import Refused, refused
 from ..served import Served
 
-Samples = Annotated[int, msgspec.Meta(ge=1, le=100, description="how often each rank is read")]
-EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=10.0, description="between samples, seconds")]
+Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="how often each rank is read")]
+EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="between samples, seconds")]
 Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_]\w*:)?([A-Za-z_]\w*|\*)$", max_length=128)]
 Variables = Annotated[
     tuple[Variable, ...], msgspec.Meta(max_length=32, description="variables to read: NAME, FUNCTION:NAME or *")

@@ -17,7 +17,9 @@ from ..problems import refused
 from ..served import Served
 
 NODE_NAME: Final = r"^[A-Za-z0-9_@:][A-Za-z0-9_.:@\[\]-]{0,252}$"
-NodeSet = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, description="node[01-04,7] or a,b")]
+#: Letters that a node set has; whether they make one is said by whoever expands it.
+NODE_SET: Final = r"^[A-Za-z0-9_@][A-Za-z0-9_.:@%,\[\]-]*$"
+NodeSet = Annotated[str, msgspec.Meta(pattern=NODE_SET, max_length=4096, description="node[01-04,7] or a,b")]
 
 
 class NodeFigures(msgspec.Struct):

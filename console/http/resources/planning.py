@@ -20,6 +20,7 @@ from ..permission import permit
 from ..problems import Problem, Refused, refused
 from ..served import Served
 from .jobs import JobSeen, one_job
+from .nodes import NodeSet
 
 #: After its start a job is told of by each of its nodes; that takes a tick.
 _TOLD_S: Final = 15.0
@@ -42,7 +43,7 @@ class JobAsked(msgspec.Struct, forbid_unknown_fields=True):
     min_gpu_mem_bytes: Size = 0
     min_mem_bytes: Size = 0  # available memory of the host
     min_disk_bytes: Size = 0  # free where the job works
-    select: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None  # a node set; null: any
+    select: NodeSet | None = None  # null: any
     launcher: Launcher | None = None
     workdir: Word | None = None
     interface: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:-]{1,15}$")] | None = None

@@ -16,6 +16,9 @@ from ..operation import Asked, Nothing, Operation
 from ..problems import refused
 from ..served import Served
 
+#: So many recordings run at a time; each has a thread, and everything is written once for each.
+MOST_RUNNING: Final = 16
+
 SessionName = Annotated[str, msgspec.Meta(pattern=f"^{NAME_PATTERN}$")]
 
 
@@ -79,7 +82,10 @@ def running(now: RecordingNow) -> Running:
 async def start(served: Served, asked: Asked[SessionAsked]) -> Started:
     """Begin to record everything."""
     name = asked.what.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    resumed = await recordings_of(served).start(name)
+    recordings = recordings_of(served)
+    if len(recordings.now()) >= MOST_RUNNING:
+        raise refused(409, "too_many_sessions", f"{MOST_RUNNING} recordings are running", "stop one of them")
+    resumed = await recordings.start(name)
     return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
 
 
