@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import ConfigError
 from ..config.nodetext import BadNodeSet
@@ -23,7 +23,7 @@ from ..session.layout import SessionError
 from .door import Door
 from .gate import Gate, problem_answer
 from .limits import BODY_S, LOOKS_S, MOST_BODY
-from .operation import AnyOperation, Asked, Operation, Told
+from .operation import AnyOperation, Asked, Operation, Told, method_of
 from .problems import Problem, Refused, refused
 from .served import Served
 
@@ -32,40 +32,36 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def make_app(served: Served, operations: Sequence[AnyOperation], door: Door, looks_s: float = LOOKS_S) -> ASGIApp:
     """The application behind its gate; `looks_s`: so many requests a second of one address."""
-    by_path: dict[str, list[AnyOperation]] = {}
+    by_path: dict[str, dict[str, Endpoint]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, []).append(operation)
-    routes = [
-        Route(operation.path, _endpoint(served, operation),
-              methods=[operation.method if isinstance(operation, Operation) else "GET"])
-        for operation in operations
-    ]  # fmt: skip
-    allowed = {path: sorted({_method(one) for one in found}) for path, found in by_path.items()}
+        by_path.setdefault(operation.path, {})[method_of(operation)] = _endpoint(served, operation)
+    literal_first = sorted(by_path, key=lambda path: "{" in path)
+    routes = [Route(path, _Methods(by_path[path])) for path in literal_first]
 
     async def failed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return problem_answer(_unrouted(request, error, allowed))
+        text = f"{request.url.path} is no path of this API"
+        return problem_answer(refused(404, "no_such_path", text, "GET / tells them all"))
 
     described = frozenset(one.path for one in operations if isinstance(one, Told) and one.is_described)
     return Gate(Starlette(routes=routes, exception_handlers={HTTPException: failed}), door, described, looks_s)
 
 
-def _method(operation: AnyOperation) -> str:
-    return operation.method if isinstance(operation, Operation) else "GET"
+class _Methods:
+    """What can be done with one path, by method."""
 
+    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
+        self._endpoints = endpoints
 
-def _unrouted(request: Request, error: HTTPException, allowed: dict[str, list[str]]) -> Refused:
-    """A path or a method that there is not."""
-    if error.status_code != 405:
-        return refused(404, "no_such_path", f"{request.url.path} is no path of this API", "GET / tells them all")
-    here = [found for path, found in allowed.items() if _pattern(path).fullmatch(request.url.path)]
-    said = sorted({method for found in here for method in found})
-    text = f"{request.method} cannot be done with {request.url.path}"
-    return refused(405, "no_such_method", text, f"there is {', '.join(said)}", Allow=", ".join(said))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        endpoint = self._endpoints.get("GET" if request.method == "HEAD" else request.method)
+        answer = await endpoint(request) if endpoint is not None else self._refusal(request)
+        await answer(scope, receive, send)
 
-
-def _pattern(path: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{[^}]*\}", "[^/]+", path))
+    def _refusal(self, request: Request) -> Response:
+        allowed = ", ".join(sorted(self._endpoints))
+        text = f"{request.method} cannot be done with {request.url.path}"
+        return problem_answer(refused(405, "no_such_method", text, f"there is {allowed}", Allow=allowed))
 
 
 def _endpoint(served: Served, operation: AnyOperation) -> Endpoint:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from .. import __version__
-from .operation import AnyOperation, Operation, Told
+from .operation import AnyOperation, Operation, Told, method_of
 from .problems import MEANINGS, Problem
 
 #: What any operation may answer, whatever it is.
@@ -28,10 +28,9 @@ def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: Fields = {}
     for one in operations:
-        method = one.method.lower() if isinstance(one, Operation) else "get"
-        paths.setdefault(one.path, {})[method] = _described(one, by_type, components)
+        paths.setdefault(one.path, {})[method_of(one).lower()] = _described(one, by_type, components)
     for one in operations:  # a query is told by its parameters
-        if not isinstance(one, Operation) or one.method == "GET":
+        if method_of(one) == "GET":
             components.pop(_name(by_type[id(one.asks)]), None)
     return {
         "openapi": "3.1.0",
@@ -58,7 +57,7 @@ def _name(schema: Mapping[str, Any]) -> str:
 
 
 def _described(one: AnyOperation, by_type: Mapping[int, Fields], components: Mapping[str, Fields]) -> Fields:
-    method = one.method if isinstance(one, Operation) else "GET"
+    method = method_of(one)
     found: Fields = {
         "operationId": _id(method, one.path), "summary": one.words, "tags": [one.path.split("/")[1] or "about"],
         "responses": _responses(one, by_type),

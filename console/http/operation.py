@@ -62,3 +62,8 @@ class Told:
 
 
 AnyOperation = Operation[Any] | Told
+
+
+def method_of(operation: AnyOperation) -> str:
+    """Of what is told, there is nothing but looking."""
+    return operation.method if isinstance(operation, Operation) else "GET"
