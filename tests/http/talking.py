@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,16 +103,15 @@ def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
 
 @contextlib.contextmanager
 def serving(
-    hosts: Path, folder: Path, *args: str, listen: str = "127.0.0.1:0", tls: ssl.SSLContext | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Iterator[Api]:  # fmt: skip
+    hosts: Path, folder: Path, *args: str, listen: str = "127.0.0.1:0", tls: ssl.SSLContext | None = None
+) -> Iterator[Api]:
     """The real command, until the block ends; then it must end by itself, and orderly."""
     token = folder / "token"
     argv = [GCONSOLE, "api", hosts, "--listen", listen, "--token-file", token, "--set",
             f"sessions.folder={folder / 'sessions'}", *args]  # fmt: skip
     with (folder / "api.err").open("wb") as errors:
         process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=errors, text=True, env=env)  # fmt: skip
+                                   stderr=errors, text=True, env=_environment())  # fmt: skip
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
@@ -122,4 +122,10 @@ def serving(
     finally:
         process.kill()
         process.communicate()
-    assert (folder / "api.err").read_text() == ""
+    said = (folder / "api.err").read_text()
+    assert said == "", said
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what is meant for the tests: gconsole warns of names that look like its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GCONSOLE_TEST_")}

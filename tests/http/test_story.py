@@ -57,7 +57,8 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
         until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
             " ", "%20"))["lines"])  # fmt: skip
         until(lambda: (seen := api.get(f"/jobs/{job}")["ranks"]) and seen["ranks_found"] == list(range(RANKS)))
-        assert {rank["job"] for rank in api.get(f"/ranks?job={job}")["ranks"]} == {job}
+        assert [rank["rank"] for rank in api.get(f"/ranks?job={job}")["ranks"]] == list(range(RANKS))
+        assert f'gconsole_job_ranks_found{{job="{job}"}} {RANKS}' in api.ask("GET", "/metrics").body.decode()
 
         (rig.nodes[2].folder / "break").touch()
         until(lambda: _stands_still(api, job))

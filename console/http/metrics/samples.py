@@ -22,6 +22,7 @@ from ...jobs.state import JobView, job_views
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
 from ...store import NodeNow, Store
 from ...verdicts import jobs_of
+from ..jobnames import own_name
 from . import families as f
 from .exposition import Sample, labels
 from .families import Column, Family
@@ -64,6 +65,10 @@ class Look:
     findings: tuple[Finding, ...]
     clocks: tuple[ClockNode, ...]
     recordings: tuple[RecordingNow, ...]
+
+    def own_name(self, job: str) -> str:
+        """The name of a job as everything here tells it."""
+        return own_name(job, {view.ordered.job for view in self.views})
 
 
 def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
@@ -157,7 +162,7 @@ def _of_gpus(seen: Look) -> Families:
         if one.info is not None
     ]  # fmt: skip
     yield f.GPU_RANK, sorted({
-        (f"{named[one.node, one.uuid]},{labels(job=one.job or '', rank=one.rank)}", 1)
+        (f"{named[one.node, one.uuid]},{labels(job=seen.own_name(one.job or ''), rank=one.rank)}", 1)
         for one in seen.gpu_processes
         if one.rank is not None and (one.node, one.uuid) in named
     })  # fmt: skip
@@ -182,15 +187,16 @@ def _of_nics(seen: Look) -> Families:
 
 def _of_jobs(seen: Look) -> Families:
     jobs = seen.table.jobs[:MOST_JOBS]
-    yield f.JOB_FOUND, [(labels(job=job.job), len(job.ranks_found)) for job in jobs]
-    yield f.JOB_SIZE, [(labels(job=job.job), job.world_size) for job in jobs if job.world_size is not None]
+    own = {job.job: seen.own_name(job.job) for job in jobs}
+    yield f.JOB_FOUND, [(labels(job=own[job.job]), len(job.ranks_found)) for job in jobs]
+    yield f.JOB_SIZE, [(labels(job=own[job.job]), job.world_size) for job in jobs if job.world_size is not None]
     yield f.JOB_RANKS, [
-        (labels(job=job.job, state=state), count) for job in jobs for state, count in job.states.items()
+        (labels(job=own[job.job], state=state), count) for job in jobs for state, count in job.states.items()
     ]
     yield f.JOB_STATE, [(labels(job=view.ordered.job, state=view.state), 1) for view in seen.views[:MOST_JOBS]]
     told = {job.job: job.attempt for job in jobs}
     ranks = {
-        (rank.job, rank.rank): (labels(job=rank.job, rank=rank.rank, node=rank.node), stat)
+        (rank.job, rank.rank): (labels(job=own[rank.job], rank=rank.rank, node=rank.node), stat)
         for rank, stat in seen.ranks
         if stat is not None and rank.rank is not None and told.get(rank.job) == rank.attempt
     }  # of several processes that claim one rank the last: a series has one value

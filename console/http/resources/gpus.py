@@ -9,6 +9,7 @@ import msgspec
 from ...report.jobs import RankLine, rank_line
 from ...report.machines import GpuLine, gpu_lines
 from ...verdicts import jobs_of
+from ..jobnames import is_of
 from ..operation import Asked, Operation
 from ..served import Served
 
@@ -49,8 +50,8 @@ async def get_gpus(served: Served, asked: Asked[OfNode]) -> Gpus:
 async def get_ranks(served: Served, asked: Asked[OfJob]) -> Ranks:
     """Every rank, or those of a node, a job, or both."""
     node, job = asked.what.node, asked.what.job
-    rows = [row for row in jobs_of(served.store).rows if node in (None, row.node) and job in (None, row.job)]
-    return Ranks([rank_line(row) for row in rows])
+    rows = [row for row in jobs_of(served.store).rows if node in (None, row.node)]
+    return Ranks([rank_line(row) for row in rows if job is None or is_of(row.job, job)])
 
 
 OPERATIONS: Final = (

@@ -12,6 +12,7 @@ from ...jobs.state import JobView, job_view, job_views
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.jobs import JobLine, job_line
 from ...verdicts import jobs_of
+from ..jobnames import is_of, own_name
 from ..operation import Asked, Nothing, Operation
 from ..permission import permit
 from ..problems import refused
@@ -74,9 +75,11 @@ class JobStopped(msgspec.Struct):
 
 async def get_jobs(served: Served, asked: Asked[Nothing]) -> JobsSeen:
     """Every job."""
-    lines = {job.job: job_line(job) for job in jobs_of(served.store).jobs}
-    started = [_seen(view, lines.pop(view.ordered.job, None)) for view in job_views(served.store)]
-    return JobsSeen(started + [_found(line) for line in lines.values()])
+    views = job_views(served.store)
+    started = {view.ordered.job for view in views}
+    lines = {own_name(job.job, started): job_line(job) for job in jobs_of(served.store).jobs}
+    return JobsSeen([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
+                    + [_found(line) for line in lines.values()])  # fmt: skip
 
 
 async def get_job(served: Served, asked: Asked[Nothing]) -> JobSeen:
@@ -89,7 +92,7 @@ async def get_job(served: Served, asked: Asked[Nothing]) -> JobSeen:
 
 def one_job(served: Served, name: str) -> JobSeen | None:
     """One job, None where nobody knows it."""
-    line = next((job_line(job) for job in jobs_of(served.store).jobs if job.job == name), None)
+    line = next((job_line(job) for job in jobs_of(served.store).jobs if is_of(job.job, name)), None)
     view = job_view(served.store, name)
     if view is not None:
         return _seen(view, line)
