@@ -6,7 +6,7 @@ parser reads the result in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from .families import Family
@@ -17,8 +17,8 @@ PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MOST_LETTERS: Final = 200
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-#: One sample: its labels as text, and its value.
-Sample = tuple[str, int | float]
+#: One sample as it is written, behind its name: `{node="a"} 1` and the end of the line.
+Sample = str
 
 
 def wanted_format(accept: str) -> str:
@@ -33,9 +33,14 @@ def labels(**named: object) -> str:
 
 def value_text(text: str) -> str:
     """A label's value between its quotes."""
-    if text.isalnum():
-        return text[:_MOST_LETTERS]
+    if len(text) <= _MOST_LETTERS and text.isprintable() and '"' not in text and "\\" not in text:
+        return text
     return "".join(c if c.isprintable() else "�" for c in text[:_MOST_LETTERS]).translate(_ESCAPES)
+
+
+def sample(value: int | float | str, text: str = "") -> Sample:
+    """A value with these labels."""
+    return f"{{{text}}} {value}\n" if text else f" {value}\n"
 
 
 def heading(family: Family, media: str) -> str:
@@ -48,11 +53,12 @@ def heading(family: Family, media: str) -> str:
     return f"# HELP {family.name} {help_}\n# TYPE {family.name} {family.kind}\n{unit}"
 
 
-def block(family: Family, samples: Iterable[Sample], media: str) -> bytes:
+def block(family: Family, samples: Sequence[Sample], media: str) -> bytes:
     """A family with its samples; nothing where it has none."""
+    if not samples:
+        return b""
     name = family.sample
-    lines = [f"{name}{{{text}}} {value}\n" if text else f"{name} {value}\n" for text, value in samples]
-    return (heading(family, media) + "".join(lines)).encode(errors="replace") if lines else b""
+    return "".join((heading(family, media), name, name.join(samples))).encode(errors="replace")
 
 
 def end(media: str) -> bytes:

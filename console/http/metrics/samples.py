@@ -9,22 +9,21 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psutil
 
 from ... import __version__
-from ...analysis.jobs import JobTable
+from ...analysis.jobs import job_table
 from ...hub import RecordingNow
 from ...jobs.state import JobView, job_views
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
 from ...store import NodeNow, Store
-from ...verdicts import jobs_of
 from ..jobnames import own_name
 from . import families as f
-from .exposition import Sample, labels
+from .exposition import Sample, labels, sample
 from .families import Column, Family
 
 #: A record older than that is no figure of now. A sampler that hangs stops its own records alone.
@@ -35,7 +34,7 @@ MOST_RANKS: Final = 16_384
 #: So many series of one family.
 MOST_SERIES: Final = 262_144
 
-Families = Iterator[tuple[Family, Iterable[Sample]]]
+Families = Iterator[tuple[Family, list[Sample]]]
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,26 @@ class Look:
     """What the store knew at one instant; records are replaced and never changed, so any thread may read them."""
 
     nodes: tuple[tuple[str, NodeState | None], ...]
-    connected: tuple[NodeNow, ...]
+    connected: dict[str, NodeNow]
     hosts: tuple[Host, ...]
     costs: tuple[AgentCost, ...]
     gpus: tuple[GpuSeen, ...]
     gpu_processes: tuple[GpuProcess, ...]
     nics: tuple[Nic, ...]
     ranks: tuple[tuple[Rank, RankStat | None], ...]
-    table: JobTable
     views: tuple[JobView, ...]
     findings: tuple[Finding, ...]
     clocks: tuple[ClockNode, ...]
     recordings: tuple[RecordingNow, ...]
 
-    def own_name(self, job: str) -> str:
-        """The name of a job as everything here tells it."""
-        return own_name(job, {view.ordered.job for view in self.views})
+    @property
+    def started(self) -> frozenset[str]:
+        """Names of the jobs that gconsole started."""
+        return frozenset(view.ordered.job for view in self.views)
+
+    @property
+    def states(self) -> list[NodeState]:
+        return [state for _, state in self.nodes if state is not None]
 
 
 def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
@@ -86,18 +89,13 @@ def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
     ]
     return Look(
         nodes=tuple((now.name, now.state) for now in nodes),
-        connected=tuple(connected.values()),
+        connected=connected,
         hosts=tuple(now.host for now in connected.values() if now.host is not None and is_young(now.host)),
         costs=tuple(now.cost for now in connected.values() if now.cost is not None and is_young(now.cost)),
         gpus=tuple(gpus),
         gpu_processes=tuple(one for one in store.gpu_processes.values() if one.node in connected),
         nics=tuple(filter(is_young, store.nics.values())),
-        ranks=tuple(
-            (now.rank, now.stat if is_young(now.stat) else None)
-            for now in store.ranks.values()
-            if now.rank.status == "present" and now.rank.node in connected
-        ),
-        table=jobs_of(store),
+        ranks=tuple((now.rank, now.stat if is_young(now.stat) else None) for now in store.ranks.values()),
         views=tuple(job_views(store)),
         findings=tuple(one for one in store.findings.values() if one.cleared_at is None),
         clocks=tuple(kept[-1] for kept in store.clocks.nodes.values() if kept and is_young(kept[-1])),
@@ -109,29 +107,24 @@ def families(seen: Look) -> Families:
     """Every family with its samples, each family once."""
     left_out = 0
     for family, samples in _all(seen):
-        told = []
-        for number, sample in enumerate(samples):
-            if number < MOST_SERIES:
-                told.append(sample)
-            else:
-                left_out += 1
-        yield family, told
-    yield f.LEFT_OUT, [("", left_out)]
+        left_out += max(0, len(samples) - MOST_SERIES)
+        yield family, samples[:MOST_SERIES]
+    yield f.LEFT_OUT, [sample(left_out)]
 
 
 def _all(seen: Look) -> Families:
-    yield f.BUILD, [(labels(version=__version__), 1)]
-    yield f.NODES, [(labels(state=state), count) for state, count in sorted(_states(seen).items())]
+    yield f.BUILD, [sample(1, labels(version=__version__))]
+    yield f.NODES, [sample(count, labels(state=state)) for state, count in sorted(_states(seen).items())]
     yield from _of_nodes(seen)
     yield from _of_gpus(seen)
     yield from _of_nics(seen)
     yield from _of_jobs(seen)
     found = Counter((one.id, one.severity) for one in seen.findings)
-    yield f.FINDINGS, [(labels(id=id_, severity=severity), count) for (id_, severity), count in sorted(found.items())]
-    yield f.RECORDING, [(labels(session=one.name), one.bytes) for one in seen.recordings]
+    yield f.FINDINGS, [sample(count, labels(id=name, severity=how)) for (name, how), count in sorted(found.items())]
+    yield f.RECORDING, [sample(one.bytes, labels(session=one.name)) for one in seen.recordings]
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield f.PROCESS_CPU, [("", round(used.ru_utime + used.ru_stime, 3))]
-    yield f.PROCESS_MEMORY, [("", psutil.Process(os.getpid()).memory_info().rss)]
+    yield f.PROCESS_CPU, [sample(round(used.ru_utime + used.ru_stime, 3))]
+    yield f.PROCESS_MEMORY, [sample(psutil.Process(os.getpid()).memory_info().rss)]
 
 
 def _states(seen: Look) -> Counter[str]:
@@ -140,11 +133,11 @@ def _states(seen: Look) -> Counter[str]:
 
 def _of_nodes(seen: Look) -> Families:
     named = {name: labels(node=name) for name, _ in seen.nodes}
-    up = {now.name for now in seen.connected}
-    yield f.NODE_UP, [(named[name], int(name in up)) for name, _ in seen.nodes]
+    up = seen.connected
+    yield f.NODE_UP, [sample(int(name in up), named[name]) for name, _ in seen.nodes]
     yield f.NODE_INFO, [
-        (labels(node=now.name, hostname=now.node.hostname, kernel=now.node.kernel, python=now.node.python), 1)
-        for now in seen.connected
+        sample(1, labels(node=now.name, hostname=now.node.hostname, kernel=now.node.kernel, python=now.node.python))
+        for now in seen.connected.values()
         if now.node is not None
     ]
     yield from _columns(f.HOST, [(named[host.node], host) for host in seen.hosts])
@@ -154,24 +147,26 @@ def _of_nodes(seen: Look) -> Families:
 
 def _of_gpus(seen: Look) -> Families:
     named = {(one.node, one.uuid): _gpu_labels(one) for one in seen.gpus}
-    yield f.GPU_UP, [(named[one.node, one.uuid], int(not (one.info and one.info.lost))) for one in seen.gpus]
+    yield f.GPU_UP, [sample(int(not (one.info and one.info.lost)), named[one.node, one.uuid]) for one in seen.gpus]
     yield f.GPU_INFO, [
-        (f"{named[one.node, one.uuid]},{labels(name=one.info.name or '', driver=one.info.driver or '')},"
-         f"{labels(simulated=str(one.info.simulated).lower())}", 1)
-        for one in seen.gpus
-        if one.info is not None
-    ]  # fmt: skip
+        sample(1, f"{named[one.node, one.uuid]},{_about(one.info)}") for one in seen.gpus if one.info is not None
+    ]
+    started = seen.started
     yield f.GPU_RANK, sorted({
-        (f"{named[one.node, one.uuid]},{labels(job=seen.own_name(one.job or ''), rank=one.rank)}", 1)
+        sample(1, f"{named[one.node, one.uuid]},{labels(job=own_name(one.job or '', started), rank=one.rank)}")
         for one in seen.gpu_processes
         if one.rank is not None and (one.node, one.uuid) in named
     })  # fmt: skip
     figures = [(named[one.node, one.uuid], one.gpu) for one in seen.gpus if one.gpu is not None]
     yield f.GPU_LIMITED, [
-        (f"{text},{labels(reason=reason)}", 1) for text, gpu in figures for reason in gpu.clocks_event_reasons
+        sample(1, f"{text},{labels(reason=reason)}") for text, gpu in figures for reason in gpu.clocks_event_reasons
     ]
     yield from _columns(f.GPU, figures)
     yield from _columns(f.GPU_LIMITS, [(named[one.node, one.uuid], one.info) for one in seen.gpus if one.info])
+
+
+def _about(info: GpuInfo) -> str:
+    return labels(name=info.name or "", driver=info.driver or "", simulated=str(info.simulated).lower())
 
 
 def _gpu_labels(one: GpuSeen) -> str:
@@ -181,24 +176,27 @@ def _gpu_labels(one: GpuSeen) -> str:
 
 def _of_nics(seen: Look) -> Families:
     named = [(labels(node=nic.node, device=nic.device, port=nic.port), nic) for nic in seen.nics]
-    yield f.NIC_UP, [(text, int(nic.state in ("up", "active"))) for text, nic in named if nic.state is not None]
+    yield f.NIC_UP, [sample(int(nic.state in ("up", "active")), text) for text, nic in named if nic.state is not None]
     yield from _columns(f.NIC, named)
 
 
 def _of_jobs(seen: Look) -> Families:
-    jobs = seen.table.jobs[:MOST_JOBS]
-    own = {job.job: seen.own_name(job.job) for job in jobs}
-    yield f.JOB_FOUND, [(labels(job=own[job.job]), len(job.ranks_found)) for job in jobs]
-    yield f.JOB_SIZE, [(labels(job=own[job.job]), job.world_size) for job in jobs if job.world_size is not None]
+    table = job_table((rank for rank, _ in seen.ranks), (stat for _, stat in seen.ranks if stat), seen.states)
+    jobs = table.jobs[:MOST_JOBS]
+    started = seen.started
+    named = {job.job: labels(job=own_name(job.job, started)) for job in jobs}
+    yield f.JOB_FOUND, [sample(len(job.ranks_found), named[job.job]) for job in jobs]
+    yield f.JOB_SIZE, [sample(job.world_size, named[job.job]) for job in jobs if job.world_size is not None]
     yield f.JOB_RANKS, [
-        (labels(job=own[job.job], state=state), count) for job in jobs for state, count in job.states.items()
+        sample(count, f"{named[job.job]},{labels(state=state)}") for job in jobs for state, count in job.states.items()
     ]
-    yield f.JOB_STATE, [(labels(job=view.ordered.job, state=view.state), 1) for view in seen.views[:MOST_JOBS]]
+    yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in seen.views[:MOST_JOBS]]
     told = {job.job: job.attempt for job in jobs}
     ranks = {
-        (rank.job, rank.rank): (labels(job=own[rank.job], rank=rank.rank, node=rank.node), stat)
+        (rank.job, rank.rank): (f"{named[rank.job]},{labels(rank=rank.rank, node=rank.node)}", stat)
         for rank, stat in seen.ranks
         if stat is not None and rank.rank is not None and told.get(rank.job) == rank.attempt
+        and rank.status == "present" and rank.node in seen.connected
     }  # of several processes that claim one rank the last: a series has one value
     yield from _columns(f.RANK, list(ranks.values())[:MOST_RANKS])
 
@@ -209,14 +207,12 @@ def _columns(columns: Sequence[Column], rows: Sequence[tuple[str, Any]]) -> Fami
     for column in columns:
         together[column.family].append(column)
     for family, parts in together.items():
-        yield family, [sample for column in parts for sample in _column(column, rows)]
+        yield family, [one for column in parts for one in _column(column, rows)]
 
 
 def _column(column: Column, rows: Sequence[tuple[str, Any]]) -> list[Sample]:
     get, times, label = column.get, column.times, f",{column.label}" if column.label else ""
-    scaled: Callable[[Any], Any] = _as_it_is if times is None else lambda figure: float(f"{figure * times:.12g}")
-    return [(text + label, scaled(figure)) for text, row in rows if (figure := get(row)) is not None]
-
-
-def _as_it_is(figure: Any) -> Any:
-    return figure
+    found = [(text, figure) for text, row in rows if (figure := get(row)) is not None]
+    if times is None:
+        return [f"{{{text}{label}}} {figure}\n" for text, figure in found]
+    return [f"{{{text}{label}}} {figure * times:.12g}\n" for text, figure in found]
