@@ -50,7 +50,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
-    hub.say(_console(config))
+    hub.say(console_record(config))
     recorder = recorder_of(config, hub, store)
     hosts = HostsFile(config.path, read) if config.path and read else None
 
@@ -75,7 +75,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=_findings(hub, store, config),
+        findings=findings_of(hub, store, config),
     )
     app.run()
     return app.return_code or 0
@@ -171,15 +171,15 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = _findings(hub, store, config)
-    hub.say(_console(config))
+    findings = findings_of(hub, store, config)
+    hub.say(console_record(config))
     if clock_lines:
         hub.subscribe(clock_lines)
     if tape:
         await tape.begin(recorder_of(config, hub, store))
     probing = config if clocks_s is not None else _without_probes(config)
     fleet = Fleet(probing, hub, agents=left.agents if left else None)
-    interrupted = _on_signals()
+    interrupted = on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
@@ -231,7 +231,7 @@ def _close(writer: RecordWriter) -> None:
         click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
-def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+def findings_of(hub: Hub, store: Store, config: Config) -> Findings:
     """Whoever looks for what is wrong, the clocks and who is late among it."""
     return Findings(
         hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
@@ -258,7 +258,7 @@ def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
 
 
-def _console(config: Config) -> Console:
+def console_record(config: Config) -> Console:
     """Who watches, and by which models. Raises ConfigError for a model that is none."""
     for text in config.hang.models:
         try:
@@ -280,7 +280,7 @@ def _writer(path: Path | None) -> RecordWriter | None:
         raise click.FileError(str(path), error.strerror or str(error)) from error
 
 
-def _on_signals() -> asyncio.Future[None]:
+def on_signals() -> asyncio.Future[None]:
     """Done once SIGINT or SIGTERM has come."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
