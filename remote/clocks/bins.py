@@ -4,7 +4,8 @@
 BESTS = 4
 #: A reply that takes longer than this is lost: its bin has left.
 REPLY_NS = 250000000
-_LEAST_PAIRS = 3
+#: Of the pairs of a bin the share that travelled fastest tells how noisy stamps are, and so many at least.
+_FAST_SHARE, _LEAST_PAIRS = 16, 3
 _ROUND_NS = 1000000  # `ahead` is a multiple of this
 
 
@@ -42,8 +43,8 @@ class Bin(object):
                 self.noncausal, self._noise()]  # fmt: skip
 
     def _noise(self):
-        """The median change of spacing among the quarter of the pairs that travelled fastest: queues change it too."""
-        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // 4)]
+        """The median change of spacing among the few pairs that travelled fastest: what waits in a queue changes, too."""
+        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // _FAST_SHARE)]
         return sorted(change for _, change in fast)[len(fast) // 2] if fast else None
 
 
