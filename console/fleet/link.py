@@ -204,6 +204,7 @@ class Link:
             self._send({"start": self._opening()})
             await self._wait_for_hello()
             self._say("ok")
+            self.read_clocks_every(self._snapshot_period_ms)  # an agent that stayed began with what held then
             await self._pulse()
         finally:
             ear.close()
@@ -345,6 +346,12 @@ class Link:
     def _acknowledge(self) -> None:
         """The agent may forget what is kept here: on the disk, while a recording runs."""
         self._send({"ack": self._hub.kept(self._intake.agent, self._intake.last_seq)})
+
+    def read_clocks_every(self, period_ms: int) -> None:
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none."""
+        self._snapshot_period_ms = period_ms
+        if self._hello is not None:
+            self._send({"snapshots": period_ms})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""

@@ -43,7 +43,7 @@ class Bin(object):
                 self.noncausal, self._noise()]  # fmt: skip
 
     def _noise(self):
-        """The median change of spacing among the few pairs that travelled fastest: what waits in a queue changes, too."""
+        """The median change of spacing among the few pairs that travelled fastest; queues change it, too."""
         fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // _FAST_SHARE)]
         return sorted(change for _, change in fast)[len(fast) // 2] if fast else None
 

@@ -1,4 +1,4 @@
-"""How well real agents measure an edge over ways that delay, beside the exchange of least round trip of the same stamps."""
+"""How well real agents measure an edge over ways that delay, beside the least round trip of the same stamps."""
 
 from __future__ import annotations
 

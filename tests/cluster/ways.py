@@ -1,4 +1,4 @@
-"""Ways between nodes that are slow on purpose, and what real agents then find of each other's clocks, beside the truth."""
+"""Ways between nodes that are slow on purpose, and what real agents then find of each other's clocks."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ _WANDER_OVER_NS: Final = 4e9
 #: the best of five), at either end.
 READ_NS: Final = 2 * 210.0
 #: One bin of so many is calmer than what shows the noise of stamps; and of the thousands of stamps of a window the
-#: extreme ones, which make the bound, are so many times as far off. (Synthetic stamps with a normal error of 0.85 us, on
-#: a way of 2.5 us: 120 windows, no miss, without this 9; of 1 us: 1 miss, without this 23.)
+#: extreme ones, which make the bound, are so many times as far off. (Synthetic stamps with a normal error of 0.85 us,
+#: on a way of 2.5 us: 120 windows, no miss, without this 9; of 1 us: 1 miss, without this 23.)
 CALM: Final = 10
 EXTREME: Final = 3.0
 #: From this share of replies on that were back before they can have left, and this many, stamps are not to be trusted.
