@@ -287,8 +287,8 @@ def snapshot(node: Node, true: int, width_ns: int = 210) -> ClockSnapshot:
     raw = int(node.clock.at(np.array([true], dtype=np.int64))[0])
     real = EPOCH + true + node.real_off_ns
     return ClockSnapshot(
-        node=node.name, agent=f"agent-{node.name}", real=real, monotonic=raw - 7 * SECOND, raw=raw, boot=raw,
-        width_ns=width_ns, reads=10, rx=EPOCH + true + 2 * MS, slew_ppm=-node.clock.ppm,
+        node=node.name, agent=f"agent-{node.name}", real=real, monotonic=raw - 7 * SECOND, raw=raw,
+        boot=raw + 3 * SECOND,        width_ns=width_ns, reads=10, rx=EPOCH + true + 2 * MS, slew_ppm=-node.clock.ppm,
     )  # fmt: skip
 
 
