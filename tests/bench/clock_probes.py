@@ -20,6 +20,7 @@ from .result import Outcome, Row, middle
 NODES, PEERS = 7, 6
 #: High asks for 8 peers: the smallest fleet that has them.
 HIGH_NODES, HIGH_PEERS, HIGH_S = 9, 8, 20.0
+SSH_GOAL_US = 100
 MEASURED_S = 30.0
 CPU_GOAL_PCT, HIGH_CAP_PCT, BYTES_GOAL = 15.0, 60.0, 8000.0
 #: Said by the console on arrival; not on the wire.
@@ -31,6 +32,7 @@ def measure(quick: bool) -> Outcome:
     default = _run(3 if quick else NODES, long_s, "default")
     pair = _run(2, long_s, "default")
     high = _run(2, long_s, "high")
+    ssh = _run(2, min(long_s, HIGH_S), "default", method="ssh")
     crowd = _run(3 if quick else HIGH_NODES, min(long_s, HIGH_S), "high", HIGH_PEERS)
     cpu, sent = default.cpu_pct, default.bytes_s
     return Outcome(
@@ -47,6 +49,11 @@ def measure(quick: bool) -> Outcome:
             Row("error of an edge at default, the truth being 0", middle(default.errors_us, "µs")),
             Row("windows whose error is beyond the bound", f"{default.misses} of {len(default.bounds_us)}", "0",
                 default.misses == 0),
+            Row("error of an edge over SSH, the truth being 0", middle(ssh.errors_us, "µs", 1), f"≤ {SSH_GOAL_US} µs",
+                statistics.median(ssh.errors_us) <= SSH_GOAL_US),
+            Row("bound of an edge over SSH", middle(ssh.bounds_us, "µs", 1)),
+            Row("windows over SSH whose error is beyond the bound", f"{ssh.misses} of {len(ssh.bounds_us)}", "0",
+                ssh.misses == 0),
             Row(f"probing's CPU at high, {crowd.nodes} nodes, {HIGH_PEERS} peers each",
                 middle(crowd.cpu_pct, "% of a core"), "≤ 60 % (cpu_cap_pct)",
                 statistics.median(crowd.cpu_pct) <= HIGH_CAP_PCT),
@@ -99,10 +106,11 @@ class _Found:
         self.misses = sum(error > bound for error, bound in zip(self.errors_us, self.bounds_us, strict=True))
 
 
-def _run(nodes: int, long_s: float, preset: str, peers: int = PEERS) -> _Found:
+def _run(nodes: int, long_s: float, preset: str, peers: int = PEERS, method: str = "auto") -> _Found:
     with Rig(nodes=nodes, name="bench", mode="namespaces") as rig, tempfile.TemporaryDirectory() as scratch:
         records = Path(scratch, "records.ndjson")
-        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), clock={"preset": preset, "peers": peers})
+        clock = {"preset": preset, "peers": peers, "method": method}
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), clock=clock)
         argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--clocks", "--for", f"{long_s}s"]
         subprocess.run([*argv, "--quiet", "--records", str(records)], check=False, timeout=long_s + 120)
         lines = records.read_bytes().splitlines()
