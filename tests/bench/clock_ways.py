@@ -15,6 +15,7 @@ from rig import Rig
 from shifted import Wrong, wrong_clocks
 from ways import Judged, Words, judged, slow_ways
 
+from gconsole.analysis.clock.edge import slack_ns
 from gconsole.records import ClockBins
 
 from .result import Outcome, Row, middle
@@ -23,6 +24,7 @@ WINDOWS, WINDOW_S = 10, 4
 DRIFTING = {"node2": Wrong(5_000_000, 20_000)}
 JITTER, QUEUE = ("uniform", 50, 150), ("queue", 50, 0.6, 100)
 BOUND_GOAL = 1.3
+_SLACK_US = slack_ns(WINDOW_S * 1_000_000_000) / 1000
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,14 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         rows,
         [
-            "two agents in namespaces, between them a relay of the tests (tunnel.c) that delays each packet by a seeded"
+            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by a seeded"
             " distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out; both ways"
             " alike; the far clocks are 5 ms ahead and 20 ppm fast",
             "error is the largest within the window; peer: the offset of the exchange with the least round trip of the"
             " same stamps, as a constant; m: user space sends and the kernel receives; u: user space only (the test's"
             " agents ask for an option that no kernel has)",
+            "the relay counts a delay from the instant at which the kernel took the packet; one that counted from its own"
+            " waking up had ways 5 µs longer one way than back, and with that a ratio of 12 to 38",
             "ratio is ours to the peer's, of the medians; goals are those of the design's notes",
             f"windows of about {WINDOW_S} s, load average {min(loads):.1f} to {max(loads):.1f} on"
             f" {len(os.sched_getaffinity(0))} cores; agents run at nice 10",
@@ -101,9 +105,10 @@ def _rows(case: Case, found: list[Judged]) -> list[Row]:
             "" if case.least is None else f"≤ 1/{case.least:.0f} of the peer's",
             None if case.least is None else ratio >= case.least,
             f"least RTT {middle(peer, 'µs', 1)}, {ratio:.0f} times as much", 1 / ratio),
-        Row(f"bound at its middle, {case.name}", middle(bounds, "µs", 1), "≤ 1.3 × half of the least RTT",
-            statistics.median(bounds) <= BOUND_GOAL * statistics.median(halves), f"half RTT {middle(halves, 'µs', 1)}",
-            statistics.median(bounds) / statistics.median(halves)),
+        Row(f"bound at its middle, {case.name}", middle(bounds, "µs", 1),
+            f"≤ 1.3 × half of the least RTT, and {_SLACK_US:.1f} µs for wander and reading clocks",
+            statistics.median(bounds) - _SLACK_US <= BOUND_GOAL * statistics.median(halves),
+            f"half RTT {middle(halves, 'µs', 1)}", statistics.median(bounds) / statistics.median(halves)),
         Row(f"windows with the truth outside of the bound, {case.name}",
             f"{missed} of {len(found)} ({len(found) - len(sound)} without a bound; {late:.0f} % of the ticks missed)",
             "0", missed == 0),

@@ -18,7 +18,7 @@ from shifted import Truth
 from gconsole.analysis.clock.edge import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
-_SOURCE = Path(__file__).with_name("tunnel.c")
+_SOURCE = Path(__file__).with_name("slow_way.c")
 Words = Sequence[object]
 
 
@@ -28,25 +28,23 @@ def _program() -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise RigUnavailable("no C compiler for the relay that delays")
-    if not Path("/dev/net/tun").exists():
-        raise RigUnavailable("this kernel has no TUN device")
     folder = tempfile.mkdtemp(prefix="gconsole-way-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = Path(folder, "tunnel")
+    target = Path(folder, "slow_way")
     subprocess.run([compiler, "-O2", "-Wall", "-o", str(target), str(_SOURCE), "-lm"], check=True)
     return target
 
 
 @contextmanager
 def slow_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
-    """What `node` sends to `other` takes as long as `words` say (see tunnel.c); not what comes back."""
-    if not (node.folder / "tunnel").exists():
-        shutil.copy(_program(), node.folder / "tunnel")  # /tmp is each node's own
-    argv = [f"{node.inside}/tunnel", "eth0", node.address, other.address, str(seed), *map(str, words)]
+    """What `node` sends to `other` takes as long as `words` say (see slow_way.c); not what comes back."""
+    if not (node.folder / "slow_way").exists():
+        shutil.copy(_program(), node.folder / "slow_way")  # /tmp is each node's own
+    argv = [f"{node.inside}/slow_way", "eth0", node.address, other.address, str(seed), *map(str, words)]
     with node.run(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
         try:
-            assert program.stdout.readline() == "ready\n", f"{node.name}: no tunnel"
+            assert program.stdout.readline() == "ready\n", f"{node.name}: no relay"
             yield
         finally:
             program.stdin.close()
