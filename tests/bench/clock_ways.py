@@ -59,14 +59,14 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         rows,
         [
-            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by a seeded"
-            " distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out; both ways"
+            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by a"
+            " seeded distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out; both ways"
             " alike; the far clocks are 5 ms ahead and 20 ppm fast",
             "error is the largest within the window; peer: the offset of the exchange with the least round trip of the"
             " same stamps, as a constant; m: user space sends and the kernel receives; u: user space only (the test's"
             " agents ask for an option that no kernel has)",
-            "the relay counts a delay from the instant at which the kernel took the packet; one that counted from its own"
-            " waking up had ways 5 µs longer one way than back, and with that a ratio of 12 to 38",
+            "the relay counts a delay from the instant at which the kernel took the packet; one that counted from its"
+            " own waking up had ways 5 µs longer one way than back, and with that a ratio of 12 to 38",
             "ratio is ours to the peer's, of the medians; goals are those of the design's notes",
             f"windows of about {WINDOW_S} s, load average {min(loads):.1f} to {max(loads):.1f} on"
             f" {len(os.sched_getaffinity(0))} cores; agents run at nice 10",
