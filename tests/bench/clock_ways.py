@@ -59,9 +59,9 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         rows,
         [
-            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by a"
-            " seeded distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out; both"
-            " ways alike; the far clocks are 5 ms ahead and 20 ppm fast",
+            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by"
+            " a seeded distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out;"
+            " both ways alike; the far clocks are 5 ms ahead and 20 ppm fast",
             "error is the largest within the window; peer: the offset of the exchange with the least round trip of the"
             " same stamps, as a constant; m: user space sends and the kernel receives; u: user space only (the test's"
             " agents ask for an option that no kernel has)",
