@@ -221,9 +221,10 @@ def test_a_node_in_another_time_namespace_is_compared_as_it_is_and_warned_of(pai
     python = node.folder / "later-python"
     python.write_text('#!/bin/sh\nexec unshare --time --fork --monotonic 5000 --boottime 5000 python3 "$@"\n')
     python.chmod(0o755)
-    hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", nodes={node.name: {"python": f"{node.inside}/later-python"}})
+    nodes = {node.name: {"python": f"{node.inside}/later-python"}}
+    hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", nodes=nodes, clock={"probe_window_s": 2})
 
-    run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
+    run = gconsole("clocks", hosts, "--for", "2s", "--json", "--quiet")
 
     assert run.status == 0, run.stderr
     lines = [json.loads(line) for line in run.stdout.splitlines()]

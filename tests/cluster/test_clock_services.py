@@ -77,7 +77,7 @@ async def test_an_agent_without_privileges_reads_what_chronyd_claims(rig: Rig, t
 
 
 def test_the_claim_is_shown_and_a_service_without_a_source_is_a_finding(rig: Rig, tmp_path: Path) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_window_s": 2})
 
     run = batch(hosts, "--clocks", "--fail-on", "clock_unsynced")
 
