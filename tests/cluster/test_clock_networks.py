@@ -70,15 +70,15 @@ async def test_probes_take_the_network_that_was_chosen_over_ipv6(pair: Rig, tmp_
                 await fleet.sampled()
                 fleet.fleet.want_clocks("test", True)
                 await fleet.until(lambda: judged(udp(fleet), truth, 2))
-                found = judged(udp(fleet), truth, 2)
+                said = udp(fleet)  # before the packets are counted: until then only more of those come
                 arrived = packets(one) - before[0], packets(other) - before[1]
     finally:
         one.output(["ip", "link", "del", "data0"])
 
-    assert {(record.family, record.stamps) for record in udp(fleet)} == {("ipv6", "kernel_rx")}
-    got = sum(row.got for record in udp(fleet) for row in record.bins)
-    assert min(arrived) >= got > 100
-    assert all(one.is_covered for one in found)
+    assert {(record.family, record.stamps) for record in said} == {("ipv6", "kernel_rx")}
+    got = sum(row.got for record in said for row in record.bins)
+    assert min(arrived) >= got > 50
+    assert all(one.is_covered for one in judged(said, truth, 2))
 
 
 # -- ways that are not straight ----------------------------------------------------------------------------------------
