@@ -59,6 +59,14 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     fleet = Fleet(config, hub, ask, recorder)
     clockwork = Clockwork(hub, config.clock, config.cluster)
+    clock_faults, late = ClockFaults(store, config.clock), LatenessFaults(store, config.skew)
+
+    def follow(newer: Config) -> None:
+        clockwork.follow(newer.clock)
+        clock_faults.config = newer.clock
+        late.follow(newer.skew)
+
+    fleet.followers.append(follow)
 
     async def start() -> None:
         clockwork.start()
@@ -75,7 +83,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=findings_of(hub, store, config),
+        findings=Findings(hub, config.health, sources=(clock_faults, late)),
     )
     app.run()
     return app.return_code or 0

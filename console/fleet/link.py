@@ -167,6 +167,7 @@ class Link:
             talk.send({"start": self._opening()})
             await talk.wait_for_hello()
             self._say("ok")
+            self.read_clocks_every(self._snapshot_period_ms)  # an agent that stayed began with what held then
             await self._pulse(talk)
         finally:
             talk.close()
@@ -222,6 +223,12 @@ class Link:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
         return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
+
+    def read_clocks_every(self, period_ms: int) -> None:
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none."""
+        self._snapshot_period_ms = period_ms
+        if self._talk is not None and self._talk.is_open:
+            self._talk.send({"snapshots": period_ms})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""

@@ -86,8 +86,11 @@ class Truth:
         return self.ahead(far, int(raw)) - self.ahead(near, int(raw))
 
 
-def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
-    """The agent's package at that place, with clocks that are wrong by host name."""
+def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Truth:
+    """The agent's package at that place, with clocks that are wrong by host name.
+
+    Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
+    """
     epoch = clock.mono_ns()
     source = Path(clock.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -96,15 +99,18 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
     with (package / "flight" / "trace.py").open("a") as file:
         file.write(_STAMPS)
+    if not kernel_stamps:
+        with (package / "clocks" / "port.py").open("a") as file:
+            file.write("\n_SO_TIMESTAMPNS = 9999\n")
     return Truth(epoch, dict(errors))
 
 
 @contextmanager
-def wrong_clocks(folder: Path, errors: Mapping[str, Wrong]) -> Iterator[Truth]:
+def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Iterator[Truth]:
     """Every agent that is started within reads its clocks wrongly, as told."""
     package = folder / "gconsole_remote"
     own = bundle._package_dir
-    truth = copy_with_wrong_clock(package, errors)
+    truth = copy_with_wrong_clock(package, errors, kernel_stamps)
     bundle.build.cache_clear()
     bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
