@@ -37,7 +37,11 @@ class ClockFaults:
 
 
 class LatenessFaults:
-    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come."""
+    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come.
+
+    At the end it asks once more, and judges steps, too, of jobs whose collectives nobody recorded: of thousands of
+    ranks that is too much work to do each second.
+    """
 
     name = "skew"
 
@@ -57,11 +61,12 @@ class LatenessFaults:
         if not len(store.captures) and not store.steps.changed_since(-1):
             return []
         tables = (store.captures.table, store.clocks.nodes)
-        if not any(table.changed_since(self._known) for table in tables) and not store.steps.changed_since(self._known):
+        changed = any(table.changed_since(self._known) for table in (*tables, store.steps))
+        if not changed and not is_last:
             return self._last
         self._known = store.version
-        work = prepared(store, steps=False)
+        work = prepared(store, steps=is_last)
         entries = sum(len(capture.collectives) for capture in store.captures.values())
-        seen = work() if entries < MANY else await asyncio.to_thread(work)
-        self._last = list(find_late(seen.collectives, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
+        seen = work() if entries < MANY and not is_last else await asyncio.to_thread(work)
+        self._last = list(find_late(seen.by_the_best, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
         return self._last

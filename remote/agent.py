@@ -18,6 +18,7 @@ from .samplers.base import Context, Unavailable
 from .samplers.clock import ServiceSampler, SnapshotSampler
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
+from .samplers.gputimer import GpuTimerSampler
 from .samplers.host import HostSampler
 from .samplers.jobs import JobSampler
 from .samplers.nic import NicSampler
@@ -257,6 +258,8 @@ class Agent(object):
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
+        if self.config.get("gpu_clock"):
+            samplers.append(GpuTimerSampler(self.context, nvml))
         names = self.config.get("watch_locals")
         if names:
             samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))

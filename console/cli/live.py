@@ -51,7 +51,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
     hub.say(console_record(config))
-    recorder = recorder_of(config, hub, store)
+    recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
     hosts = HostsFile(config.path, read) if config.path and read else None
 
     async def ask(who: str, prompt: str) -> str | None:
@@ -118,16 +118,20 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), clocks: bool = False, tape: Tape | None = None, stacks: StackOutput = AS_SUMMARY,
+    metrics: tuple[str, ...] = (), clocks: bool = False, probes: bool = False, tape: Tape | None = None,
+    stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
     `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile. With `tape` it is
-    recorded. Where `for_s` is infinite, an interrupt is how it ends.
+    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile, and
+    once more before it ends; `probes`: as `[clock] duty` says, without pause while a session keeps clocks. With `tape`
+    it is recorded. Where `for_s` is infinite, an interrupt is how it ends.
     """
     clocks_s = 0.0 if clocks else None
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s))
+    store, interrupted = asyncio.run(
+        _watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s, probes=probes)
+    )
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     if tape is not None and tape.failed:
         status = max(status, EXIT_PARTIAL)
@@ -164,9 +168,11 @@ def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
-    clocks_s: float | None = None, clock_lines: ClockLines | None = None,
+    clocks_s: float | None = None, clock_lines: ClockLines | None = None, *, probes: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
-    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without, not at all."""
+    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without it, and without `probes`,
+    not at all."""
+    probes = probes or clocks_s is not None
     left = tape.left_behind(config) if tape else None
     hub = Hub(left.console_id, left.seq) if left else Hub()
     store = Store()
@@ -183,16 +189,16 @@ async def _watch(
     hub.say(console_record(config))
     if clock_lines:
         hub.subscribe(clock_lines)
+    fleet = Fleet(config if probes else _without_probes(config), hub, agents=left.agents if left else None)
     if tape:
-        await tape.begin(recorder_of(config, hub, store))
-    probing = config if clocks_s is not None else _without_probes(config)
-    fleet = Fleet(probing, hub, agents=left.agents if left else None)
+        await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
     interrupted = on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
-    if clocks_s is not None:
+    if probes:
         clockwork.start()
+    if clocks_s is not None:
         fleet.want_clocks("batch", True)
         before = _measured(hub, fleet, clockwork, clocks_s, progress, before)
     watching = asyncio.create_task(

@@ -71,6 +71,7 @@ class Fleet:
         link = Link(
             node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
             _snapshot_period_ms(self.config), self._agents.pop(node.name, None),
+            gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
         )  # fmt: skip
         self.links[node.name] = link
         link.start()
