@@ -50,7 +50,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
-    hub.say(_console(config))
+    hub.say(console_record(config))
     recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
     hosts = HostsFile(config.path, read) if config.path and read else None
 
@@ -59,6 +59,14 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     fleet = Fleet(config, hub, ask, recorder)
     clockwork = Clockwork(hub, config.clock, config.cluster)
+    clock_faults, late = ClockFaults(store, config.clock), LatenessFaults(store, config.skew)
+
+    def follow(newer: Config) -> None:
+        clockwork.follow(newer.clock)
+        clock_faults.config = newer.clock
+        late.follow(newer.skew)
+
+    fleet.followers.append(follow)
 
     async def start() -> None:
         clockwork.start()
@@ -75,7 +83,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=_findings(hub, store, config),
+        findings=Findings(hub, config.health, sources=(clock_faults, late)),
     )
     app.run()
     return app.return_code or 0
@@ -177,14 +185,14 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = _findings(hub, store, config)
-    hub.say(_console(config))
+    findings = findings_of(hub, store, config)
+    hub.say(console_record(config))
     if clock_lines:
         hub.subscribe(clock_lines)
     fleet = Fleet(config if probes else _without_probes(config), hub, agents=left.agents if left else None)
     if tape:
         await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
-    interrupted = _on_signals()
+    interrupted = on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
@@ -237,7 +245,7 @@ def _close(writer: RecordWriter) -> None:
         click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
-def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+def findings_of(hub: Hub, store: Store, config: Config) -> Findings:
     """Whoever looks for what is wrong, the clocks and who is late among it."""
     return Findings(
         hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
@@ -264,7 +272,7 @@ def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
 
 
-def _console(config: Config) -> Console:
+def console_record(config: Config) -> Console:
     """Who watches, and by which models. Raises ConfigError for a model that is none."""
     for text in config.hang.models:
         try:
@@ -278,13 +286,15 @@ def _console(config: Config) -> Console:
 def _writer(path: Path | None) -> RecordWriter | None:
     if path is None:
         return None
+    from ..session.redact import Redactor
+
     try:
-        return RecordWriter(path)
+        return RecordWriter(path, Redactor(locals_too=True))
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
 
 
-def _on_signals() -> asyncio.Future[None]:
+def on_signals() -> asyncio.Future[None]:
     """Done once SIGINT or SIGTERM has come."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

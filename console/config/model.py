@@ -242,8 +242,8 @@ class ClockConfig(Section, frozen=True):
     ] = "auto"
     gpu_clock: Annotated[
         bool,
-        Meta(description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred MB"
-                         " of its memory) for about a second"),
+        Meta(description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred"
+                         " MB of its memory) for about a second"),
     ] = False
     max_bound_us: Annotated[
         float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")

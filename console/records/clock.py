@@ -52,7 +52,7 @@ class ClockBin(msgspec.Struct, array_like=True, frozen=True):
     sent: Count  # requests sent in this bin
     got: Count  # replies that arrived in this bin, causal or not
     noncausal: Count
-    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest quarter of neighbours
+    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest neighbours
 
 
 class ClockBins(Record, tag="clock_bins", kw_only=True):

@@ -27,11 +27,9 @@ class Watched:
     def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        sources = (
-            ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us)),
-            LatenessFaults(self.store, SkewConfig(max_ms=max_ms)),
-        )
-        self.findings = Findings(self.hub, HealthConfig(), sources=sources)
+        self.clocks = ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us))
+        self.lateness = LatenessFaults(self.store, SkewConfig(max_ms=max_ms))
+        self.findings = Findings(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
 
     def probe(self, nodes: Sequence[Node], **limits: int) -> None:
         """Three windows of these nodes, folded as while watching."""
@@ -123,6 +121,16 @@ async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> Non
     assert "chrony: chronyd has no source" in told["node001"]
     reference = make_report(watched.store).clocks.reference
     assert {"node000", "node001", "node002"} - set(told) <= {reference}
+
+
+async def test_what_is_allowed_may_change_while_it_is_watched() -> None:
+    watched = Watched(max_bound_us=100.0, max_ms=10.0)
+    watched.probe(NODES)
+    watched.hub.publish(entries({5: 2 * MS}))
+    assert await watched.ids() == set()
+    watched.clocks.config = ClockConfig(max_bound_us=1.0)
+    watched.lateness.follow(SkewConfig(max_ms=1.0))
+    assert await watched.ids() == {"clock_unsynced", "straggler"}
 
 
 async def test_a_node_without_any_time_service_is_not_blamed() -> None:

@@ -84,22 +84,28 @@ class Truth:
         return {"CLOCKS": json.dumps({"epoch": self.epoch, "nodes": nodes})}
 
 
-def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
-    """The agent's package at that place, with clocks that are wrong by host name."""
+def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Truth:
+    """The agent's package at that place, with clocks that are wrong by host name.
+
+    Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
+    """
     epoch = clock.mono_ns()
     source = Path(clock.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
     with (package / "clock.py").open("a") as file:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
+    if not kernel_stamps:
+        with (package / "clocks" / "port.py").open("a") as file:
+            file.write("\n_SO_TIMESTAMPNS = 9999\n")
     return Truth(epoch, dict(errors))
 
 
 @contextmanager
-def wrong_clocks(folder: Path, errors: Mapping[str, Wrong]) -> Iterator[Truth]:
+def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Iterator[Truth]:
     """Every agent that is started within reads its clocks wrongly, as told."""
     package = folder / "gconsole_remote"
-    truth = copy_with_wrong_clock(package, errors)
+    truth = copy_with_wrong_clock(package, errors, kernel_stamps)
     with _sent_from(package):
         yield truth
 

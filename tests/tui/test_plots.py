@@ -314,7 +314,7 @@ class TestLanes:
         assert drawn[1].startswith("├") and drawn[1].index("◌") < drawn[1].index("┤")
         assert drawn[0].index("✖") > 30
         assert ticks(40, axis, "ms").split() == ["0", "1.8", "50", "ms"]
-        assert axis.share(0) == 0 and axis.share(50) == pytest.approx(1) and axis.share(axis.middle) == pytest.approx(0.5)
+        assert [axis.share(at) for at in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
 
     async def test_keys_walk_and_open(self):
         widget = Lanes("rank", "late", "ms")

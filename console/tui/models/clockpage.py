@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -164,7 +164,9 @@ def edge_grid(seen: ClockSeen) -> Grid:
 
 def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
     """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
-    start = os.path.commonprefix(names).rstrip("0123456789")
+    least, most = min(names), max(names)  # in the order of their letters: what these share, all share
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    start = least[:alike].rstrip("0123456789")
     return tuple(name[len(start) :] or name for name in names) if len(names) > 1 else tuple(names)
 
 
