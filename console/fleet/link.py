@@ -41,6 +41,7 @@ class Link:
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
         staging: Callable[[Link, str], None], snapshot_period_ms: int = 0, known: tuple[str, int] | None = None,
+        *, gpu_clock: bool = False,
     ) -> None:
         """`known`: the agent that an earlier console left there, and its last record that need not come again."""
         self.node = node
@@ -49,6 +50,7 @@ class Link:
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
+        self._gpu_clock = gpu_clock
         self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
         if known is not None:
             self._intake.agent, self._intake.last_seq = known
@@ -167,6 +169,7 @@ class Link:
             talk.send({"start": self._opening()})
             await talk.wait_for_hello()
             self._say("ok")
+            self.read_clocks_every(self._snapshot_period_ms)  # an agent that stayed began with what held then
             await self._pulse(talk)
         finally:
             talk.close()
@@ -221,7 +224,16 @@ class Link:
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
-        return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
+        return opening.start(
+            self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms,
+            gpu_clock=self._gpu_clock,
+        )  # fmt: skip
+
+    def read_clocks_every(self, period_ms: int) -> None:
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none."""
+        self._snapshot_period_ms = period_ms
+        if self._talk is not None and self._talk.is_open:
+            self._talk.send({"snapshots": period_ms})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
