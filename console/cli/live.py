@@ -40,7 +40,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     """
     if terminal_is_ours():
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
-        _ask_the_terminal_for_its_size()
+        ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
     from ..tui.guide import every_action
     from ..tui.keyfile import keyfile_of_this_user, read_keys
@@ -97,7 +97,7 @@ def refuse_a_terminal_that_cannot_draw(instead: str) -> None:
         )
 
 
-def _ask_the_terminal_for_its_size() -> None:
+def ask_the_terminal_for_its_size() -> None:
     """Some programs (whatever uses readline, watch, Emacs) hand down the size that a terminal once had, as variables.
 
     Python believes those before the terminal, and the screen would never follow it.
