@@ -58,6 +58,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         return await app.ask(who, prompt)
 
     fleet = Fleet(config, hub, ask, recorder)
+    recorder.bridge = fleet
     clockwork = Clockwork(hub, config.clock, config.cluster)
 
     async def start() -> None:
@@ -178,7 +179,7 @@ async def _watch(
     if tape:
         await tape.begin(recorder_of(config, hub, store))
     probing = config if clocks_s is not None else _without_probes(config)
-    fleet = Fleet(probing, hub, agents=left.agents if left else None)
+    fleet = Fleet(probing, hub, left=left)
     interrupted = _on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)

@@ -75,6 +75,7 @@ class Link:
         self.state: State = "expected"
         self.arch = ""
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
+        self._console_id = hub.console_id  # whom its agent waits for, should the connection be lost
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._intake = Intake(node.name, hub, self._complain)
         if known is not None:
@@ -340,7 +341,7 @@ class Link:
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
-        return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
+        return opening.start(self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms)
 
     def _acknowledge(self) -> None:
         """The agent may forget what is kept here: on the disk, while a recording runs."""

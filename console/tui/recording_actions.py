@@ -16,6 +16,8 @@ from .text import clean
 
 #: A second `q` within this many seconds leaves, although something is recorded.
 _TWICE_S: Final = 5.0
+#: What takes longer than this is told to be under way, s.
+SLOW_S: Final = 0.3
 
 
 class Tapes:
@@ -46,7 +48,7 @@ class Tapes:
             prompt = Prompt("Recording", "\n".join(lines), enter="ends, or begins", escape="goes on", hint=only)
         self._app.push_screen(prompt, self._answered)
 
-    async def _answered(self, text: str | None) -> None:
+    def _answered(self, text: str | None) -> None:
         if text is None:
             return
         running = [now.name for now in self.running]
@@ -54,10 +56,18 @@ class Tapes:
         if not name:
             self._tell("several are recorded; say which one", "warning")
             return
+        ending = name in running
+        self._app.run_worker(self._do(name, ending=ending), name=f"{'end' if ending else 'begin'} recording {name}")
+
+    async def _do(self, name: str, *, ending: bool) -> None:
+        """Mending what a crash left takes a while, and so do agents that hand over what they kept."""
+        slow = self._app.set_timer(SLOW_S, lambda: self._tell(f"{name}: " + ("ending …" if ending else "beginning …")))
         try:
-            await (self._stop(name) if name in running else self._start(name))
+            await (self._stop(name) if ending else self._start(name))
         except SessionError as error:
             self._tell(str(error), "error")
+        finally:
+            slow.stop()
 
     async def _start(self, name: str) -> None:
         assert self._control.recordings is not None

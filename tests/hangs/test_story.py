@@ -1,4 +1,4 @@
-"""A hang is recorded, its console is killed, and what is left goes all the way: by the commands that the README shows."""
+"""A hang is recorded, its console killed, and what is left goes all the way: by the commands that the README shows."""
 
 from __future__ import annotations
 
