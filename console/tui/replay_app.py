@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from ..session.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
 from . import figures
 from .app import ConsoleApp
+from .diff_screen import diff_of
 from .keys import Action, bindings, in_scope
 from .prompts import Prompt
 from .text import clean
@@ -112,6 +114,32 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             "+90s or -5m from here, or 50%."
         )
         self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint="14:02:30"), self._asked)
+
+    def action_replay_compare(self) -> None:
+        """Ask for another session, and show both side by side."""
+        here = self._replay.session
+        others = [other.name for other in all_sessions(here.path.parent) if other.name != here.name]
+        words = f"Another one beside {here.name}: its name, or the path of its folder."
+        self.push_screen(Prompt("Compare", words, enter="compares", escape="stays", hint=next(iter(others), "")),
+                         self._compare)  # fmt: skip
+
+    def _compare(self, text: str | None) -> None:
+        if text is None or not text.strip():
+            return
+        here = self._replay.session
+        try:
+            other = find(text.strip(), here.path.parent)
+            other.read()
+        except SessionError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+            return
+        screen = diff_of(here, other)
+
+        def left(_: object) -> None:
+            if screen.trouble:
+                self.notify(f"not compared: {clean(screen.trouble)}", severity="error", markup=False)
+
+        self.push_screen(screen, left)
 
     async def action_diagnose(self) -> None:
         """The verdict of what had been captured until now."""

@@ -8,7 +8,6 @@ import pytest
 from localprogram import Program, ended
 
 from gconsole.records import Gap, Mark, NodeState
-from gconsole.session import reading
 from gconsole.session.layout import named
 
 

@@ -8,8 +8,8 @@ NOW_S = 1_700_000_000
 
 
 def a_node(agent: str, boot_id: str = "first") -> Node:
-    return Node(node="node1", agent=agent, seq=1, rx=NOW_S * SECOND, hostname="node1", boot_id=boot_id, kernel="k", arch="x",
-                python="3.11", uid=0, pid=1, sample_interval_ms=1000)  # fmt: skip
+    return Node(node="node1", agent=agent, seq=1, rx=NOW_S * SECOND, hostname="node1", boot_id=boot_id, kernel="k",
+                arch="x", python="3.11", uid=0, pid=1, sample_interval_ms=1000)  # fmt: skip
 
 
 def a_host(agent: str, up_s: int, came_s: int, cpu_pct: float) -> Host:
