@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 
 from ..config.follow import HostsFile
 from ..differing import Differing
@@ -160,7 +161,12 @@ class ConsoleApp(
         yield TabBar(tabs, id="tabs")
         with Container(id="stage"):
             yield self._view(self._current)
+        yield from self.below_the_view()
         yield Bar(id="footer")
+
+    def below_the_view(self) -> Iterable[Widget]:
+        """What stands between the view and the footer."""
+        return ()
 
     async def on_mount(self) -> None:
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.widget import Widget
 
 from ..session.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
@@ -53,11 +53,8 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def everywhere(self) -> list[Action]:
         return HERE
 
-    def compose(self) -> ComposeResult:
-        *above, footer = super().compose()
-        yield from above
+    def below_the_view(self) -> Iterable[Widget]:
         yield TimeLine(self._shown(), id="time-line")
-        yield footer
 
     def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of the console, too
         self.run_worker(self._find_events(), name="events of the session")
