@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from ..nodesets import natural
 from ..session.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
 from . import figures
@@ -44,7 +45,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         self._busy = ""
         self._then: int | None = None
         self._ticked = time.monotonic()
-        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node})
+        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
                          recorded=replay.session.path, **options)  # fmt: skip
