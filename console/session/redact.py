@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..hub import Published
-from ..records import Finding, GpuEvent, Log, Mark, NodeState, PgStatus, Process, Rank, Stack
+from ..records import KINDS, Finding, Job, Node, NodeState, Process, RankStat, RawRecord, Stack
 from .pseudonyms import Pseudonyms
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -28,6 +28,7 @@ _SECRET = (
 _ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])((?:-{{0,2}}){_SECRET}\"?)(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&]+)")
 #: `--api-key X`, but not `--api-key --next`.
 _FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(--?{_SECRET})(\s+)(?!-)(\"[^\"]*\"|'[^']*'|\S+)")
+_FLAG: Final = re.compile(rf"(?i)--?{_SECRET}")
 #: `Authorization: Bearer X`.
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})")
 #: `https://user:password@host`.
@@ -65,8 +66,9 @@ class Redactor:
     def __init__(self, *, locals_too: bool = False, pseudonyms: Pseudonyms | None = None) -> None:
         self._locals_too, self._pseudonyms = locals_too, pseudonyms
         self._makers: dict[type, Callable[[Any], Any]] = {
-            Process: self._process, Log: self._log, Stack: self._stack, Rank: self._rank, Mark: self._text,
-            Finding: self._text, NodeState: self._node_state, GpuEvent: self._text, PgStatus: self._reason,
+            **{kind: _in_words for kind in KINDS.values() if _words_of(kind)},
+            Process: _process, Stack: self._stack, Finding: _finding, NodeState: _node_state, Node: _node, Job: _job,
+            RankStat: _rank_stat, RawRecord: _raw,
         }  # fmt: skip
 
     def __call__(self, record: Published) -> Published:
@@ -77,26 +79,6 @@ class Redactor:
     def node(self, name: str) -> str:
         """What a node is called where this is written."""
         return self._pseudonyms.host(name) if self._pseudonyms is not None else name
-
-    def _process(self, record: Process) -> Process:
-        return _with(record, cmdline=_clean(record.cmdline))
-
-    def _log(self, record: Log) -> Log:
-        return _with(record, text=without_secrets(record.text), try_=without_secrets(record.try_))
-
-    def _text(self, record: Mark | Finding | GpuEvent) -> Any:
-        return _with(record, text=without_secrets(record.text))
-
-    def _reason(self, record: PgStatus) -> PgStatus:
-        return _with(record, reason=_clean(record.reason))
-
-    def _rank(self, record: Rank) -> Rank:
-        return _with(record, reason=_clean(record.reason))
-
-    def _node_state(self, record: NodeState) -> NodeState:
-        if record.error is None:
-            return record
-        return _with(record, error=_with(record.error, text=without_secrets(record.error.text)))
 
     def _stack(self, record: Stack) -> Stack:
         """Without locals; with them those whose name tells a secret are hidden. Lines of source may hold one, too."""
@@ -111,7 +93,78 @@ class Redactor:
             frames = tuple(
                 replace(frame, source=without_secrets(frame.source)) if frame.source else frame for frame in frames
             )
-        return _with(record, locals=values, frames=frames, reason=_clean(record.reason))
+        return _with(_in_words(record), locals=values, frames=frames)
+
+
+#: What people and programs wrote, whatever kind of record it stands in.
+_WORDS: Final = ("text", "try_", "reason")
+
+
+def _words_of(kind: type) -> tuple[str, ...]:
+    """Those of `_WORDS` that a kind of record has."""
+    return tuple(name for name in _WORDS if name in getattr(kind, "__struct_fields__", ()))
+
+
+def _in_words(record: T) -> T:
+    return _with(record, **{name: _clean(getattr(record, name)) for name in _words_of(type(record))})
+
+
+def _process(record: Process) -> Process:
+    return _with(record, cmdline=_clean(record.cmdline))
+
+
+def _finding(record: Finding) -> Finding:
+    return _with(_in_words(record), evidence=tuple(map(without_secrets, record.evidence)))
+
+
+def _node_state(record: NodeState) -> NodeState:
+    return record if record.error is None else _with(record, error=_in_words(record.error))
+
+
+def _node(record: Node) -> Node:
+    return _with(record, missing=tuple(map(_in_words, record.missing)))
+
+
+def _job(record: Job) -> Job:
+    return _with(record, command=_command(record.command))
+
+
+def _rank_stat(record: RankStat) -> RankStat:
+    """Of watched variables, texts; a number is none."""
+    if not record.watched or not any(isinstance(value, str) for value in record.watched.values()):
+        return record
+    watched = {
+        name: value if not isinstance(value, str) else HIDDEN if _NAME.search(name) else without_secrets(value)
+        for name, value in record.watched.items()
+    }
+    return _with(record, watched=watched)
+
+
+def _raw(record: RawRecord) -> RawRecord:
+    """A record of a kind that nobody here knows: every text in it."""
+    if not _SUSPECT.search(record.raw.decode("utf-8", "replace")):
+        return record
+    return _with(record, raw=msgspec.json.encode(_in_value(msgspec.json.decode(record.raw), "")))
+
+
+def _in_value(value: Any, name: str) -> Any:
+    match value:
+        case str():
+            return HIDDEN if name and re.fullmatch(f"(?i){_SECRET}", name) else without_secrets(value)
+        case list():
+            return [_in_value(each, name) for each in value]
+        case dict():
+            return {key: _in_value(each, key) for key, each in value.items()}
+    return value
+
+
+def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Each word; and one that follows the name of a secret (`--api-key X`) whole."""
+    before = ("", *words)
+    return tuple(
+        HIDDEN if _FLAG.fullmatch(flag) and not word.startswith("-") else without_secrets(word)
+        for flag, word in zip(before, words, strict=False)
+    )
 
 
 def _clean(text: str | None) -> str | None:
