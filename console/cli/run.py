@@ -177,7 +177,7 @@ async def _start(
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
-    async with live(config) as fleet:
+    async with live(config, allow_run=True) as fleet:
         found = await _planned(fleet, request, new_job(request.command))
         if isinstance(found, Refusal):
             click.echo(show.to_json(found) if as_json else show.refusal_text(found))
@@ -271,7 +271,7 @@ async def _stop(target: str, overrides: tuple[str, ...], job: str, grace_s: floa
     from ..joborders import NodeStop
     from .runlive import live
 
-    async with live(load_target(target, overrides)) as fleet:
+    async with live(load_target(target, overrides), allow_run=True) as fleet:
         view = await _view(fleet, job)
         name = view.ordered.job
         question = f"Stop {name} on {len(view.lines)} nodes?"

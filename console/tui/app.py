@@ -68,7 +68,7 @@ class ConsoleApp(
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
     the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
-    false in a replay, where now is the time of the newest record. `now` is console time in ns.
+    false in a replay, which says so. `now` is console time in ns: in a replay, of the instant that is shown.
     `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
     `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
     `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.

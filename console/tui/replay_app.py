@@ -48,7 +48,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
-                         recorded=replay.session.path, **options)  # fmt: skip
+                         now=lambda: replay.position, recorded=replay.session.path, **options)  # fmt: skip
 
     @property
     def everywhere(self) -> list[Action]:
@@ -111,7 +111,8 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             f"From {figures.clock_time(self._replay.begin)} to {figures.clock_time(self._replay.end)}: a time of day, "
             "+90s or -5m from here, or 50%."
         )
-        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint="14:02:30"), self._asked)
+        hint = figures.clock_time(self._replay.begin)
+        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
 
     def action_replay_compare(self) -> None:
         """Ask for another session, and show both side by side."""
