@@ -131,8 +131,8 @@ def test_events_are_what_one_jumps_between(session):
 def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
     def stack(second, rank):
         at = BEGAN + second * SECOND
-        return Stack(node="node1", agent="agent1", seq=second + 1, t=at, rx=at, capture="c", sample=0, job="j", rank=rank,
-                     pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
+        return Stack(node="node1", agent="agent1", seq=second + 1, t=at, rx=at, capture="c", sample=0, job="j",
+                     rank=rank, pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
 
     made = named("captured", tmp_path)
     making.make(made, [stack(second, second) for second in range(4)])
