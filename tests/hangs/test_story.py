@@ -74,6 +74,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.close()
 
 
+@pytest.mark.timeout(400)  # half a minute on a machine of its own; two where others work
 def test_a_hang_is_recorded_killed_recovered_replayed_judged_asked_and_opened_elsewhere(
     rig: Rig, needs_torch: None, desk: Desk
 ) -> None:
