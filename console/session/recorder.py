@@ -24,6 +24,7 @@ from .pseudonyms import Pseudonyms, key_of_this_user
 from .recording import Recording
 from .redact import Redactor
 from .segments import SEGMENT_BYTES
+from .selection import keeps
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
@@ -51,11 +52,14 @@ class Recorder:
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
+        want_clocks: Callable[[str, bool], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
+        """`want_clocks` hears which recordings want the clocks to be probed without pause, and which no longer do."""
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self.bridge: Bridge | None = None
         self._starting = asyncio.Lock()
+        self._want_clocks = want_clocks
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
@@ -125,6 +129,8 @@ class Recorder:
                 await bridge.go_on_as(opened.left)
         recording.begin_with(self._news(opened.meta))
         self._running[name] = recording
+        if keeps(opened.meta.selection, "clock_bins"):  # by what is seldom probed nobody can say later who was late
+            self._want_clocks(_who(name), True)
         verb = "begins" if opened.left is None else "goes on after a crash"
         self._say(*words, f"recording {name} {verb}: {session.path}")
         return opened.left is not None
@@ -150,6 +156,7 @@ class Recorder:
         self._say(f"recording {name} ends")  # which it records itself
         self._leaving.discard(name)
         self._gone.pop(name, None)
+        self._want_clocks(_who(name), False)
         return self._running.pop(name)
 
     # -- how one begins ----------------------------------------------------------------------------------------------
@@ -246,6 +253,10 @@ class Recorder:
 
     def _say(self, *texts: str) -> None:
         self._hub.say(*(Log(source="console", text=text) for text in texts))
+
+
+def _who(name: str) -> str:
+    return f"recording {name}"
 
 
 def _refused(name: str, place: Path, error: OSError, try_: str = "") -> SessionError:
