@@ -173,6 +173,13 @@ class PartWriter:
             if len(batch) >= BATCH_RECORDS:
                 self._columns_of(table)
 
+    def add_columns(self, table: str, hour: str, batch: pa.RecordBatch) -> None:
+        """Take in rows of one table that all arrived in that hour (`hour_of`). Raises OSError."""
+        self._columns.setdefault((table, hour), []).append(batch)
+        self._sizes[table, hour] += batch.nbytes
+        while self._sizes.total() > BUFFER_BYTES:
+            self._write(self._sizes.most_common(1)[0][0])
+
     def finish(self) -> tuple[Part, ...]:
         """Write what is left; all the files. Raises OSError."""
         for table in list(self._records):
@@ -190,11 +197,7 @@ class PartWriter:
         for record in self._records.pop(table):
             hours.setdefault(hour_of(record.rx), []).append(record)
         for hour, records in hours.items():
-            batch = to_batch(table, records)
-            self._columns.setdefault((table, hour), []).append(batch)
-            self._sizes[table, hour] += batch.nbytes
-        while self._sizes.total() > BUFFER_BYTES:
-            self._write(self._sizes.most_common(1)[0][0])
+            self.add_columns(table, hour, to_batch(table, records))
 
     def _write(self, key: tuple[str, str]) -> None:
         (table, hour), batches = key, self._columns.pop(key)

@@ -41,11 +41,13 @@ class Choice:
         too_late = self.to_rx is not None and label.first_rx >= self.to_rx
         return not too_early and not too_late
 
-    def skips(self, line: bytes) -> bool:
-        """Whether a line, by its first letters, is of a kind that is not wanted."""
-        if self.kinds is None or not line.startswith(_KIND):
-            return False
-        return line[len(_KIND) : line.find(b'"', len(_KIND))].decode() not in self.kinds
+    def lines(self, raw: bytes) -> list[bytes]:
+        """The lines of a frame, without those that, by their first letters, are of a kind that is not wanted."""
+        lines = raw.split(b"\n")[:-1]
+        if self.kinds is None:
+            return lines
+        wanted, at = frozenset(kind.encode() for kind in self.kinds), len(_KIND)
+        return [line for line in lines if line[at : line.find(b'"', at)] in wanted or not line.startswith(_KIND)]
 
     def takes(self, record: Published) -> bool:
         if self.kinds is not None and kind_of(record) not in self.kinds:
@@ -82,6 +84,11 @@ def lenient(path: Path, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[P
     return _read(segment_files(path), choice, on_damage)
 
 
+def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
+    """The same of a part of one segment, in bytes, that begins and ends with a frame. Raises OSError."""
+    return _read([path], choice, on_damage, begin, end)
+
+
 def labels(path: Path, on_damage: OnDamage) -> Iterator[tuple[Path, Frame]]:
     """What is in a session, frame by frame, without reading it. Raises OSError."""
     for file in segment_files(path):
@@ -97,9 +104,11 @@ def segment_files(path: Path) -> list[Path]:
     return Session(path).segments() if path.is_dir() else [path]
 
 
-def _read(files: list[Path], choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
+def _read(
+    files: list[Path], choice: Choice, on_damage: OnDamage, begin: int = 0, end: int | None = None
+) -> Iterator[Published]:
     for file in files:
-        for found in frames.contents(file, choice.may_hold):
+        for found in frames.contents(file, choice.may_hold, begin, end):
             if isinstance(found, Damage):
                 on_damage(found)
             else:
@@ -107,9 +116,7 @@ def _read(files: list[Path], choice: Choice, on_damage: OnDamage) -> Iterator[Pu
 
 
 def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
-    for line in raw.split(b"\n")[:-1]:
-        if choice.skips(line):
-            continue
+    for line in choice.lines(raw):
         try:
             record = decode(line)
         except BadRecord:  # the checksums are right, so it was written like this: by another version
