@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from .segments import SEGMENT_BYTES
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
+#: While something is recorded, the limits of what is kept are looked at so often, s.
+RETENTION_S: Final = 60.0
 
 
 class Recorder:
@@ -38,9 +41,13 @@ class Recorder:
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
+        retention_s: float = RETENTION_S,
     ) -> None:  # fmt: skip
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
+        self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
+        self._retaining: asyncio.Task[None] | None = None
+        self._retention_said: set[str] = set()
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
@@ -58,6 +65,7 @@ class Recorder:
                 self._hear(records)
             for recording in self._running.values():
                 recording.offer(self._number, records)
+            self._retain_in_time()
         while self._words:
             self._hub.say(self._words.popleft())
         for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
@@ -114,6 +122,8 @@ class Recorder:
 
     async def close(self) -> Sequence[RecordingNow]:
         """End all of them; what came of each, also of those that were asked to end before."""
+        if self._retaining is not None:
+            await self._retaining
         ended = [await self.stop(name) for name in tuple(self._running)]
         return [*await asyncio.gather(*self._ending), *ended]
 
@@ -129,6 +139,25 @@ class Recorder:
         self._leaving.discard(name)
         self._gone.pop(name, None)
         return self._running.pop(name)
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def _retain_in_time(self) -> None:
+        """Keep to the limits also while something is recorded for days."""
+        if time.monotonic() < self._retention_due or self._limits == retention.Limits():
+            return
+        if self._retaining is None or self._retaining.done():
+            self._retention_due = time.monotonic() + self._retention_s
+            self._retaining = asyncio.ensure_future(self._retain())
+
+    async def _retain(self) -> None:
+        try:
+            words = await asyncio.to_thread(retention.keep_within, self._folder, self._limits, now())
+        except OSError as error:
+            words = [f"[sessions] max_bytes and max_age cannot be kept to in {self._folder}: {error.strerror or error}"]
+        new = [text for text in words if text not in self._retention_said]
+        self._retention_said.update(new)
+        self._words.extend(Log(source="console", severity="warning", text=text) for text in new)
 
     # -- how one begins ----------------------------------------------------------------------------------------------
 
