@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import math
 import os
 import platform
 import time
@@ -122,6 +123,7 @@ class Recorder:
 
     async def close(self) -> Sequence[RecordingNow]:
         """End all of them; what came of each, also of those that were asked to end before."""
+        self._retention_due = math.inf
         if self._retaining is not None:
             await self._retaining
         ended = [await self.stop(name) for name in tuple(self._running)]
