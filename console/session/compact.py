@@ -25,9 +25,10 @@ import pyarrow as pa
 
 from ..files import write_atomically
 from ..hub import Published
-from .columns import SCHEMA, TABLES, table_of, to_batch
+from .columns import TABLES, table_of, to_batch
 from .frames import Damage
 from .layout import Session, SessionError, sync_folder
+from .manifest import MANIFEST, Compacted, Part, compacted
 from .parquet import write_part
 from .reading import lenient
 
@@ -37,41 +38,10 @@ STEP_SEGMENTS: Final = 4
 BATCH_RECORDS: Final = 8192
 #: Columns held in memory before a file is written of the largest table.
 BUFFER_BYTES: Final = 96 << 20
-MANIFEST: Final = "compacted.json"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One file of one table."""
-
-    path: str  # relative to the folder `parquet`
-    table: str
-    hour: str
-    rows: int
-
-
-class Compacted(msgspec.Struct, kw_only=True):
-    """What of a session is Parquet."""
-
-    schema: str = SCHEMA
-    segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → its bytes, as they were
-    parts: tuple[Part, ...] = ()
-    damaged_bytes: int = 0  # of segments, that could not be read
 
 
 #: Told how far things are: segments done, segments in all.
 Progress = Callable[[int, int], None]
-
-
-def compacted(session: Session) -> Compacted:
-    """What of a session is Parquet by now. Raises SessionError where that cannot be read."""
-    path = session.parquet_folder / MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Compacted)
-    except FileNotFoundError:
-        return Compacted()
-    except (OSError, msgspec.MsgspecError) as error:
-        text = f"{path}: {error}; try: remove {session.parquet_folder}, and compact again"
-        raise SessionError(text) from error
 
 
 def pending(session: Session, done: Compacted) -> list[Path]:
@@ -223,3 +193,6 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+__all__ = ["MANIFEST", "Compacted", "Part", "PartWriter", "compact", "compacted", "hour_of", "pending"]

@@ -26,6 +26,7 @@ from . import frames, reading
 from .counting import count
 from .frames import Damage, Frame
 from .layout import SEGMENT_SUFFIX, Meta, Session
+from .manifest import Step, pieces
 from .reading import Choice, OnDamage
 
 #: Figures, of which only the last ones matter to what is true at an instant; all other kinds are changes.
@@ -82,7 +83,10 @@ class Way:
     def changes(self, to_rx: int, on_damage: OnDamage) -> Iterator[Published]:
         """What changed before an instant, in order; of what was replaced soon, only what replaced it. Raises OSError."""
         choice = Choice(kinds=CHANGES, to_rx=to_rx)
-        for path in self.session.segments():
+        for path in pieces(self.session):
+            if isinstance(path, Step):
+                yield from reading.compacted_part(self.session, path, choice)
+                continue
             known = self.segments.get(path.name)
             if known is None:
                 yield from reading.lenient(path, on_damage, choice)
@@ -103,7 +107,10 @@ class Way:
 
     def records(self, on_damage: OnDamage, choice: Choice) -> Iterator[Published]:
         """The chosen records, as `reading.lenient` gives them, without looking at what lies outside. Raises OSError."""
-        for path in self.session.segments():
+        for path in pieces(self.session):
+            if isinstance(path, Step):
+                yield from reading.compacted_part(self.session, path, choice)
+                continue
             known = self.segments.get(path.name)
             if known is None:
                 yield from reading.lenient(path, on_damage, choice)
@@ -116,7 +123,10 @@ class Way:
 
         What `meta` tells of sealed segments is believed; of them only the beginning is looked at.
         """
-        for path in self.session.segments():
+        for path in pieces(self.session):
+            if isinstance(path, Step):
+                yield from reading.span_of(self.session, path)
+                continue
             number, known = int(path.name.removesuffix(SEGMENT_SUFFIX)), self.segments.get(path.name)
             if known is not None:
                 yield from ((block.first_rx, block.last_rx) for block in known.blocks)
@@ -130,7 +140,10 @@ class Way:
     def events(self, kinds: frozenset[str], on_damage: OnDamage) -> Iterator[Published]:
         """All changes of these kinds, of which none is replaced by another. Raises OSError."""
         choice = Choice(kinds=kinds)
-        for path in self.session.segments():
+        for path in pieces(self.session):
+            if isinstance(path, Step):
+                yield from reading.compacted_part(self.session, path, choice)
+                continue
             known = self.segments.get(path.name)
             if known is None:
                 yield from reading.lenient(path, on_damage, choice)
@@ -170,7 +183,7 @@ def known(session: Session, folder: Path | None = None) -> Way:
     """
     folder = folder or folder_of(session)
     index = Index()
-    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
         index = msgspec.json.decode((folder / _NAME).read_bytes(), type=Index)
     sizes = {path.name: path.stat().st_size for path in session.segments()}
     covered = {

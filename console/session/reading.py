@@ -13,6 +13,7 @@ from . import frames
 from .counting import kind_of
 from .frames import Damage, Frame, Label
 from .layout import SEGMENT_SUFFIX, Session, SessionError
+from .manifest import Step, pieces
 
 #: Told of what cannot be read.
 OnDamage = Callable[[Damage], None]
@@ -74,14 +75,46 @@ def records(path: Path, choice: Choice = ALL) -> Iterator[Published]:
             name = path.name
             raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {name}, and recover")
 
-    files = segment_files(path)
-    last = files[-1] if files else None
-    return _read(files, choice, refuse)
+    pieces = _pieces(path)
+    last = pieces[-1] if pieces else None
+    return _chained(path, pieces, choice, refuse)
 
 
 def lenient(path: Path, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
     """All records that can be read; `on_damage` is told of what cannot, a torn tail too. Raises OSError."""
-    return _read(segment_files(path), choice, on_damage)
+    return _chained(path, _pieces(path), choice, on_damage)
+
+
+def _pieces(path: Path) -> list[Path | Step]:
+    """Segments, oldest first, and in place of those that are gone what compaction made of them."""
+    return pieces(Session(path)) if path.is_dir() else [path]
+
+
+def _chained(path: Path, pieces: list[Path | Step], choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
+    for piece in pieces:
+        if isinstance(piece, Step):
+            yield from compacted_part(Session(path), piece, choice)
+        else:
+            yield from _read([piece], choice, on_damage)
+
+
+def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterator[Published]:
+    """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
+    from . import rows  # what reads Parquet takes long to load
+
+    try:
+        yield from rows.records(session.parquet_folder, step.parts, choice)
+    except rows.Broken as error:
+        raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
+
+
+def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
+    """When the earliest and the latest record of segments that are gone arrived, if there is any. Raises OSError."""
+    from . import rows
+
+    found = rows.span(session.parquet_folder, step.parts)
+    if found is not None:
+        yield found
 
 
 def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:

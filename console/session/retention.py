@@ -112,8 +112,8 @@ def keep_within(folder: Path, limits: Limits, at: int) -> list[str]:
             left -= sizes[one.session]
             words.append(f"session {one.session.name} was deleted: {one.reason}")
     if limits.max_bytes is not None and left > limits.max_bytes:
-        text = "what is being recorded, or was left by a crash, takes more than [sessions] max_bytes; nothing else is left"
-        words.append(f"{text} to delete")
+        text = "what is being recorded, or was left by a crash, takes more than [sessions] max_bytes"
+        words.append(f"{text}; nothing else is left to delete")
     return words
 
 

@@ -1,4 +1,4 @@
-"""One minute of a fleet at work, record by record, and what happens to it now and then: what long sessions are made of."""
+"""A minute of a fleet at work, record by record, and what happens now and then: what long sessions are made of."""
 
 from __future__ import annotations
 
@@ -156,8 +156,9 @@ class Fleet:
                                      culprits=(self._first[(minute - 1) * 5 % self.nodes][0].node,), text="late",
                                      first_seen=at - MINUTE_NS, cleared_at=at), at)  # fmt: skip
         if minute % 7 == 5:
-            yield self._theirs(victim, GpuEvent(index=0, uuid=self._first[victim][0].uuid, event="xid", severity="error",
-                                                text="XID 79", xid=79), at)  # fmt: skip
+            xid = GpuEvent(index=0, uuid=self._first[victim][0].uuid, event="xid", severity="error", text="XID 79",
+                           xid=79)  # fmt: skip
+            yield self._theirs(victim, xid, at)
         if minute % 30 == 10:
             yield self._ours(Mark(text=f"minute {minute}"), at)
         if minute % 20 == 12:

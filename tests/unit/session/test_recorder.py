@@ -17,11 +17,13 @@ from gconsole.session.selection import select
 from gconsole.session.snapshot import known
 from gconsole.store import Store
 
+NONE = Limits()
+
 
 class World:
     """A hub, a store and a recorder over a folder."""
 
-    def __init__(self, folder, console_id=None, limits=Limits(), **options):
+    def __init__(self, folder, console_id=None, limits=NONE, **options):
         self.folder = folder
         self.hub, self.store = Hub(console_id), Store()
         self.hub.subscribe(self.store.apply)
