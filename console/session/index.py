@@ -1,7 +1,7 @@
 """Where in a session what is, by time, and what changed in it apart from what was measured: so that nobody who goes to
 an instant of a long session has to read all that came before.
 
-    index/index.json            `Index`: of each segment its blocks, each some ten thousand records that follow each other
+    index/index.json            `Index`: of each segment its blocks, some ten thousand records that follow each other
     index/000001.ndjson.zst     of each block of segment 1 what changed, a frame a block (`frames`)
 
 It is made of the segments, and can be removed at any time: what it does not cover is read in the segments themselves.
@@ -81,7 +81,7 @@ class Way:
     segments: Mapping[str, Indexed] = field(default_factory=dict)
 
     def changes(self, to_rx: int, on_damage: OnDamage) -> Iterator[Published]:
-        """What changed before an instant, in order; of what was replaced soon, only what replaced it. Raises OSError."""
+        """What changed before an instant, in order; of what was soon replaced only what replaced it. Raises OSError."""
         choice = Choice(kinds=CHANGES, to_rx=to_rx)
         for path in pieces(self.session):
             if isinstance(path, Step):
