@@ -99,5 +99,6 @@ def _skew(axis: Any, skew: Skew) -> None:
             )  # fmt: skip
     late = ", ".join(str(one.rank) for one in skew.culprits[:8])
     title = f"skew of {skew.job}" + (f"; late: rank {late}" if late else "")
-    axis.set(title=title, xlabel="collective, oldest first", ylabel="ms behind the others", ylim=(0, None))
+    axis.set(title=title, xlabel="collective, oldest first", ylabel="ms behind the others")
+    axis.set_ylim(0, 1.1 * max(1e-6, *(one.behind_ns / 1e6 for one in skew.judged)))
     axis.legend(loc="upper right", fontsize=8)

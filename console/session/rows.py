@@ -109,7 +109,8 @@ def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Publis
 
 def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int]]:
     """Spans of arrival, one after the other, none with many more rows than fit into memory: from, up to but without."""
-    arrivals = [batch.column(0) for path in files for batch in pq.ParquetFile(path).iter_batches(columns=["rx"], use_threads=False)]
+    opened = map(pq.ParquetFile, files)
+    arrivals = [batch.column(0) for file in opened for batch in file.iter_batches(columns=["rx"], use_threads=False)]
     rx = np.sort(pa.chunked_array(arrivals, pa.int64()).to_numpy())
     edges = [*np.unique(rx[::_WINDOW_ROWS]).tolist(), int(rx[-1]) + 1] if len(rx) else []
     yield from pairwise(edges)
