@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plaintext import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import Duration, load_target, target
 from .runoptions import job_options, request_of
@@ -177,7 +178,7 @@ async def _start(
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
-    async with live(config) as fleet:
+    async with live(config, allow_run=True) as fleet:
         found = await _planned(fleet, request, new_job(request.command))
         if isinstance(found, Refusal):
             click.echo(show.to_json(found) if as_json else show.refusal_text(found))
@@ -188,9 +189,9 @@ async def _start(
         failures = await fleet.fleet.start_job(found.orders)
         if failures:
             for node, failure in failures.items():
-                click.echo(f"✖ {node}  {failure.name}: {failure.text}", err=True)
+                click.echo(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
                 if failure.try_:
-                    click.echo(f"  try: {failure.try_}", err=True)
+                    click.echo(printable(f"  try: {failure.try_}"), err=True)
             unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
             click.echo(f"{found.job} was not started" + ("; look with: gconsole run status" if unknown else
                        "; nothing of it is left"), err=True)  # fmt: skip
@@ -239,7 +240,7 @@ async def _logs(
             with files.open_new(output) as file:
                 problems = await stream(fleet, view, wanted, lambda text: _append(file, text), follow=follow)
     for problem in problems:
-        click.echo(f"gconsole: {problem}", err=True)
+        click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -271,7 +272,7 @@ async def _stop(target: str, overrides: tuple[str, ...], job: str, grace_s: floa
     from ..joborders import NodeStop
     from .runlive import live
 
-    async with live(load_target(target, overrides)) as fleet:
+    async with live(load_target(target, overrides), allow_run=True) as fleet:
         view = await _view(fleet, job)
         name = view.ordered.job
         question = f"Stop {name} on {len(view.lines)} nodes?"
@@ -284,11 +285,11 @@ async def _stop(target: str, overrides: tuple[str, ...], job: str, grace_s: floa
             answer = answers.get(line.node)
             if isinstance(answer, NodeStop):
                 left = ", ".join(map(str, answer.left))
-                click.echo(f"{line.node}  {answer.state}: {answer.found} processes ended, " +
-                           (f"left: pid {left}" if left else "nothing left"))  # fmt: skip
+                rest = f"left: pid {left}" if left else "nothing left"
+                click.echo(printable(f"{line.node}  {answer.state}: {answer.found} processes ended, {rest}"))
                 code = EXIT_FINDING if left else code
             else:
-                click.echo(f"{line.node}  unknown: {answer.text if answer else line.why}")
+                click.echo(printable(f"{line.node}  unknown: {answer.text if answer else line.why}"))
                 code = code or EXIT_PARTIAL
         return code
 
@@ -306,7 +307,7 @@ async def _fetch(
             raise click.UsageError(f"--node {only}: the job {view.ordered.job} is not there")
         problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
     for problem in problems:
-        click.echo(f"gconsole: {problem}", err=True)
+        click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -322,7 +323,7 @@ async def _view(fleet: Live, name: str) -> JobView:
     if not found and coverage_code(fleet.store) == EXIT_NOTHING:
         click.echo("gconsole: no node can be reached", err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
-    known = ", ".join(view.ordered.job for view in (found or views)[:8]) or "none"
+    known = printable(", ".join(view.ordered.job for view in (found or views)[:8])) or "none"
     raise click.UsageError(f"{name}: {'several jobs begin so' if found else 'no such job'}; there are {known}")
 
 

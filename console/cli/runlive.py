@@ -43,13 +43,16 @@ class Live:
 
 
 @asynccontextmanager
-async def live(config: Config) -> AsyncIterator[Live]:
-    """Connect to every node; it begins once each has sampled or failed, and ends orderly."""
+async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live]:
+    """Connect to every node; it begins once each has sampled or failed, and ends orderly.
+
+    `allow_run` only for the two commands whose whole point it is to start or stop a job, and which ask first.
+    """
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     findings = Findings(hub, config.health)
     hub.say(Console(cluster=config.cluster, version=__version__))
-    fleet = Fleet(config, hub)
+    fleet = Fleet(config, hub, allow_run=allow_run)
     found = Live(config, hub, store, fleet, findings)
     await fleet.start()
     try:

@@ -52,6 +52,18 @@ class SubprocessChannel:
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
+    def pause(self) -> None:
+        for pipe in self._pipes():
+            pipe.pause_reading()
+
+    def resume(self) -> None:
+        for pipe in self._pipes():
+            pipe.resume_reading()
+
+    def _pipes(self) -> list[asyncio.ReadTransport]:
+        found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
+        return [pipe for pipe in found if pipe is not None and not pipe.is_closing()]
+
     def close(self) -> None:
         if self._process.get_returncode() is not None:
             self._process.close()
@@ -84,6 +96,9 @@ class LocalTransport:
         if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
             env[node.process_filter[0]] = node.process_filter[1]
         return await _start(["/bin/sh", "-c", command], receiver, env)
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
 
     def ask_again(self) -> None:
         pass
@@ -144,6 +159,9 @@ class OpensshTransport:
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
 
     def ask_again(self) -> None:
         pass

@@ -26,6 +26,12 @@ class Channel(Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes; does nothing once the channel has ended."""
 
+    def pause(self) -> None:
+        """Read nothing more from the command until `resume`; the far side has to wait, nothing is lost."""
+
+    def resume(self) -> None:
+        """Read on."""
+
     def close(self) -> None:
         """End the channel and whatever connection only it used."""
 
@@ -35,6 +41,10 @@ class Transport(Protocol):
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         """Start `command` (shell text) on a node. Raises FleetError."""
+        ...
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        """Whether anything answers where the node was last reached; None where that is not known without a login."""
         ...
 
     def ask_again(self) -> None:

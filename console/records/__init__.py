@@ -19,6 +19,7 @@ from .clock import (
     ClockSource,
     ClockWindow,
     Exchange,
+    GpuClock,
     Point,
 )
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
@@ -34,12 +35,15 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
-    | ClockBins | ClockSnapshot | ClockSource | ClockCost | ClockWindow | ClockNode
+    | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
 }
+
+#: What msgspec raises for bytes that are not the JSON that is wanted; those that are no UTF-8 have an error apart.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 _encoder = msgspec.json.Encoder()
@@ -77,11 +81,10 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
         if raw is None:
             raise BadRecord(str(error)) from error
         return raw
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadRecord(str(error)) from error
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _head_decoder = msgspec.json.Decoder(_Head)
 _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -89,7 +92,8 @@ _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def _unknown(line: bytes) -> RawRecord | None:
     try:
         head = _head_decoder.decode(line)
-    except _UNREADABLE:
+        line.decode()  # msgspec steps over what it does not keep without looking, and this is kept and written as it is
+    except UNREADABLE:
         return None
     if head.kind in KINDS:
         return None
@@ -106,6 +110,7 @@ def encode(record: Record | RawRecord) -> bytes:
 
 __all__ = [
     "KINDS",
+    "UNREADABLE",
     "AgentCost",
     "Ancestor",
     "AnyRecord",
@@ -131,6 +136,7 @@ __all__ = [
     "Frame",
     "Gap",
     "Gpu",
+    "GpuClock",
     "GpuDigest",
     "GpuEvent",
     "GpuInfo",

@@ -21,9 +21,9 @@ import msgspec
 
 from ..files import write_atomically
 from ..hub import Published
-from ..records import KINDS, ClockCost, ClockSource, GpuInfo, GpuProcess, Process, encode
+from ..records import KINDS, UNREADABLE, ClockCost, ClockSource, GpuInfo, GpuProcess, Process, encode
 from . import frames, reading
-from .counting import count
+from .counting import MANY, count
 from .frames import Damage, Frame
 from .layout import SEGMENT_SUFFIX, Meta, Session
 from .manifest import Step, pieces
@@ -167,7 +167,7 @@ def _stretches(known: Indexed, choice: Choice) -> Iterator[tuple[int, int]]:
 
 
 def _may_hold(block: Block, choice: Choice) -> bool:
-    if choice.kinds is not None and not any(kind in choice.kinds for kind in block.kinds):
+    if choice.kinds is not None and MANY not in block.kinds and not any(kind in choice.kinds for kind in block.kinds):
         return False
     too_early = choice.from_rx is not None and block.last_rx < choice.from_rx
     return not too_early and (choice.to_rx is None or block.first_rx < choice.to_rx)
@@ -183,7 +183,7 @@ def known(session: Session, folder: Path | None = None) -> Way:
     """
     folder = folder or folder_of(session)
     index = Index()
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         index = msgspec.json.decode((folder / _NAME).read_bytes(), type=Index)
     sizes = {path.name: path.stat().st_size for path in session.segments()}
     covered = {
@@ -236,8 +236,12 @@ def _look_through(path: Path, changes: Path) -> Indexed | None:
 
 
 def _packed(records: list[Published]) -> bytes:
-    holds = count(records)
-    return frames.pack([encode(record) for record in records], holds.kinds, holds.first_rx, holds.last_rx)
+    lines = [encode(record) for record in records]
+    packed = []
+    for some in frames.by_size(lines):
+        holds = count(records[some])
+        packed.append(frames.pack(lines[some], holds.kinds, holds.first_rx, holds.last_rx))
+    return b"".join(packed)
 
 
 def _block(held: list[Frame], changes_at: int, changes_end: int) -> Block:

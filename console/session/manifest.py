@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from ..records import UNREADABLE
 from .layout import SCHEMA, Session, SessionError
 
 MANIFEST: Final = "compacted.json"
@@ -43,7 +44,7 @@ def compacted(session: Session) -> Compacted:
         return msgspec.json.decode(path.read_bytes(), type=Compacted)
     except FileNotFoundError:
         return Compacted()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         text = f"{path}: {error}"
         if session.segments():
             text += f"; try: remove {session.parquet_folder}, and compact again"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..analysis.skew import Skew
+from ..files import being_written
 from ..skewing import skew_of
 from ..store import Store
 from .chosen import Chosen
@@ -53,8 +54,9 @@ def plot(what: Chosen, steps: Sequence[Steps], path: Path) -> None:
         axis.set(title=f"step time of {job}", xlabel="step", ylabel="s", ylim=(0, None))
     for axis, skew in zip(axes[len(present) + len(steps) :, 0], skews, strict=True):
         _skew(axis, skew)
-    with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text: it can be searched and copied
-        figure.savefig(path, format=path.suffix[1:])
+    # text stays text: it can be searched and copied
+    with mpl.rc_context({"svg.fonttype": "none"}), being_written(path) as file:
+        figure.savefig(file, format=path.suffix[1:])
     pyplot.close(figure)
 
 

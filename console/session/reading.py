@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from .. import recordfile
 from ..hub import Published
 from ..records import BadRecord, decode
 from . import frames
-from .counting import kind_of
+from .counting import MANY, kind_of
 from .frames import Damage, Frame, Label
 from .layout import SEGMENT_SUFFIX, Session, SessionError
 from .manifest import Step, pieces
@@ -21,6 +21,8 @@ OnDamage = Callable[[Damage], None]
 
 #: How most lines begin.
 _KIND = b'{"kind":"'
+#: No record is so short, in bytes, that there are more lines of it than this allows.
+_SHORTEST = 16
 
 
 class Damaged(SessionError):
@@ -36,19 +38,19 @@ class Choice:
     to_rx: int | None = None
 
     def may_hold(self, label: Label) -> bool:
-        if self.kinds is not None and not any(kind in self.kinds for kind in label.kinds):
+        if self.kinds is not None and MANY not in label.kinds and not any(kind in self.kinds for kind in label.kinds):
             return False
         too_early = self.from_rx is not None and label.last_rx < self.from_rx
         too_late = self.to_rx is not None and label.first_rx >= self.to_rx
         return not too_early and not too_late
 
-    def lines(self, raw: bytes) -> list[bytes]:
+    def lines(self, raw: bytes) -> Iterable[bytes]:
         """The lines of a frame, without those that, by their first letters, are of a kind that is not wanted."""
-        lines = raw.split(b"\n")[:-1]
+        lines = _lines(raw)
         if self.kinds is None:
             return lines
         wanted, at = frozenset(kind.encode() for kind in self.kinds), len(_KIND)
-        return [line for line in lines if line[at : line.find(b'"', at)] in wanted or not line.startswith(_KIND)]
+        return (line for line in lines if line[at : line.find(b'"', at)] in wanted or not line.startswith(_KIND))
 
     def takes(self, record: Published) -> bool:
         if self.kinds is not None and kind_of(record) not in self.kinds:
@@ -157,3 +159,18 @@ def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: On
             continue
         if choice.takes(record):
             yield record
+
+
+def _lines(raw: bytes) -> Iterable[bytes]:
+    """At once, or one after the other: a list of the lines of a frame that is nothing but newlines takes many times its
+    size.
+    """
+    is_usual = raw.count(b"\n") * _SHORTEST <= len(raw)
+    return raw.split(b"\n")[:-1] if is_usual else _one_by_one(raw)
+
+
+def _one_by_one(raw: bytes) -> Iterator[bytes]:
+    at = 0
+    while (end := raw.find(b"\n", at)) >= 0:
+        yield raw[at:end]
+        at = end + 1

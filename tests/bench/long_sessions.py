@@ -115,6 +115,7 @@ def _ran(argv: list[str]) -> Ran:
 
 def first_paint(session: Session) -> Ran:
     """From exec until a node's name is on the terminal; the best of three."""
+    sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # the rig, which `start_up` loads
     from .start_up import painted
 
     found = []

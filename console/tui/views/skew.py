@@ -28,8 +28,9 @@ from ..taking import TakingApp
 from ..watch import Frame
 from ..widgets.bar import Bar
 from ..widgets.lanes import Lanes
+from ..widgets.progress import Progress
 from ..widgets.report import Report
-from .base import Teller, View
+from .base import CancelWanted, Teller, View
 
 #: From this width on the table stands beside the lanes.
 WIDE = 130
@@ -47,6 +48,7 @@ class Skew(View):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._head = Bar(fill="─")
+        self._progress = Progress(id="skew-progress")
         self._lanes = Lanes("rank", "late ms", "ms", id="skew-lanes")
         self._table = Report(id="skew-table")
         self._nothing = Report(id="skew-nothing")
@@ -56,10 +58,14 @@ class Skew(View):
 
     def compose(self) -> ComposeResult:
         yield self._head
+        yield self._progress
         yield self._nothing
         with Container(id="skew-body"):
             yield self._lanes
             yield self._table
+
+    def on_mount(self) -> None:
+        self._progress.display = False
 
     def home(self) -> Widget:
         return self._lanes if self._lanes.lanes else self._nothing
@@ -68,10 +74,19 @@ class Skew(View):
 
     def look(self, frame: Frame) -> None:
         self._frame = frame
+        self._look_progress(frame)
         basis = (frame.time.skew, self._kind, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
+
+    def _look_progress(self, frame: Frame) -> None:
+        now = frame.capturing
+        if now is None and self._progress.has_focus:
+            self.screen.set_focus(self.home())
+        self._progress.display = now is not None
+        if now is not None:
+            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: Frame) -> None:
         seen = frame.time.skew
@@ -102,6 +117,17 @@ class Skew(View):
             self.call_after_refresh(self.look, self._frame)
 
     # -- acting ------------------------------------------------------------------------------------------------------
+
+    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
+        event.stop()
+        self.post_message(CancelWanted())
+
+    def climb(self) -> bool:
+        """Escape gives up the capture that is under way, first."""
+        if not self._progress.display:
+            return False
+        self._progress.action_cancel()
+        return True
 
     def action_meetings(self) -> None:
         """The next kind of meeting: collectives, steps, captures."""

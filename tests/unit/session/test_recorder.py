@@ -231,3 +231,15 @@ async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_
 def warnings_in(store):
     events = [record for _, record in store.events]
     return [record.text for record in events if isinstance(record, Log) and record.severity == "warning"]
+
+
+async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_path):
+    wanted = []
+    world = World(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
+    await world.recorder.start("figures", select(kinds=("gpu",)))
+    assert wanted == []
+    await world.recorder.start("all")
+    assert wanted == [("recording all", True)]
+    await world.recorder.stop("all")
+    assert wanted[-1] == ("recording all", False)
+    await world.recorder.close()
