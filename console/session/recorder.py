@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import math
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from .selection import keeps
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
+#: While something is recorded, the limits of what is kept are looked at so often, s.
+RETENTION_S: Final = 60.0
 
 
 @dataclass
@@ -52,6 +56,7 @@ class Recorder:
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
+        retention_s: float = RETENTION_S,
         want_clocks: Callable[[str, bool], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
         """`want_clocks` hears which recordings want the clocks to be probed without pause, and which no longer do."""
@@ -59,6 +64,9 @@ class Recorder:
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self.bridge: Bridge | None = None
         self._starting = asyncio.Lock()
+        self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
+        self._retaining: asyncio.Task[None] | None = None
+        self._retention_said: set[str] = set()
         self._want_clocks = want_clocks
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
@@ -77,6 +85,7 @@ class Recorder:
                 self._hear(records)
             for recording in self._running.values():
                 recording.offer(self._number, records)
+            self._retain_in_time()
         while self._words:
             self._hub.say(self._words.popleft())
         for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
@@ -142,6 +151,9 @@ class Recorder:
 
     async def close(self) -> Sequence[RecordingNow]:
         """End all of them; what came of each, also of those that were asked to end before."""
+        self._retention_due = math.inf
+        if self._retaining is not None:
+            await self._retaining
         ended = [await self.stop(name) for name in tuple(self._running)]
         return [*await asyncio.gather(*self._ending), *ended]
 
@@ -158,6 +170,25 @@ class Recorder:
         self._gone.pop(name, None)
         self._want_clocks(_who(name), False)
         return self._running.pop(name)
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def _retain_in_time(self) -> None:
+        """Keep to the limits also while something is recorded for days."""
+        if time.monotonic() < self._retention_due or self._limits == retention.Limits():
+            return
+        if self._retaining is None or self._retaining.done():
+            self._retention_due = time.monotonic() + self._retention_s
+            self._retaining = asyncio.ensure_future(self._retain())
+
+    async def _retain(self) -> None:
+        try:
+            words = await asyncio.to_thread(retention.keep_within, self._folder, self._limits, now())
+        except OSError as error:
+            words = [f"[sessions] max_bytes and max_age cannot be kept to in {self._folder}: {error.strerror or error}"]
+        new = [text for text in words if text not in self._retention_said]
+        self._retention_said.update(new)
+        self._words.extend(Log(source="console", severity="warning", text=text) for text in new)
 
     # -- how one begins ----------------------------------------------------------------------------------------------
 

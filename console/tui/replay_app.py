@@ -42,7 +42,8 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
 
     def __init__(self, replay: Replay, **options: Any) -> None:
         self._replay = replay
-        self._busy = ""
+        self._busy = ""  # what is under way, in words
+        self._is_away = False  # the views are on their way out
         self._then: int | None = None
         self._ticked = time.monotonic()
         nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
@@ -62,6 +63,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
 
     async def _find_events(self) -> None:
         await asyncio.to_thread(self._replay.find_events)
+        await asyncio.to_thread(self._replay.look_through)
         for damage in self._replay.damages:
             self.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
 
@@ -71,7 +73,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         if self.screen_stack:
             for line in self.screen_stack[0].query(TimeLine):
                 line.show(self._shown())
-        if not self._busy:  # else the views are on their way out
+        if not self._is_away:
             self._replay.advance(passed_s)
             super()._tick()
 
@@ -171,6 +173,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def _seek(self, to: int, *, then_play: bool = False) -> None:
         if self._busy:
             self._then = to
+            self._replay.give_up_past()
             return
         self._busy = f"going to {figures.clock_time(to)} …"
         self.run_worker(self._go(to, then_play), name="seek")
@@ -178,10 +181,16 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     async def _go(self, to: int, then_play: bool) -> None:
         played = self._replay.is_playing or then_play
         try:
-            await asyncio.to_thread(self._replay.jump, to)
+            self._is_away = True
+            await asyncio.to_thread(self._replay.jump_quickly, to)
             await self.show_store(self._replay.store)
+            self._is_away = False
+            if self._replay.lacks_past and self._then is None:
+                self._busy = "reading the minutes before …"
+                await asyncio.to_thread(self._replay.fold_past)
+                self._replay.take_past()
         finally:
-            self._busy = ""
+            self._busy, self._is_away = "", False
         self._replay.is_playing = played
         if self._then is not None:  # where somebody wanted to go meanwhile
             to, self._then = self._then, None

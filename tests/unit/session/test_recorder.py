@@ -3,28 +3,31 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 from sessionfiles import SECOND, gpus
 
 from gconsole.hub import Hub
 from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
-from gconsole.session import reading, recording, resuming
+from gconsole.session import making, reading, recording, resuming
 from gconsole.session.layout import Selection, SessionError, named
 from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.retention import BOOK, Limits
 from gconsole.session.selection import select
 from gconsole.session.snapshot import known
 from gconsole.store import Store
+
+NONE = Limits()
 
 
 class World:
     """A hub, a store and a recorder over a folder."""
 
-    def __init__(self, folder, console_id=None, **options):
+    def __init__(self, folder, console_id=None, limits=NONE, **options):
         self.folder = folder
         self.hub, self.store = Hub(console_id), Store()
         self.hub.subscribe(self.store.apply)
-        self.recorder = Recorder(self.hub, folder, Limits(), lambda: known(self.store), **options)
+        self.recorder = Recorder(self.hub, folder, limits, lambda: known(self.store), **options)
 
     def records(self, name):
         return list(reading.records(named(name, self.folder).path))
@@ -259,6 +262,37 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     world.hub.publish(gpus(1, first=2))
     assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
     assert not named("one", tmp_path).is_being_written()
+
+
+async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_what_went(tmp_path):
+    world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
+    await world.recorder.start("new")
+    old = making.make(named("old", tmp_path), gpus(3))
+    deadline = time.monotonic() + 30
+    seq = 0
+    while len(warnings_in(world.store)) < 2:
+        assert time.monotonic() < deadline
+        seq += 1
+        world.hub.publish(gpus(1, first=seq))
+        await asyncio.sleep(0.01)
+    for _ in range(20):
+        world.hub.publish(gpus(1, first=(seq := seq + 1)))
+        await asyncio.sleep(0.01)
+    await world.recorder.close()
+
+    left, gone = sorted(warnings_in(world.store), key=lambda text: text.startswith("session old"))
+    assert not named("old", tmp_path).path.exists()
+    assert "old was deleted: all sessions together take" in gone
+    assert "nothing else is left to delete" in left, "said once, however often it is looked at"
+    said = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
+    assert sorted(said) == sorted([gone, left])
+    (line,) = (tmp_path / BOOK).read_bytes().splitlines()
+    assert msgspec.json.decode(line)["id"] == old.id
+
+
+def warnings_in(store):
+    events = [record for _, record in store.events]
+    return [record.text for record in events if isinstance(record, Log) and record.severity == "warning"]
 
 
 async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_path):
