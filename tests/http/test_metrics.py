@@ -36,9 +36,12 @@ def test_prometheus_reads_both_formats_and_finds_the_same_in_them(api: Api) -> N
     assert (spent.type, spent.samples[0].name) == ("counter", "process_cpu_seconds_total")
     answer = api.ask("GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    older = {family.name: family for family in plain(answer.body.decode())}
-    names = {sample.name for family in found.values() for sample in family.samples}
-    assert names == {sample.name for family in older.values() for sample in family.samples}
+    until(lambda: _names(scraped(api).values()) == _names(plain(api.ask("GET", "/metrics").body.decode())))
+
+
+def _names(families: Iterable[Metric]) -> set[str]:
+    """Of all samples; figures of two scrapes are never all the same, and a name may come in between."""
+    return {sample.name for family in families for sample in family.samples}
 
 
 def test_every_name_has_its_unit_and_every_share_lies_between_0_and_1(api: Api) -> None:
