@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
@@ -73,8 +73,29 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
         "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
     ]  # fmt: skip
     lines += ["| " + " | ".join(_cells(fault, found)) + " |" for fault, found in faults.items()]
+    lines += ["", "## Goals that were missed", "", *(_missed(faults) or ["none"])]
     lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in about)]
     return "\n".join(lines) + "\n"
+
+
+#: (what, which figure, the goal), of the worst that was measured.
+GOALS: Sequence[tuple[str, Callable[[Row], float | None], float]] = (
+    ("lost", lambda row: row.lost, 0), ("doubled", lambda row: row.doubled, 0),
+    ("unhealthy after, s", lambda row: row.unhealthy_s, 3.0), ("healthy after, s", lambda row: row.healthy_s, 2.0),
+    ("latency of the other nodes", lambda row: row.others_ratio, 1.10),
+)  # fmt: skip
+
+
+def _missed(faults: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines = []
+    for fault, rows in faults.items():
+        for what, value, goal in GOALS:
+            known = [found for found in map(value, rows) if found is not None]
+            over = [found for found in known if found > goal]
+            if over:
+                times = f"{len(over)} of {len(known)} times"
+                lines.append(f"- {fault}: {what} {max(over):.4g} at worst, goal {goal:g}; {times}")
+    return lines
 
 
 def _cells(fault: str, rows: Sequence[Row]) -> list[str]:

@@ -66,6 +66,10 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
         fault.strike()
         wire.forget_connections()
         fault.mend()
+        fault.notes.append(
+            "healthy counts from the fault: no link comes back, the connection is given up after 10 s of silence and"
+            " made anew"
+        )
         fault.wait_until_lost()
         fault.wait_until_well()  # before the cable is a good one again
 
