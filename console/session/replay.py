@@ -144,15 +144,15 @@ class Replay:
 
     def find_events(self) -> None:
         """Look through the session for what happened. Takes long: call it in a thread."""
-        found, captures = [], set[str]()
+        found, captures = [], dict[str, int]()
         for record in self._way.events(EVENT_KINDS, self._note):
             if isinstance(record, Stack):
-                if record.capture in captures:
-                    continue
-                captures.add(record.capture)
+                captures[record.capture] = record.rx  # it is there once the last of it has come
+                continue
             what = _event(record)
             if what and record.rx >= self.begin:
                 found.append(Instant(record.rx, what))
+        found += (Instant(rx, "capture") for rx in captures.values() if rx >= self.begin)
         self.events = sorted(found, key=lambda event: event.rx)
 
     def _place(self, store: Store, rest: Iterator[Published], position: int) -> None:
@@ -274,6 +274,4 @@ def _event(record: Published) -> str:
             return "gap"
         case GpuEvent():
             return record.event
-        case Stack():
-            return "capture"
     return ""

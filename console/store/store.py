@@ -203,6 +203,8 @@ class Store:
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
             self._drop_facts(record.node)
+            if self._curves is not None and now.node.boot_id != record.boot_id:
+                self._curves.forget_node(record.node)
         now.node = record
 
     def _host(self, record: Host) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.widget import Widget
 
+from ..nodesets import natural
+from ..session.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
 from . import figures
 from .app import ConsoleApp
+from .diff_screen import diff_of
 from .keys import Action, bindings, in_scope
 from .prompts import Prompt
 from .text import clean
@@ -43,20 +46,17 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         self._is_away = False  # the views are on their way out
         self._then: int | None = None
         self._ticked = time.monotonic()
-        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node})
+        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
-                         recorded=replay.session.path, **options)  # fmt: skip
+                         now=lambda: replay.position, recorded=replay.session.path, **options)  # fmt: skip
 
     @property
     def everywhere(self) -> list[Action]:
         return HERE
 
-    def compose(self) -> ComposeResult:
-        *above, footer = super().compose()
-        yield from above
+    def below_the_view(self) -> Iterable[Widget]:
         yield TimeLine(self._shown(), id="time-line")
-        yield footer
 
     def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of the console, too
         self.run_worker(self._find_events(), name="events of the session")
@@ -113,7 +113,34 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             f"From {figures.clock_time(self._replay.begin)} to {figures.clock_time(self._replay.end)}: a time of day, "
             "+90s or -5m from here, or 50%."
         )
-        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint="14:02:30"), self._asked)
+        hint = figures.clock_time(self._replay.begin)
+        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
+
+    def action_replay_compare(self) -> None:
+        """Ask for another session, and show both side by side."""
+        here = self._replay.session
+        others = [other.name for other in all_sessions(here.path.parent) if other.name != here.name]
+        words = f"Another one beside {here.name}: its name, or the path of its folder."
+        self.push_screen(Prompt("Compare", words, enter="compares", escape="stays", hint=next(iter(others), "")),
+                         self._compare)  # fmt: skip
+
+    def _compare(self, text: str | None) -> None:
+        if text is None or not text.strip():
+            return
+        here = self._replay.session
+        try:
+            other = find(text.strip(), here.path.parent)
+            other.read()
+        except SessionError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+            return
+        screen = diff_of(here, other)
+
+        def left(_: object) -> None:
+            if screen.trouble:
+                self.notify(f"not compared: {clean(screen.trouble)}", severity="error", markup=False)
+
+        self.push_screen(screen, left)
 
     async def action_diagnose(self) -> None:
         """The verdict of what had been captured until now."""

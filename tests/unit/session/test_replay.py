@@ -5,7 +5,7 @@ import pytest
 from sessionfiles import SECOND, crashed
 
 from gconsole.hub import CaptureOrder
-from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat
+from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
 from gconsole.session import index, making, replay
 from gconsole.session.compact import compact
 from gconsole.session.layout import Meta, Part, SessionError, named
@@ -128,6 +128,19 @@ def test_events_are_what_one_jumps_between(session):
     assert player.event_before().what == "finding"
     player.jump(player.end)
     assert player.event_after() is None
+
+
+def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
+    def stack(second, rank):
+        at = BEGAN + second * SECOND
+        return Stack(node="node1", agent="agent1", seq=second + 1, t=at, rx=at, capture="c", sample=0, job="j",
+                     rank=rank, pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
+
+    made = named("captured", tmp_path)
+    making.make(made, [stack(second, second) for second in range(4)])
+    player = Replay(made)
+    player.find_events()
+    assert [(event.what, (event.rx - BEGAN) // SECOND) for event in player.events] == [("capture", 3)]
 
 
 async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
