@@ -37,7 +37,7 @@ STEP_SEGMENTS: Final = 4
 #: Records that are turned into columns at once.
 BATCH_RECORDS: Final = 8192
 #: Columns held in memory before a file is written of the largest table.
-BUFFER_BYTES: Final = 96 << 20
+BUFFER_BYTES: Final = 24 << 20
 
 
 #: Told how far things are: segments done, segments in all.
@@ -177,6 +177,8 @@ class PartWriter:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         rows = write_part(path, batches, quick=self._passing)
+        del batches
+        pa.default_memory_pool().release_unused()  # it would keep what sorting and encoding took
         if not self._passing:
             _sync(path)
         self._parts.append(Part(name, table, hour, rows))

@@ -164,7 +164,7 @@ class Fleet:
         if minute % 20 == 12:
             yield self._ours(NodeState(node=name, state="lost", error=Failure("lost", "it fell silent")), at)
             yield self._ours(NodeState(node=name, state="ok"), at + 1)
-        if minute % 20 == 15:
+        if minute % 20 == 1:
             yield from self._capture(minute, at)
 
     def _capture(self, minute: int, at: int) -> Iterator[Published]:
