@@ -1,0 +1,131 @@
+"""What `gconsole run` does with a job that was started: status, logs, wait, stop, fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
+from .options import load_target
+
+if TYPE_CHECKING:
+    from ..jobs.state import JobView
+    from .runlive import Live
+    from .runlogs import Wanted
+
+
+async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
+    from ..jobs import show
+    from ..jobs.state import job_views
+    from ..report import coverage_code
+    from .runlive import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        views = [await job_named(fleet, job)] if job else job_views(fleet.store)
+        click.echo(show.status_json(views) if as_json else show.status_text(views))
+        return coverage_code(fleet.store)
+
+
+async def logs(
+    target: str, overrides: tuple[str, ...], job: str, wanted: Wanted, follow: bool, output: Path | None
+) -> int:
+    from .. import files
+    from .runlive import live
+    from .runlogs import stream
+
+    async with live(load_target(target, overrides)) as fleet:
+        view = await job_named(fleet, job)
+        if output is None:
+            problems = await stream(fleet, view, wanted, click.echo, follow=follow)
+        else:
+            with files.open_new(output) as file:
+                problems = await stream(fleet, view, wanted, lambda text: _append(file, text), follow=follow)
+    for problem in problems:
+        click.echo(f"gconsole: {problem}", err=True)
+    return EXIT_PARTIAL if problems else EXIT_OK
+
+
+def _append(file: Any, text: str) -> None:
+    file.write(text.encode() + b"\n")
+    file.flush()
+
+
+async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
+    from ..jobs.state import job_view
+    from .runlive import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        name = (await job_named(fleet, job)).ordered.job
+        if not await fleet.until(lambda: (now := job_view(fleet.store, name)) is not None and now.is_over, timeout_s):
+            click.echo(f"gconsole: {name} is not over yet", err=True)
+            return 124  # as timeout(1)
+        return ended(await job_named(fleet, name))
+
+
+def ended(view: JobView) -> int:
+    from ..jobs import show
+
+    click.echo(show.status_text([view]), err=True)
+    return view.exit_code
+
+
+async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, yes: bool) -> int:
+    from ..joborders import NodeStop
+    from .runlive import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        view = await job_named(fleet, job)
+        name = view.ordered.job
+        question = f"Stop {name} on {len(view.lines)} nodes?"
+        if not (yes or await asyncio.to_thread(click.confirm, question, default=False, err=True)):
+            return EXIT_FINDING
+        nodes = [line.node for line in view.lines if line.node in fleet.fleet.links]
+        answers = await fleet.fleet.stop_job(name, nodes, grace_s)
+        code = EXIT_OK
+        for line in view.lines:
+            answer = answers.get(line.node)
+            if isinstance(answer, NodeStop):
+                left = ", ".join(map(str, answer.left))
+                click.echo(f"{line.node}  {answer.state}: {answer.found} processes ended, " +
+                           (f"left: pid {left}" if left else "nothing left"))  # fmt: skip
+                code = EXIT_FINDING if left else code
+            else:
+                click.echo(f"{line.node}  unknown: {answer.text if answer else line.why}")
+                code = code or EXIT_PARTIAL
+        return code
+
+
+async def fetch(
+    target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path
+) -> int:
+    from .runfetch import fetch_from
+    from .runlive import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        view = await job_named(fleet, job)
+        nodes = [line.node for line in view.lines if only is None or line.node == only]
+        if not nodes:
+            raise click.UsageError(f"--node {only}: the job {view.ordered.job} is not there")
+        problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
+    for problem in problems:
+        click.echo(f"gconsole: {problem}", err=True)
+    return EXIT_PARTIAL if problems else EXIT_OK
+
+
+async def job_named(fleet: Live, name: str) -> JobView:
+    """The job of that name, or the only one that begins so. Raises UsageError; ends where nothing is reachable."""
+    from ..jobs.state import job_views
+    from ..report import coverage_code
+
+    views = job_views(fleet.store)
+    found = [view for view in views if view.ordered.job == name] or [v for v in views if v.ordered.job.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not found and coverage_code(fleet.store) == EXIT_NOTHING:
+        click.echo("gconsole: no node can be reached", err=True)
+        raise click.exceptions.Exit(EXIT_NOTHING)
+    known = ", ".join(view.ordered.job for view in (found or views)[:8]) or "none"
+    raise click.UsageError(f"{name}: {'several jobs begin so' if found else 'no such job'}; there are {known}")
