@@ -157,6 +157,11 @@ class Control(Protocol):
         what was there has passed the hub; nodes that cannot are in the answer."""
         ...
 
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        """Have what a job writes said as records while it is wanted: at first its last lines, later from where it was
+        left. Nodes that cannot are in the answer."""
+        ...
+
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         """The files at a path on one node of a job, below the folder it works in."""
         ...

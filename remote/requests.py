@@ -145,6 +145,7 @@ VERBS = {
     "job_probe": _job("probe"),
     "job_read": _job("read_file"),
     "job_stop": _job("stop"),
+    "job_watch": _job("watch"),
     "offer": _offer,
     "settled": _settled,
 }

@@ -132,6 +132,9 @@ class Fleet:
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         return await jobs.follow(self.links, job, nodes, tail, follow)
 
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        return await jobs.watch(self.links, job, nodes, wanted)
+
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         return await jobs.list_files(self.links, job, node, path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..nodesets import fold, fold_ranks
 
@@ -14,6 +15,14 @@ _MOST_TOLD = 1000
 _MOST_NAMES = 4096
 #: Who wrote a line: a rank, or the launcher on a node.
 Writer = int | str
+
+
+class Folded(NamedTuple):
+    """One line and all who wrote it; `who` is `0-63`."""
+
+    who: str
+    writers: tuple[Writer, ...]
+    text: str
 
 
 class LineFold:
@@ -37,6 +46,10 @@ class LineFold:
 
     def take(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What can be told now, with who wrote it; with `everything` also what might still be joined."""
+        return [f"[{line.who}] {line.text}" for line in self.lines(now_s, everything=everything)]
+
+    def lines(self, now_s: float, *, everything: bool = False) -> list[Folded]:
+        """The same in parts."""
         due: list[tuple[int, str, list[Writer]]] = []
         for number, (text, since_s, writers) in self._open.items():
             if not everything and len(writers) < self._writers and now_s - since_s < self._window_s:
@@ -47,7 +60,7 @@ class LineFold:
             self._told = number
             if self._by_text[text][-1] == number:
                 del self._by_text[text]
-        return [f"[{self._name_of(writers)}] {text}" for _, text, writers in due]
+        return [Folded(self._name_of(writers), tuple(writers), text) for _, text, writers in due]
 
     def _name_of(self, writers: list[Writer]) -> str:
         """`name_of`, remembered: the same ranks write together over and over."""

@@ -179,6 +179,9 @@ class Replay:
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         _refuse()
 
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        return {}  # what was read of it then is in the recording
+
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         _refuse()
 

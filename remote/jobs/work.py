@@ -131,6 +131,28 @@ def follow(agent, args):
     return {"last_seq": agent.outbox.last_seq}
 
 
+def watch(agent, args):
+    """With `wanted` say what the job writes from now on, at first its last `tail` lines; without it, no more.
+
+    Whoever comes back to a job gets what it wrote meanwhile, from where it was left, or its last lines where that is
+    too much.
+    """
+    job = args["job"]
+    folder, spec = _find(agent, job)
+    if not args["wanted"]:
+        follower = agent.followed.pop(job, None)
+        if follower is not None:
+            agent.left_off[job] = follower
+        return {}
+    if job not in agent.followed:
+        follower = agent.left_off.pop(job, None)
+        if follower is None:
+            follower = Follower(folder, spec, args["tail"])
+        follower.catch_up(args["tail"])
+        agent.followed[job] = follower
+    return {}
+
+
 def list_files(agent, args):
     """[[path below `path`, size]] of the files at `path` in the job's folder of work; [["", size]] for one file."""
     _, spec = _find(agent, args["job"])
