@@ -149,7 +149,8 @@ class Control(Protocol):
         ...
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
-        """End every process of a job on these nodes: TERM, and KILL after the grace."""
+        """End every process of a job on these nodes: TERM, and KILL after the grace. Those that were away are kept by
+        the others as owed (`JobNode.stop_owed`)."""
         ...
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .records import Failure
+
 
 class JobQuestion(msgspec.Struct, frozen=True):
     """What a node is asked before it is chosen for good."""
@@ -60,6 +62,11 @@ class NodeStop(msgspec.Struct, frozen=True):
     left: tuple[int, ...]  # pids that are there still
     state: str
     was: str
+
+
+def is_away(answer: NodeStop | Failure | None) -> bool:
+    """Whether a node could not be asked, and may still run its part of a job."""
+    return isinstance(answer, Failure) and answer.name in ("lost", "timeout")
 
 
 class FileList(msgspec.Struct, frozen=True):

@@ -120,13 +120,16 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
 @_job
 @click.option("--grace", "grace_s", type=Duration(), default=10.0, show_default=True, metavar="DURATION",
               help="Between TERM and KILL.")
+@click.option("--wait", "wait_s", type=Duration(), default=0.0, metavar="DURATION",
+              help="So long for nodes that are away to come back.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, yes: bool) -> int:
+def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
     """End every process of the job on every node: TERM, and KILL after the grace. It says what is left.
 
-    Exit codes: 0 nothing is left, 1 something is, 3 nodes could not be asked (run it again when they are back).
+    For nodes that are away the order is kept on the others: the next `gconsole run` that sees them ends their part.
+    Exit codes: 0 nothing is left, 1 something is, 3 nodes could not be asked.
     """
-    return asyncio.run(runafter.stop(target, overrides, job, grace_s, yes))
+    return asyncio.run(runafter.stop(target, overrides, job, grace_s, wait_s, yes))
 
 
 @run.command()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..joborders import NodeStop, is_away
+from ..jobs.show import stop_words
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
 
 if TYPE_CHECKING:
-    from ..jobs.state import JobView
+    from ..jobs.state import JobView, NodeLine
+    from ..records import Failure
     from .runlive import Live
     from .runlogs import Wanted
 
@@ -72,30 +78,45 @@ def ended(view: JobView) -> int:
     return view.exit_code
 
 
-async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, yes: bool) -> int:
-    from ..joborders import NodeStop
+async def stop(
+    target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool
+) -> int:
     from .runlive import live
 
     async with live(load_target(target, overrides)) as fleet:
         view = await job_named(fleet, job)
-        name = view.ordered.job
-        question = f"Stop {name} on {len(view.lines)} nodes?"
+        question = f"Stop {view.ordered.job} on {len(view.lines)} nodes?"
         if not (yes or await asyncio.to_thread(click.confirm, question, default=False, err=True)):
             return EXIT_FINDING
-        nodes = [line.node for line in view.lines if line.node in fleet.fleet.links]
-        answers = await fleet.fleet.stop_job(name, nodes, grace_s)
         code = EXIT_OK
-        for line in view.lines:
-            answer = answers.get(line.node)
+        async for line, answer in _stopped(fleet, view, grace_s, wait_s):
+            click.echo(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}")
             if isinstance(answer, NodeStop):
-                left = ", ".join(map(str, answer.left))
-                click.echo(f"{line.node}  {answer.state}: {answer.found} processes ended, " +
-                           (f"left: pid {left}" if left else "nothing left"))  # fmt: skip
-                code = EXIT_FINDING if left else code
+                code = EXIT_FINDING if answer.left else code
             else:
-                click.echo(f"{line.node}  unknown: {answer.text if answer else line.why}")
                 code = code or EXIT_PARTIAL
+                click.echo("  the order is kept: the next `gconsole run` that sees the node ends its part", err=True)
         return code
+
+
+async def _stopped(
+    fleet: Live, view: JobView, grace_s: float, wait_s: float
+) -> AsyncIterator[tuple[NodeLine, NodeStop | Failure | None]]:
+    """What came of it, node by node; nodes that are away have so long to come back."""
+    waiting = {line.node: line for line in view.lines}
+    deadline = time.monotonic() + wait_s
+    while waiting:
+        known = [node for node in waiting if node in fleet.fleet.links]
+        answers = await fleet.fleet.stop_job(view.ordered.job, known, grace_s)
+        is_late = time.monotonic() >= deadline
+        for node in [node for node in waiting if is_late or not is_away(answers.get(node))]:
+            yield waiting.pop(node), answers.get(node)
+        if waiting:
+            await fleet.until(partial(_is_any_back, fleet, tuple(waiting)), deadline - time.monotonic())
+
+
+def _is_any_back(fleet: Live, nodes: Sequence[str]) -> bool:
+    return any(fleet.fleet.links[node].state == "ok" for node in nodes)
 
 
 async def fetch(

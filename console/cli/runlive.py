@@ -8,13 +8,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import click
+
 from .. import __version__, batch
 from ..config import Config
 from ..findings import Findings
 from ..fleet.fleet import Fleet
 from ..hub import Hub
+from ..jobs.show import stop_words
+from ..jobs.state import job_views, stop_owed
 from ..records import Console
 from ..store import Store
+
+#: Between TERM and KILL, where nobody said otherwise.
+STOP_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,15 @@ class Live:
         return True
 
 
+async def _end_what_is_owed(live: Live) -> None:
+    """Nodes that were away when somebody stopped a job, and are back, end their part of it now."""
+    for view in job_views(live.store):
+        job, nodes = view.ordered.job, stop_owed(view)
+        answers = await live.fleet.stop_job(job, nodes, STOP_GRACE_S) if nodes else {}
+        for node, answer in answers.items():
+            click.echo(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}", err=True)
+
+
 @asynccontextmanager
 async def live(config: Config) -> AsyncIterator[Live]:
     """Connect to every node; it begins once each has sampled or failed, and ends orderly."""
@@ -55,6 +71,7 @@ async def live(config: Config) -> AsyncIterator[Live]:
     try:
         await found.until(lambda: batch.is_settled(store), batch.CONNECT_S)
         await findings.look()
+        await _end_what_is_owed(found)
         yield found
     finally:
         await fleet.stop()

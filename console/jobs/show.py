@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from ..joborders import NodeStop
 from ..nodesets import fold
 from ..plaintext import printable
+from ..records import Failure
 from .plan import Plan, Refusal
 from .state import JobView, NodeLine
 
@@ -107,6 +109,14 @@ def _node_words(line: NodeLine) -> str:
     if now.local_rank is not None and now.state == "failed":
         words.append(f"(local rank {now.local_rank})")
     return " ".join(words) + (f": {now.reason}" if now.reason else "")
+
+
+def stop_words(answer: NodeStop | Failure) -> str:
+    """What stopping a job came to on one node: the proof that nothing is left of it, what is, or why nobody knows."""
+    if isinstance(answer, Failure):
+        return f"unknown: {answer.text}"
+    left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"
+    return f"{answer.state}: {answer.found} processes ended, {left}"
 
 
 def signal_name(number: int) -> str:

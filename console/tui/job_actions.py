@@ -9,11 +9,13 @@ from textual.app import App
 
 from ..hub import Control
 from ..joborders import NodeStop
+from ..jobs.show import stop_words
 from ..jobs.state import ACTIVE, JobView
 from ..nodesets import fold
 from ..records import Failure
 from .models.jobrows import JobRow
 from .prompts import Confirm, LinesDialog
+from .status import GLYPHS, Status
 from .text import clean
 from .watch import Frame
 
@@ -89,16 +91,12 @@ class JobStops:
 
     async def _stop(self, view: JobView, nodes: list[str], dialog: LinesDialog) -> None:
         answers = await self._control.stop_job(view.ordered.job, nodes, GRACE_S)
-        dialog.tell([stop_line(node, answers[node]) for node in nodes])
+        dialog.tell([_stop_line(node, answers[node]) for node in nodes])
 
 
-def stop_line(node: str, answer: NodeStop | Failure) -> str:
-    """What became of it on one node."""
-    if isinstance(answer, Failure):
-        return f"◌ {node}: {answer.text}"
-    if answer.left:
-        return f"✖ {node}: left: pid {', '.join(map(str, answer.left))}"
-    return f"● {node}: {answer.state}, {answer.found} processes ended, nothing left"
+def _stop_line(node: str, answer: NodeStop | Failure) -> str:
+    status: Status = "unknown" if isinstance(answer, Failure) else "failed" if answer.left else "ok"
+    return f"{GLYPHS[status]} {node}  {stop_words(answer)}"
 
 
 class JobActions:
