@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .config.difference import Changes
     from .config.model import Config
     from .doctor import Answer
-    from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+    from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
     from .session.layout import Selection
 
 #: What travels on the bus.
@@ -141,6 +141,13 @@ class Control(Protocol):
 
     async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
         """Whether a job could run on these nodes; each answers, or has its reason why not."""
+        ...
+
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
+        """Copy a folder of this machine into `workdir` of these nodes; only what differs travels. Each says what it
+        lacked, or why it could not be brought."""
         ...
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:

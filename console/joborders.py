@@ -13,6 +13,42 @@ class JobQuestion(msgspec.Struct, frozen=True):
     workdir: str | None  # None: the home folder
     programs: tuple[str, ...]  # what its commands would execute
     ports: tuple[int, ...] = ()  # of these it names the first that is free
+    brings: int | None = None  # bytes that will be copied into the folder first; it need not be there yet
+
+
+class SyncFile(msgspec.Struct, frozen=True):
+    """A file that travels; `path` is below the folder, with slashes."""
+
+    path: str
+    bytes: int
+    sha256: str
+    mode: int
+
+
+class SyncLink(msgspec.Struct, frozen=True):
+    """A link within the folder, and where it leads from where it stands."""
+
+    path: str
+    target: str
+
+
+class SyncFolder(msgspec.Struct, frozen=True):
+    """A folder of this machine that is copied to nodes."""
+
+    local: str
+    files: tuple[SyncFile, ...]
+    links: tuple[SyncLink, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """What copying came to on one node: what it lacked."""
+
+    files: int
+    bytes: int
 
 
 class Readiness(msgspec.Struct, frozen=True):

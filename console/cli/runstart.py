@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..joborders import Synced
+from ..nodesets import fold
+from ..records import Failure
 from .main import EXIT_FINDING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
 from .runafter import ended, job_named
 from .runoptions import request_of
 
 if TYPE_CHECKING:
+    from ..jobs.request import JobRequest
     from .runlive import Live
 
 
@@ -51,12 +56,11 @@ async def start(
         click.echo(show.to_json(found) if as_json else show.plan_text(found))
         if not (yes or await asyncio.to_thread(click.confirm, "Start it?", default=False, err=True)):
             return EXIT_FINDING
+        if request.sync is not None and not await _copied(fleet, request, list(found.orders)):
+            return EXIT_FINDING
         failures = await fleet.fleet.start_job(found.orders)
         if failures:
-            for node, failure in failures.items():
-                click.echo(f"✖ {node}  {failure.name}: {failure.text}", err=True)
-                if failure.try_:
-                    click.echo(f"  try: {failure.try_}", err=True)
+            _tell(failures)
             unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
             click.echo(f"{found.job} was not started" + ("; look with: gconsole run status" if unknown else
                        "; nothing of it is left"), err=True)  # fmt: skip
@@ -66,6 +70,27 @@ async def start(
         if not follow:
             return EXIT_OK
         return await _followed(fleet, found.job)
+
+
+async def _copied(fleet: Live, request: JobRequest, nodes: list[str]) -> bool:
+    """Copy the folder to the nodes; false where it did not come to every one of them."""
+    assert request.sync is not None and request.workdir is not None
+    answers = await fleet.fleet.sync_folder(nodes, request.sync, request.workdir)
+    failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
+    _tell(failures)
+    if failures:
+        click.echo(f"nothing was started: {request.sync.local} did not come to every node", err=True)
+        return False
+    most = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
+    click.echo(f"{request.sync.local} is on {fold(nodes)}: {most} files differed", err=True)
+    return True
+
+
+def _tell(failures: Mapping[str, Failure]) -> None:
+    for node, failure in failures.items():
+        click.echo(f"✖ {node}  {failure.name}: {failure.text}", err=True)
+        if failure.try_:
+            click.echo(f"  try: {failure.try_}", err=True)
 
 
 async def _followed(fleet: Live, job: str) -> int:

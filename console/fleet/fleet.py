@@ -12,9 +12,9 @@ from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
-from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from . import capture, jobs
+from . import capture, jobs, syncing
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
@@ -122,6 +122,11 @@ class Fleet:
 
     async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
         return await jobs.probe(self.links, nodes, question)
+
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
+        return await syncing.sync(self.links, nodes, folder, workdir)
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         return await jobs.start(self.links, orders)

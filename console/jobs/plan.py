@@ -16,11 +16,20 @@ from .facts import NodeFacts
 from .launch import BadCommand, Place, commands
 from .meeting import Meeting, NoMeeting, meet
 from .request import JobRequest
+from .sync import has_program
 
 #: Ports at which ranks meet: from torch's own default on, below those that the kernel gives to clients.
 FIRST_PORT, PORTS = 29500, 500
 #: So many are asked for at once.
 _PORTS_ASKED = 32
+
+
+class Brings(msgspec.Struct, frozen=True):
+    """What is copied to every node of the job before it starts."""
+
+    local: str
+    files: int
+    bytes: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -32,6 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     gpu_indices: dict[str, tuple[int, ...]]
     left_out: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
+    brings: Brings | None = None
 
     @property
     def first(self) -> NodeOrder:
@@ -56,7 +66,11 @@ def question(request: JobRequest, job: str) -> JobQuestion:
     """What to ask a node about this job. Raises BadCommand."""
     place = Place(job, 0, 1, 1, "", 0, False)
     programs = {command.argv[0] for command in commands(request.launcher, request.command, place)}
-    return JobQuestion(request.workdir, tuple(sorted(programs)), (request.port,) if request.port else _ports(job))
+    folder = request.sync
+    if folder is not None:
+        programs = {program for program in programs if not has_program(folder, program)}
+    ports = (request.port,) if request.port else _ports(job)
+    return JobQuestion(request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None)
 
 
 def plan(
@@ -101,7 +115,9 @@ def _arranged(
         orders[node.name] = _order(request, job, names, index, node, [g.uuid for g in given], meeting, port, created)
         indices[node.name] = tuple(gpu.index for gpu in given)
     warnings = tuple(filter(None, (meeting.warning, _skew(choice.chosen), *_words(choice.chosen))))
-    return Plan(job, orders, dict(meeting.interfaces), indices, choice.left_out, warnings)
+    folder = request.sync
+    brings = Brings(folder.local, len(folder.files), folder.bytes) if folder is not None else None
+    return Plan(job, orders, dict(meeting.interfaces), indices, choice.left_out, warnings, brings)
 
 
 def _order(

@@ -6,7 +6,10 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+if TYPE_CHECKING:
+    from ..joborders import SyncFolder
 
 Launcher = Literal["torchrun", "accelerate", "env"]
 LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
@@ -29,6 +32,7 @@ class JobRequest:
     interface: str | None = None  # between the nodes; None: the network they share
     port: int | None = None  # where the ranks meet; None: a free one is found
     env: tuple[tuple[str, str], ...] = ()
+    sync: SyncFolder | None = None  # copied into `workdir` of every node before the start
 
 
 def new_job(command: tuple[str, ...]) -> str:

@@ -31,6 +31,9 @@ def plan_text(plan: Plan) -> str:
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home folder'}",
     ]
+    if plan.brings is not None:
+        lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
+                     f"{_size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
     for node, order in plan.orders.items():
         ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
         given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
@@ -109,6 +112,10 @@ def _node_words(line: NodeLine) -> str:
     if now.local_rank is not None and now.state == "failed":
         words.append(f"(local rank {now.local_rank})")
     return " ".join(words) + (f": {now.reason}" if now.reason else "")
+
+
+def _size(value: int) -> str:
+    return f"{value / (1 << 20):.1f} MiB" if value >= 1 << 20 else f"{value / 1024:.1f} KiB"
 
 
 def stop_words(answer: NodeStop | Failure) -> str:

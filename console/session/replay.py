@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..config.difference import Changes
     from ..config.model import Config
     from ..doctor import Answer
-    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -168,6 +168,11 @@ class Replay:
         _refuse()
 
     async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+        _refuse()
+
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
         _refuse()
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:

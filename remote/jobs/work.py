@@ -13,6 +13,7 @@ from .. import clock
 from . import folder as files
 from . import ready, state, tree
 from .output import Follower, tail_offset
+from .problem import Problem
 
 #: A supervisor that has said neither that it runs nor why not, after so long, has failed.
 BEGIN_S = 20.0
@@ -20,14 +21,6 @@ LOOK_S = 0.02
 #: A file travels in pieces of this size; so many files are fetched at once at most.
 PIECE = 1 << 20
 MOST_FILES = 10000
-
-
-class Problem(Exception):
-    """What was asked cannot be done; `name` is stable."""
-
-    def __init__(self, name, text, try_=""):
-        super(Problem, self).__init__(text)
-        self.name, self.text, self.try_ = name, text, try_
 
 
 def probe(agent, args):

@@ -45,7 +45,7 @@ class Agent:
 
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
-        self.starter, self.followed = Starter(), {}
+        self.starter, self.followed, self.left_off = Starter(), {}, {}
 
 
 @pytest.fixture
