@@ -89,6 +89,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
     env: dict[str, str]
     commands: tuple[Command, ...]
     gpus: tuple[str, ...] = ()  # uuids
+    files: tuple[tuple[str, str], ...] = ()  # (name, text) of files that are put into the job's folder there
 
 
 class NodeStop(msgspec.Struct, frozen=True):

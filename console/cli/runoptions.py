@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from ..config.model import RunConfig
     from ..jobs.request import JobRequest
+    from ..jobs.scale import ScaleConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {
@@ -46,6 +47,10 @@ def job_options(command: F) -> F:
         click.option("--workdir", metavar="DIR", help="Folder on the nodes.  [default: the home folder]"),
         click.option("--sync", "folder", metavar="DIR", type=click.Path(path_type=Path),
                      help="Copy this folder to every node first, into --workdir, or ~/gconsole-sync/DIR."),
+        click.option("--scale-batch", type=click.Choice(["auto", "job", "rank"]), default="auto", show_default=True,
+                     help="Whether the batch in that file is the job's or each rank's; auto: by its name."),
+        click.option("--scale-config", "config_file", metavar="FILE",
+                     help="Give the job a copy of this JSON, TOML or YAML file, adjusted to its ranks."),
         click.option("--launcher", type=click.Choice(["torchrun", "accelerate", "env"]),
                      help="env: each rank is started with RANK, WORLD_SIZE and the like.  [default: torchrun]"),
         click.option("--select", metavar="auto|NODESET", help="Choose among these nodes only.  [default: auto]"),
@@ -90,8 +95,23 @@ def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
         min_mem_bytes=options["min_mem"], min_disk_bytes=options["min_disk"], select=chosen,
         launcher=wanted("launcher"), workdir=workdir, interface=options["interface"],
         port=options["port"], env=tuple(map(_variable, options["variables"])),
-        sync=folder,
+        sync=folder, scale=_scale_config(options),
     )  # fmt: skip
+
+
+def _scale_config(options: dict[str, Any]) -> ScaleConfig | None:
+    """The file that `--scale-config` names, looked for below the folder that is copied, too."""
+    from ..jobs.scale import ScaleConfig
+
+    name = options["config_file"]
+    if name is None:
+        return None
+    places = [Path(name), *([options["folder"] / name] if options["folder"] is not None else [])]
+    found = next((place for place in places if place.is_file()), places[0])
+    try:
+        return ScaleConfig(name, found.read_text(encoding="utf-8"), options["scale_batch"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{found}: {error}", param_hint="--scale-config") from error
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from ..nodesets import fold
 from ..plaintext import printable
 from ..records import Failure
 from .plan import Plan, Refusal
+from .scale import Scaled
 from .state import JobView, NodeLine
 
 _FOLDER = "$GCONSOLE_JOB_DIR"
@@ -34,6 +35,8 @@ def plan_text(plan: Plan) -> str:
     if plan.brings is not None:
         lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
                      f"{_size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
+    if plan.scaled is not None:
+        lines += [f"  {plan.scaled.path} is adjusted, as a copy:", *(f"    {line}" for line in _scaled(plan.scaled))]
     for node, order in plan.orders.items():
         ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
         given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
@@ -112,6 +115,12 @@ def _node_words(line: NodeLine) -> str:
     if now.local_rank is not None and now.state == "failed":
         words.append(f"(local rank {now.local_rank})")
     return " ".join(words) + (f": {now.reason}" if now.reason else "")
+
+
+def _scaled(scaled: Scaled) -> list[str]:
+    """What differs in the copy of a configuration, and why."""
+    reasons = [f"{one.key}: {one.before} → {one.after}, {one.why}" for one in scaled.changes]
+    return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
 
 
 def _size(value: int) -> str:

@@ -5,6 +5,7 @@
     exit.json        how it ended; written by that process, last
     stop.json        somebody asked it to stop; its presence makes the end `stopped`
     owed.json        other nodes of the job that were away when it was told to stop: whoever sees them ends their part
+    config/          training configurations that were adjusted to this job
     output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
 """
 
@@ -15,7 +16,7 @@ import shutil
 from .. import presence
 
 SPEC, SUPERVISOR, EXIT, STOP, OUTPUT = "spec.json", "supervisor.json", "exit.json", "stop.json", "output.log"
-OWED = "owed.json"
+OWED, CONFIG = "owed.json", "config"
 
 
 class JobFolder(object):

@@ -68,8 +68,8 @@ class Commands(object):
         output = os.path.join(folder, command["output"])
         os.makedirs(os.path.dirname(output), 0o700, exist_ok=True)
         environment = dict(os.environ)
-        environment.update(spec["env"])
-        environment.update(command["env"])
+        for added in (spec["env"], command["env"]):
+            environment.update((name, value.replace("$GCONSOLE_JOB_DIR", folder)) for name, value in added.items())
         environment["GCONSOLE_JOB_DIR"] = folder
         argv = [word.replace("$GCONSOLE_JOB_DIR", folder) for word in command["argv"]]
         with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:

@@ -51,6 +51,7 @@ def prepare(agent, args):
         raise Problem("job_folder", "its folder cannot be made: %s" % error, "gconsole doctor")
     kept = dict(spec, identity=files.identity_of(agent.context), prepared_s=time.time(), workdir=checked["workdir"])
     try:
+        _write_config(folder, kept.pop("files", ()))
         folder.write(files.SPEC, kept)
         with open(os.open(folder.file("supervisor.py"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
             f.write(_supervisor_source())
@@ -58,6 +59,15 @@ def prepare(agent, args):
         folder.remove()
         raise Problem("job_folder", "it cannot be written: %s" % error, "is the disk full?")
     return {"folder": folder.path}
+
+
+def _write_config(folder, texts):
+    """The files that the console adjusted to this job. Raises OSError."""
+    for name, text in texts:
+        os.makedirs(folder.file(files.CONFIG), 0o700, exist_ok=True)
+        path = os.path.join(folder.file(files.CONFIG), os.path.basename(name))
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as f:
+            f.write(text.replace("$GCONSOLE_JOB_DIR", folder.path))
 
 
 def begin(agent, args):
