@@ -15,6 +15,7 @@ from .records import AnyRecord, Failure, RawRecord, Record
 if TYPE_CHECKING:
     from .config.difference import Changes
     from .config.model import Config
+    from .config.readonly import Change, ReadOnly
     from .doctor import Answer
     from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
     from .session.layout import Selection
@@ -125,10 +126,15 @@ class Control(Protocol):
         """Keep a person's note about this instant, as a record."""
         ...
 
+    def refusal(self, change: Change) -> ReadOnly | None:
+        """Why this console may not change that; None where it may. What is asked for all the same raises it."""
+        ...
+
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         """Read all ranks' stacks at one instant. Returns once their records have passed the hub, or time is up.
 
-        How far it is stands in the store meanwhile, under the order's id.
+        How far it is stands in the store meanwhile, under the order's id. Raises ReadOnly for a `flight_pipe` that
+        may not be.
         """
         ...
 
@@ -147,17 +153,16 @@ class Control(Protocol):
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
         """Copy a folder of this machine into `workdir` of these nodes; only what differs travels. Each says what it
-        lacked, or why it could not be brought."""
+        lacked, or why it could not be brought. Raises ReadOnly."""
         ...
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on all of its nodes, or on none. Nothing in the answer: it runs; else each node that failed, and
-        those on which what had begun could not be ended again."""
+        those on which what had begun could not be ended again. Raises ReadOnly."""
         ...
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
-        """End every process of a job on these nodes: TERM, and KILL after the grace. Those that were away are kept by
-        the others as owed (`JobNode.stop_owed`)."""
+        """End every process of a job on these nodes: TERM, and KILL after the grace. Raises ReadOnly."""
         ...
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:

@@ -141,7 +141,6 @@ VERBS = {
     "job_drop": _job("drop"),
     "job_files": _job("list_files"),
     "job_follow": _job("follow"),
-    "job_owe": _job("owe"),
     "job_prepare": _job("prepare"),
     "job_probe": _job("probe"),
     "job_read": _job("read_file"),

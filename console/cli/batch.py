@@ -30,7 +30,8 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
               help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
               " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).")
 @click.option("--flight-pipe", is_flag=True,
-              help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job.")
+              help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job;"
+              " needs --set console.read_only=false.")
 @stack_format
 @capturing
 def batch(
@@ -77,12 +78,17 @@ def batch(
         return run_from_file(
             source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families, stacks=stacks
         )
+    from ..config.readonly import Change, refusal
     from .live import run_batch
     from .options import load_target
     from .tape import Tape
 
+    config = load_target(target or "", overrides)
+    refused = refusal(config.console, Change.FLIGHT_PIPE) if flight_pipe else None
+    if refused is not None:
+        raise refused
     return run_batch(
-        load_target(target or "", overrides), for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
+        config, for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
         order=order, metrics=families, clocks=clocks, tape=Tape(session, None) if session is not None else None,
         stacks=stacks,
     )

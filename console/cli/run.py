@@ -126,7 +126,7 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
 def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
     """End every process of the job on every node: TERM, and KILL after the grace. It says what is left.
 
-    For nodes that are away the order is kept on the others: the next `gconsole run` that sees them ends their part.
+    For nodes that are away the order is kept: your next `gconsole run` that sees them ends their part.
     Exit codes: 0 nothing is left, 1 something is, 3 nodes could not be asked.
     """
     return asyncio.run(runafter.stop(target, overrides, job, grace_s, wait_s, yes))

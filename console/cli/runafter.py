@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..joborders import NodeStop, is_away
+from ..jobs.owed import Owed
 from ..jobs.show import stop_words
+from ..nodesets import fold
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
 
@@ -83,19 +85,23 @@ async def stop(
 ) -> int:
     from .runlive import live
 
-    async with live(load_target(target, overrides)) as fleet:
+    async with live(load_target(target, overrides), allow_run=True) as fleet:
         view = await job_named(fleet, job)
         question = f"Stop {view.ordered.job} on {len(view.lines)} nodes?"
         if not (yes or await asyncio.to_thread(click.confirm, question, default=False, err=True)):
             return EXIT_FINDING
-        code = EXIT_OK
+        code, away = EXIT_OK, []
         async for line, answer in _stopped(fleet, view, grace_s, wait_s):
             click.echo(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}")
             if isinstance(answer, NodeStop):
                 code = EXIT_FINDING if answer.left else code
             else:
                 code = code or EXIT_PARTIAL
-                click.echo("  the order is kept: the next `gconsole run` that sees the node ends its part", err=True)
+                away += [line.node] if is_away(answer) else []
+        Owed.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
+        if away:
+            click.echo(f"gconsole: the order is kept; your next `gconsole run` that sees {fold(away)} ends it there",
+                       err=True)  # fmt: skip
         return code
 
 

@@ -13,10 +13,12 @@ import click
 from .. import __version__, batch
 from ..config import Config
 from ..findings import Findings
+from ..fleet import jobs
 from ..fleet.fleet import Fleet
 from ..hub import Hub
+from ..joborders import is_away
+from ..jobs.owed import Owed
 from ..jobs.show import stop_words
-from ..jobs.state import job_views, stop_owed
 from ..records import Console
 from ..store import Store
 
@@ -50,22 +52,30 @@ class Live:
 
 
 async def _end_what_is_owed(live: Live) -> None:
-    """Nodes that were away when somebody stopped a job, and are back, end their part of it now."""
-    for view in job_views(live.store):
-        job, nodes = view.ordered.job, stop_owed(view)
-        answers = await live.fleet.stop_job(job, nodes, STOP_GRACE_S) if nodes else {}
+    """Nodes that were away when this person stopped a job, and are back, end their part of it now.
+
+    `[console] read_only` is not asked: it is the order that was confirmed then, and no other one.
+    """
+    owed = Owed.of_cluster(live.config.cluster)
+    for job, nodes in owed.orders.items():
+        back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
+        answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
         for node, answer in answers.items():
             click.echo(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}", err=True)
+        owed.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
 
 
 @asynccontextmanager
-async def live(config: Config) -> AsyncIterator[Live]:
-    """Connect to every node; it begins once each has sampled or failed, and ends orderly."""
+async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live]:
+    """Connect to every node; it begins once each has sampled or failed, and ends orderly.
+
+    `allow_run` only for the two commands whose whole point it is to start or stop a job, and which ask first.
+    """
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     findings = Findings(hub, config.health)
     hub.say(Console(cluster=config.cluster, version=__version__))
-    fleet = Fleet(config, hub)
+    fleet = Fleet(config, hub, allow_run=allow_run)
     found = Live(config, hub, store, fleet, findings)
     await fleet.start()
     try:

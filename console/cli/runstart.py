@@ -48,7 +48,7 @@ async def start(
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
-    async with live(config) as fleet:
+    async with live(config, allow_run=True) as fleet:
         found = await _planned(fleet, request, new_job(request.command))
         if isinstance(found, Refusal):
             click.echo(show.to_json(found) if as_json else show.refusal_text(found))

@@ -29,7 +29,7 @@ def difference(old: Config, new: Config) -> Changes:
     kept = {
         "cluster.name": old.cluster != new.cluster,
         "ssh.max_connecting": old.ssh.max_connecting != new.ssh.max_connecting,
-        "console.history_bytes": old.console != new.console,
+        **_each("console", old.console, new.console),
         **_each("sessions", old.sessions, new.sessions),
         **_each("health", old.health, new.health),
     }

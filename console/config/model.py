@@ -147,6 +147,10 @@ class WatchConfig(Section, frozen=True):
 class ConsoleConfig(Section, frozen=True):
     """This program itself."""
 
+    read_only: Annotated[
+        bool,
+        Meta(description="true: nothing changes a node or a job but the explicit gconsole run, which asks first"),
+    ] = True
     history_bytes: Annotated[
         int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
     ] = 1 << 30

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
+from ..config.readonly import Change, ReadOnly, refusal
 from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
 from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
@@ -39,10 +40,14 @@ class Fleet:
 
     def __init__(
         self, config: Config, hub: Hub, ask: Ask | None = None, recordings: Recordings | None = None,
-        agents: Mapping[str, tuple[str, int]] | None = None,
+        agents: Mapping[str, tuple[str, int]] | None = None, allow_run: bool = False,
     ) -> None:  # fmt: skip
-        """`agents`: what a crashed console had on its nodes, each with the number of its last record that is kept."""
+        """`agents`: what a crashed console had on its nodes, each with the number of its last record that is kept.
+
+        `allow_run`: a person asked for jobs to be started and stopped, whatever `[console] read_only` says.
+        """
         self.config = config
+        self._console, self._allow_run = config.console, allow_run  # as it was at the start: no file that is followed
         self.hub = hub
         self.recordings = recordings
         self._agents = dict(agents or {})
@@ -109,7 +114,12 @@ class Fleet:
     async def mark(self, text: str) -> None:
         self.hub.say(Mark(text=text))
 
+    def refusal(self, change: Change) -> ReadOnly | None:
+        return refusal(self._console, change, explicit=self._allow_run)
+
     async def capture(self, order: CaptureOrder) -> CaptureDone:
+        if order.flight_pipe:
+            self._permit(Change.FLIGHT_PIPE)
         self._clocks.want_window("capture")  # so that its instants can be compared as well as can be
         done = await capture.capture(self.links.values(), self.staging, order, self.config.hang)
         for node, failure in done.failures.items():
@@ -126,12 +136,15 @@ class Fleet:
     async def sync_folder(
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
+        self._permit(Change.START_JOB)  # it is for one that is about to start
         return await syncing.sync(self.links, nodes, folder, workdir)
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
+        self._permit(Change.START_JOB)
         return await jobs.start(self.links, orders)
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
+        self._permit(Change.STOP_JOB)
         return await jobs.stop(self.links, job, nodes, grace_s)
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
@@ -152,6 +165,11 @@ class Fleet:
         await self.staging.close()
         await asyncio.gather(*(link.stop() for link in self.links.values()))
         await asyncio.gather(*(transport.close() for transport in self._transports.values()))
+
+    def _permit(self, change: Change) -> None:
+        refused = self.refusal(change)
+        if refused is not None:
+            raise refused
 
     def _transport(self, kind: str) -> Transport:
         if kind not in self._transports:

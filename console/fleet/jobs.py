@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, is_away
+from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
 from ..records import Failure
 from .failures import AgentRefused, FleetError, Lost, Timeout
 from .link import Link
@@ -52,13 +52,7 @@ async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Fail
 
 async def stop(links: Links, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
     """See `Control.stop_job`."""
-    asked = {"job": job, "grace_s": grace_s}
-    found = await _each(links, nodes, "job_stop", asked, grace_s + STOP_S, NodeStop)
-    away = [node for node, answer in found.items() if is_away(answer)]
-    if away:
-        here = [node for node, answer in found.items() if isinstance(answer, NodeStop)]
-        await _all(links, dict.fromkeys(here, ("job_owe", {"job": job, "nodes": away})), ASK_S)
-    return found
+    return await _each(links, nodes, "job_stop", {"job": job, "grace_s": grace_s}, grace_s + STOP_S, NodeStop)
 
 
 async def follow(links: Links, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> dict[str, Failure]:

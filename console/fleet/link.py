@@ -11,25 +11,21 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from ..config.model import NodeConfig
-from ..hub import Hub, Published
-from ..plaintext import printable
+from ..hub import Hub
 from ..records import Log, NodeState, State
-from . import assets, bundle, endings, failures, opening
+from . import assets, bundle, failures, opening
+from .conversation import Conversation
 from .intake import Intake
 from .questions import Frame, Ping, Questions
-from .transport import Channel, Transport
-from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
+from .transport import Transport
+from .wire import Hello
 
 PING_S = 1.0
 #: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
 SILENT_S = 2.2
 #: Silence after which the connection is given up and made anew.
 DEAD_S = 10.0
-#: From the start of the command to its hello: Python may be cold, its file system slow.
-HELLO_S = 20.0
 #: The longest a first attempt can take: connect, login, session, hello, first tick.
 FIRST_WORD_S = 90.0
 #: How long an agent may take to end when it is told to.
@@ -37,33 +33,10 @@ STOP_S = 2.0
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 
 
-class _Ear:
-    """What one connection says reaches the link for as long as it is the link's connection; what comes late, nobody."""
-
-    def __init__(self, link: Link) -> None:
-        self._link: Link | None = link
-
-    def on_bytes(self, data: bytes) -> None:
-        if self._link:
-            self._link.on_bytes(data)
-
-    def on_error_bytes(self, data: bytes) -> None:
-        if self._link:
-            self._link.on_error_bytes(data)
-
-    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        if self._link:
-            self._link.on_end(exit_status, error)
-
-    def close(self) -> None:
-        self._link = None
-
-
 class Link:
     """The connection to one node, and everything that is known about its health.
 
-    `state` is what the last `node_state` record said. One task (`run`) owns the connection; the transport calls the
-    `on_…` methods on the same event loop.
+    `state` is what the last `node_state` record said. One task (`run`) owns the connection.
     """
 
     def __init__(
@@ -74,6 +47,7 @@ class Link:
         self.node = node
         self.state: State = "expected"
         self.arch = ""
+        self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._intake = Intake(node.name, hub, self._complain)
@@ -83,11 +57,11 @@ class Link:
         self._attempt = 0
         self._failure: failures.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
-        self._channel: Channel | None = None
+        self._talk: Conversation | None = None  # over the present connection, or the last one
+        self._has_sampled = False
         self._retry_now = asyncio.Event()
         self._stopping = False
         self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
-        self._reset()
 
     # -- the life of a link --------------------------------------------------------------------------------------------
 
@@ -166,82 +140,54 @@ class Link:
     def reconnect(self) -> None:
         """Try again now, whatever the link is doing."""
         self._retry_now.set()
-        if self._channel:
-            self._finish(failures.Lost("closed to connect again"))
+        if self._talk and self._talk.channel:
+            self._talk.end(failures.Lost("closed to connect again"))
 
     async def stop(self) -> None:
         """Tell the agent to end (also one that would linger) and let go."""
         self._stopping = True
-        if self._channel and self._hello:
-            self._send({"stop": True})
+        if self._talk and self._talk.is_open:
+            self._talk.send({"stop": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
-                    await self._ended.wait()
+                    await self._talk.ended.wait()
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=STOP_S)
-
-    def _reset(self) -> None:
-        self._lines = Lines()
-        self._words = endings.LastWords()
-        self._hello: Hello | None = None
-        self._has_sampled = False
-        self._greeted = asyncio.Event()
-        self._ended = asyncio.Event()
-        self._heard = time.monotonic()
-        self._failure = None
 
     async def _session(self) -> None:
         """One connection from its start to its end; raises the FleetError that ended it."""
         self._attempt += 1
         self._say("lost" if self.state == "lost" else "connecting")  # lost stays lost, with why, until it is back
-        self._reset()
-        command = bundle.command(self.node.agent.python, self.node.agent.run_as)
-        ear = _Ear(self)
-        try:
-            self._channel = await self._transport.open(self.node, command, ear)
-            self._channel.write(bundle.build().preamble)
-            self._send({"start": self._opening()})
-            await self._wait_for_hello()
-            self._say("ok")
-            await self._pulse()
-        finally:
-            ear.close()
-            if self._channel:
-                self._channel.close()
-            self._channel = None
-            self._questions.abandon()
-        raise self._failure or failures.Lost("the connection ended without a word")
-
-    async def _wait_for_hello(self) -> None:
-        greeted = asyncio.create_task(self._greeted.wait())
-        ended = asyncio.create_task(self._ended.wait())
-        try:
-            await asyncio.wait({greeted, ended}, timeout=HELLO_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            greeted.cancel()
-            ended.cancel()
-        if self._greeted.is_set():
-            return
-        if self._ended.is_set():
-            raise self._failure or failures.Lost("the connection ended before the agent spoke")
-        raise failures.Timeout(
-            f"logged in, but the agent did not speak within {HELLO_S:g} s{self._words}",
-            f"try: ssh {self.node.name} {self.node.agent.python} -V; a hanging home or shell start-up file does this",
+        self._failure, self._has_sampled = None, False
+        talk = self._talk = Conversation(
+            self.node, self._hub, self._intake, self._questions, self._greet, self._complain
         )
+        command = bundle.command(self.node.agent.python, self.node.agent.run_as)
+        try:
+            talk.channel = await self._transport.open(self.node, command, talk)
+            talk.channel.write(bundle.build().preamble)
+            talk.send({"start": self._opening()})
+            await talk.wait_for_hello()
+            self._say("ok")
+            await self._pulse(talk)
+        finally:
+            talk.close()
+            self._questions.abandon()
+        raise talk.failure or failures.Lost("the connection ended without a word")
 
-    async def _pulse(self) -> None:
+    async def _pulse(self, talk: Conversation) -> None:
         """Ping every second, look twice as often: say `lost` or `ok` as words stop or come, give up after DEAD_S."""
         for look in itertools.count():
-            if self._ended.is_set():
+            if talk.ended.is_set():
                 return
             if look % 2 == 0:
                 self._questions.ping()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S / 2):
-                    await self._ended.wait()
+                    await talk.ended.wait()
                     return
-            silent_s = time.monotonic() - self._heard
+            silent_s = time.monotonic() - talk.heard
             if silent_s > DEAD_S:
                 raise failures.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
             if silent_s > SILENT_S and self.state == "ok":
@@ -251,120 +197,43 @@ class Link:
                 self._failure = None
                 self._say("ok")
 
-    # -- what the transport calls --------------------------------------------------------------------------------------
-
-    def on_bytes(self, data: bytes) -> None:
-        if self._ended.is_set():
-            return
-        self._heard = time.monotonic()
-        try:
-            lines = self._lines.feed(data)
-        except BadFrame as error:
-            self._finish(failures.AgentCrashed(f"what came is not the protocol: {error}"))
-            return
-        records: list[Published] = []
-        rx = time.time_ns()
-        for line in lines:
-            if self._hello is None:
-                self._read_greeting(line)
-            else:
-                self._read_line(line, rx, records)
-        if records:
-            self._hub.publish(records)
-            if self.node.agent.linger_s > 0:
-                self._acknowledge()
-
-    def on_error_bytes(self, data: bytes) -> None:
-        self._words.add_error(data)
-        if self._hello is not None:  # after the start nothing writes there but a crash
-            self._complain(data.decode("utf-8", "replace").strip()[-2000:])
-
-    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        greeted = self._hello is not None
-        self._finish(endings.explain(exit_status, error, self._words, self.node.agent, greeted=greeted))
-
-    def _finish(self, failure: failures.FleetError) -> None:
-        self._failure = self._failure or failure
-        self._ended.set()
-
-    # -- frames --------------------------------------------------------------------------------------------------------
-
-    def _read_greeting(self, line: bytes) -> None:
-        noise, greeting = split_greeting(line)
-        self._words.add_noise(noise)
-        if not greeting:
-            return
-        try:
-            hello = read_hello(greeting)
-        except BadFrame as error:
-            self._finish(failures.AgentCrashed(str(error), "use one version on both sides"))
-            return
-        self._intake.greet(hello.agent)
-        self._hello, self.arch = hello, hello.arch
-        self._greeted.set()
+    def _greet(self, hello: Hello) -> None:
+        self.arch, self.has_lzma = hello.arch, hello.lzma
         for name in hello.wanted:
             self._stage(self, name)
-
-    def _read_line(self, line: bytes, rx: int, records: list[Published]) -> None:
-        try:
-            line = unpacked(line)
-            if line.startswith(b'{"kind":'):
-                record = self._intake.take(line, rx)
-                if record is not None:
-                    records.append(record)
-            elif line:
-                self._take_frame(read_frame(line))
-        except BadFrame as error:
-            self._complain(str(error))
-
-    def _take_frame(self, frame: Frame) -> None:
-        match frame:
-            case {"pong": int(number), "t": int(t), "mono": int(mono)}:
-                self._questions.take_pong(number, t, mono)
-            case {"gap": [int(first), int(last)]} if self._intake.skip(first, last, str(frame.get("reason", ""))):
-                pass
-            case {"re": int(number)}:
-                self._questions.take_answer(number, frame)
-            case _:
-                self._complain(f"a frame that makes no sense: {printable(str(frame)[:200])}")
-
-    def _complain(self, text: str) -> None:
-        self._hub.say(Log(node=self.node.name, source="console", severity="warning", text=f"{self.node.name}: {text}"))
 
     # -- what goes out -------------------------------------------------------------------------------------------------
 
     def _send(self, frame: Frame) -> None:
-        if self._channel:
-            self._channel.write(msgspec.json.encode(frame) + b"\n")
+        if self._talk:
+            self._talk.send(frame)
+
+    def _complain(self, text: str) -> None:
+        name = self.node.name
+        self._hub.say(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
         return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
 
-    def _acknowledge(self) -> None:
-        """The agent may forget what is kept here: on the disk, while a recording runs."""
-        self._send({"ack": self._hub.kept(self._intake.agent, self._intake.last_seq)})
-
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
-        if self._channel is None or self._hello is None:
-            raise failures.Lost(f"{self.node.name} is not connected")
+        self._require_connection()
         return await self._questions.ask(verb, args or {}, deadline_s)
 
     async def ping(self, deadline_s: float) -> Ping:
         """Compare the node's clocks with ours once. Raises FleetError where nothing comes back in time."""
-        if self._channel is None or self._hello is None:
-            raise failures.Lost(f"{self.node.name} is not connected")
+        self._require_connection()
         return await self._questions.ping_once(deadline_s)
+
+    def _require_connection(self) -> None:
+        if self._talk is None or not self._talk.is_open:
+            raise failures.Lost(f"{self.node.name} is not connected")
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""
         self._send({"blob": name, "problem": text})
-
-    @property
-    def has_lzma(self) -> bool:
-        return self._hello is not None and self._hello.lzma
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in pieces."""

@@ -58,13 +58,6 @@ class JobView:
         return first.exit_code or 1
 
 
-def stop_owed(view: JobView) -> tuple[str, ...]:
-    """Nodes that were away when the job was told to stop, are back, and still run their part of it."""
-    names = {name for line in view.lines if line.now for name in line.now.stop_owed}
-    running = [line for line in view.lines if line.now and line.now.state in ACTIVE]
-    return tuple(line.node for line in running if names & {line.node, view.ordered.nodes[line.index]})
-
-
 def job_state(states: Sequence[JobNodeState | None]) -> JobState:
     """The state of the whole; None for a node that nobody can see.
 

@@ -41,6 +41,9 @@ KINDS: Final[dict[str, type[Record]]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
 }
 
+#: What msgspec raises for bytes that are not the JSON that is wanted: bytes that are no UTF-8 have an error of their own.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 _encoder = msgspec.json.Encoder()
 
@@ -77,11 +80,10 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
         if raw is None:
             raise BadRecord(str(error)) from error
         return raw
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadRecord(str(error)) from error
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _head_decoder = msgspec.json.Decoder(_Head)
 _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -89,7 +91,8 @@ _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def _unknown(line: bytes) -> RawRecord | None:
     try:
         head = _head_decoder.decode(line)
-    except _UNREADABLE:
+        line.decode()  # msgspec steps over what it does not keep without looking, and this is kept and written as it is
+    except UNREADABLE:
         return None
     if head.kind in KINDS:
         return None
@@ -106,6 +109,7 @@ def encode(record: Record | RawRecord) -> bytes:
 
 __all__ = [
     "KINDS",
+    "UNREADABLE",
     "AgentCost",
     "Ancestor",
     "AnyRecord",

@@ -50,4 +50,3 @@ class JobNode(Record, tag="job_node", kw_only=True):
     local_rank: Count | None = None  # of the command that decided, where the launcher is env
     reason: str | None = None
     gpus: tuple[str, ...] = ()  # uuids it was given
-    stop_owed: tuple[str, ...] = ()  # nodes of it that were away when it was told to stop; who sees them ends it

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from ..files import write_atomically
 from ..hub import Published
+from ..records import UNREADABLE
 from .columns import SCHEMA, TABLES, table_of, to_batch
 from .frames import Damage
 from .layout import Session, SessionError, sync_folder
@@ -69,7 +70,7 @@ def compacted(session: Session) -> Compacted:
         return msgspec.json.decode(path.read_bytes(), type=Compacted)
     except FileNotFoundError:
         return Compacted()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         text = f"{path}: {error}; try: remove {session.parquet_folder}, and compact again"
         raise SessionError(text) from error
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..hub import Published
-from ..records import RawRecord
+from ..records import KINDS, RawRecord
 from .layout import Heard, Meta
+
+#: So many kinds that this version does not know are counted by name, the rest together: a node can invent any number,
+#: and the label of a frame has little room.
+_UNKNOWN_KINDS: Final = 64
+#: What those beyond that are counted as.
+MANY: Final = "…"
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ def count(records: Sequence[Published]) -> Batch:
     agents: dict[str, Published] = {}
     first_rx = last_rx = records[0].rx
     for record in records:
-        kind = kind_of(record)
+        kind = _name(kind_of(record), kinds)
         kinds[kind] = kinds.get(kind, 0) + 1
         known = agents.get(record.agent)
         if known is None or known.seq < record.seq:
@@ -44,9 +51,17 @@ def count(records: Sequence[Published]) -> Batch:
     return Batch(kinds, heard, first_rx, last_rx)
 
 
+def _name(kind: str, counted: Mapping[str, int]) -> str:
+    """What a kind is counted as, beside those that are counted already."""
+    if kind in counted or kind in KINDS or len(counted) < len(KINDS) + _UNKNOWN_KINDS:
+        return kind
+    return MANY
+
+
 def add(meta: Meta, batch: Batch) -> None:
     """These are in the session, too."""
     for kind, number in batch.kinds.items():
+        kind = _name(kind, meta.counts)
         meta.counts[kind] = meta.counts.get(kind, 0) + number
     meta.records += sum(batch.kinds.values())
     for agent, heard in batch.agents.items():

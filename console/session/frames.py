@@ -18,13 +18,15 @@ from typing import Final, Literal
 import msgspec
 import zstandard
 
+from ..records import UNREADABLE
+
 #: One of the sixteen numbers that zstd gives to skippable frames.
 MAGIC: Final = struct.pack("<I", 0x184D2A57)
 _HEAD: Final = struct.Struct("<4sII")  # magic, length of what follows, CRC-32 of the label
 #: No label is longer: a kind has at most 64 letters, and there are some dozens.
 _LONGEST_LABEL: Final = 64 << 10
 #: No frame unpacks to more; the writer stays far below.
-MOST_RAW: Final = 1 << 30
+MOST_RAW: Final = 256 << 20
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,17 @@ def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_r
     return _HEAD.pack(MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
 
 
+def by_size(lines: Sequence[bytes]) -> Iterator[slice]:
+    """Where to divide lines so that each part is a frame that may be read again; nearly always there is one part."""
+    begin = size = 0
+    for at, line in enumerate(lines):
+        if size + len(line) >= MOST_RAW // 4 and at > begin:
+            yield slice(begin, at)
+            begin, size = at, 0
+        size += len(line) + 1
+    yield slice(begin, len(lines))
+
+
 def scan(path: Path) -> Iterator[Frame | Damage]:
     """The frames of a file by their labels, and what lies between them. Nothing is unpacked. Raises OSError."""
     with path.open("rb") as file:
@@ -119,7 +132,7 @@ def _frame_at(data: mmap.mmap, at: int, size: int) -> Frame | None:
         return None
     try:
         label = _labels.decode(written)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     frame = Frame(label, at, start)
     return frame if label.bytes > 0 and frame.end <= size and 0 <= label.raw <= MOST_RAW else None
@@ -142,6 +155,8 @@ def unpack(data: bytes, label: Label) -> bytes:
     if zlib.crc32(data) != label.crc:
         raise BadFrame("its checksum is wrong")
     try:
+        if zstandard.frame_content_size(data) != label.raw:  # which is what would be allocated, whatever the limit says
+            raise BadFrame("its length is wrong")
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=label.raw)
     except zstandard.ZstdError as error:
         raise BadFrame(f"it cannot be unpacked: {error}") from error

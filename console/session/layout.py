@@ -29,6 +29,7 @@ import msgspec
 import platformdirs
 
 from ..files import write_atomically
+from ..records import UNREADABLE
 
 SCHEMA: Final = "gconsole.session/1"
 #: What this version can read: names before the slash must match, numbers after it must not be above.
@@ -138,7 +139,7 @@ class Session:
         check_schema(self.path, data)
         try:
             return msgspec.json.decode(data, type=Meta)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             text = f"{self.meta_path}: damaged: {error}; try: gconsole sessions recover {self.name}"
             raise SessionError(text) from error
 
@@ -193,7 +194,7 @@ def check_schema(path: Path, data: bytes) -> None:
     """Raises NewerSchema, or SessionError, where JSON does not begin as that of a session that this version reads."""
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return  # what is wrong with it is said where it is read
     family, _, number = schema.partition("/")
     if family != _FAMILY or not number.isdecimal():

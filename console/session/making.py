@@ -62,10 +62,11 @@ def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
     writer = SegmentWriter(session)
     try:
         for batch in _batches(records):
-            holds = count(batch)
             lines = [encode(record) for record in batch]
-            writer.append(frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
-            add(meta, holds)
+            for part in frames.by_size(lines):
+                holds = count(batch[part])
+                writer.append(frames.pack(lines[part], holds.kinds, holds.first_rx, holds.last_rx))
+                add(meta, holds)
             if writer.is_full:
                 writer.roll()
     finally:

@@ -10,7 +10,7 @@ from .. import recordfile
 from ..hub import Published
 from ..records import BadRecord, decode
 from . import frames
-from .counting import kind_of
+from .counting import MANY, kind_of
 from .frames import Damage, Frame, Label
 from .layout import SEGMENT_SUFFIX, Session, SessionError
 
@@ -35,7 +35,7 @@ class Choice:
     to_rx: int | None = None
 
     def may_hold(self, label: Label) -> bool:
-        if self.kinds is not None and not any(kind in self.kinds for kind in label.kinds):
+        if self.kinds is not None and MANY not in label.kinds and not any(kind in self.kinds for kind in label.kinds):
             return False
         too_early = self.from_rx is not None and label.last_rx < self.from_rx
         too_late = self.to_rx is not None and label.first_rx >= self.to_rx
@@ -45,7 +45,7 @@ class Choice:
         """Whether a line, by its first letters, is of a kind that is not wanted."""
         if self.kinds is None or not line.startswith(_KIND):
             return False
-        return line[len(_KIND) : line.find(b'"', len(_KIND))].decode() not in self.kinds
+        return line[len(_KIND) : line.find(b'"', len(_KIND))].decode("utf-8", "replace") not in self.kinds
 
     def takes(self, record: Published) -> bool:
         if self.kinds is not None and kind_of(record) not in self.kinds:
@@ -107,7 +107,7 @@ def _read(files: list[Path], choice: Choice, on_damage: OnDamage) -> Iterator[Pu
 
 
 def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
-    for line in raw.split(b"\n")[:-1]:
+    for line in _lines(raw):
         if choice.skips(line):
             continue
         try:
@@ -117,3 +117,11 @@ def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: On
             continue
         if choice.takes(record):
             yield record
+
+
+def _lines(raw: bytes) -> Iterator[bytes]:
+    """One after the other: a list of the lines of a frame that is nothing but newlines takes many times its size."""
+    at = 0
+    while (end := raw.find(b"\n", at)) >= 0:
+        yield raw[at:end]
+        at = end + 1

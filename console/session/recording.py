@@ -156,10 +156,15 @@ class Recording:
 
     def _pack(self, records: Sequence[Published], number: int) -> None:
         kept = [self._redact(record) for record in records]
-        holds = count(kept)
-        data = frames.pack([encode(record) for record in kept], holds.kinds, holds.first_rx, holds.last_rx)
+        lines = [encode(record) for record in kept]
+        for part in frames.by_size(lines):
+            self._keep(kept[part], lines[part], number if part.stop == len(lines) else self._durable)
+
+    def _keep(self, records: Sequence[Published], lines: Sequence[bytes], number: int) -> None:
+        holds = count(records)
+        data = frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx)
         if self._pending and sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
-            self._lost += len(kept)
+            self._lost += len(records)
         else:
             self._pending.append(_Packed(data, holds, number))
 

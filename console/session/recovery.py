@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ..records import BadRecord, decode
+from ..records import UNREADABLE, BadRecord, decode
 from . import frames
 from .counting import Batch, add
 from .frames import Damage, Frame
@@ -142,7 +142,11 @@ def _take_in(path: Path, meta: Meta, found: Findings, *, read: bool) -> int | No
 
 def _agents(raw: bytes) -> dict[str, Heard]:
     heard: dict[str, _Head] = {}
-    for head in _heads.decode_lines(raw):
+    for line in raw.splitlines():
+        try:
+            head = _heads.decode(line)
+        except UNREADABLE:
+            continue  # `verify` names it; whose it was, nobody can tell
         known = heard.get(head.agent)
         if known is None or known.seq < head.seq:
             heard[head.agent] = head

@@ -20,6 +20,7 @@ from .reading import Choice
 if TYPE_CHECKING:
     from ..config.difference import Changes
     from ..config.model import Config
+    from ..config.readonly import Change, ReadOnly
     from ..doctor import Answer
     from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 
@@ -163,6 +164,9 @@ class Replay:
 
     async def mark(self, text: str) -> None:
         _refuse()
+
+    def refusal(self, change: Change) -> ReadOnly | None:
+        return None  # nothing is forbidden; there is nothing that could be changed
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         _refuse()

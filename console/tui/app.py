@@ -108,7 +108,7 @@ class ConsoleApp(
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
         self._recorded = recorded
-        self.job_stops = JobStops(self, control)
+        self.job_stops = JobStops(self, control, cluster)
         self._job_outputs = JobOutputs(
             control, partial(self.run_worker, name="output of a job"), lambda text: self.view.remark(text)
         )

@@ -7,8 +7,10 @@ from typing import Any
 
 from textual.app import App
 
+from ..config.readonly import Change
 from ..hub import Control
-from ..joborders import NodeStop
+from ..joborders import NodeStop, is_away
+from ..jobs.owed import Owed
 from ..jobs.show import stop_words
 from ..jobs.state import ACTIVE, JobView
 from ..nodesets import fold
@@ -70,13 +72,18 @@ class JobOutputs:
 class JobStops:
     """Ends jobs, after a question, and says what became of it."""
 
-    def __init__(self, app: App[Any], control: Control) -> None:
-        self._app, self._control = app, control
+    def __init__(self, app: App[Any], control: Control, cluster: str) -> None:
+        self._app, self._control, self._cluster = app, control, cluster
 
     def stop(self, row: JobRow) -> None:
         """Ask, and end it."""
         view = row.started
         if view is None:
+            return
+        refused = self._control.refusal(Change.STOP_JOB)
+        if refused is not None:
+            words = f"read_only: this screen ends no job; gconsole run stop HOSTS {clean(row.name)} does, and asks"
+            self._app.notify(words, severity="warning", timeout=8, markup=False)
             return
         nodes = [line.node for line in view.lines if line.now is None or line.now.state in ACTIVE]
 
@@ -91,7 +98,10 @@ class JobStops:
 
     async def _stop(self, view: JobView, nodes: list[str], dialog: LinesDialog) -> None:
         answers = await self._control.stop_job(view.ordered.job, nodes, GRACE_S)
-        dialog.tell([_stop_line(node, answers[node]) for node in nodes])
+        away = tuple(node for node in nodes if is_away(answers[node]))
+        kept = [f"the order is kept: your next gconsole run that sees {fold(away)} ends it there"] if away else []
+        dialog.tell([*(_stop_line(node, answers[node]) for node in nodes), *kept])
+        Owed.of_cluster(self._cluster).set(view.ordered.job, away)
 
 
 def _stop_line(node: str, answer: NodeStop | Failure) -> str:

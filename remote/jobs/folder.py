@@ -4,7 +4,6 @@
     supervisor.json  pid and start time of the process that watches the commands; written by that process
     exit.json        how it ended; written by that process, last
     stop.json        somebody asked it to stop; its presence makes the end `stopped`
-    owed.json        other nodes of the job that were away when it was told to stop: whoever sees them ends their part
     config/          training configurations that were adjusted to this job
     output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
 """
@@ -16,7 +15,7 @@ import shutil
 from .. import presence
 
 SPEC, SUPERVISOR, EXIT, STOP, OUTPUT = "spec.json", "supervisor.json", "exit.json", "stop.json", "output.log"
-OWED, CONFIG = "owed.json", "config"
+CONFIG = "config"
 
 
 class JobFolder(object):

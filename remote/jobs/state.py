@@ -23,7 +23,6 @@ def state_of(folder, spec, now_s=None):
         "start_ticks": watcher["start_ticks"] if watcher else None,
         "started": watcher["started"] if watcher else None,
     }
-    fields["stop_owed"] = (folder.read(files.OWED) or {}).get("nodes", [])
     is_stopping = folder.read(files.STOP) is not None
     if ended is not None:
         fields.update(_end(ended, is_stopping))

@@ -116,14 +116,6 @@ def stop(agent, args):
     return {"found": found, "left": sorted(left), "state": now["state"], "was": before["state"]}
 
 
-def owe(agent, args):
-    """Keep that the job was told to stop while other nodes of it were away; what is known of it here is said anew."""
-    folder, spec = _find(agent, args["job"])
-    folder.write(files.OWED, {"nodes": args["nodes"], "asked": clock.realtime_ns()})
-    agent.outbox.post([("job_node", state.state_of(folder, spec))])
-    return {}
-
-
 def follow(agent, args):
     """Say what the job has written so far, from its last `tail` lines on, and with `follow` what it writes from now on.
 

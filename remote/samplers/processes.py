@@ -14,51 +14,11 @@ from ..pulse import Gone, Pulse, end_of, exit_code_of
 from ..table import ProcessTable
 from ..users import Users
 from .base import Sampler
+from .seen import ChildRef, RankRef, Seen
 from .watched import step_of
 
 #: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
 FIRST_LOOK_S = 0.2
-
-
-class RankRef(object):
-    """One live rank of this node, as other samplers need it."""
-
-    __slots__ = ("attempt", "gpu", "job", "local_rank", "ns_pid", "pid", "rank", "start_ticks")
-
-    def __init__(self, fields):
-        for name in self.__slots__:
-            setattr(self, name, fields[name])
-
-
-class ChildRef(object):
-    """One process below a rank: a DataLoader worker, a compiler, another. `job`, `attempt`, `rank` are its rank's."""
-
-    __slots__ = ("attempt", "job", "pid", "rank", "role", "start_ticks")
-
-    def __init__(self, fields, attempt):
-        self.attempt = attempt
-        for name in ("job", "pid", "rank", "role", "start_ticks"):
-            setattr(self, name, fields[name])
-
-
-class Seen(object):
-    """What `context.shared["processes"]` holds, replaced as a whole each tick.
-
-    `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc
-    lists. `unreadable`: Python processes whose environment was denied. `live_denied`: those of which only the
-    environment at exec may be read (ptrace_scope), so that ranks set at run time stay unseen. `hidden`: processes of
-    which not even the name may be read (hidepid).
-    """
-
-    __slots__ = ("children", "hidden", "live_denied", "ranks", "total", "unreadable")
-
-    def __init__(self, ranks, children, total, unreadable, live_denied, hidden):
-        self.ranks = ranks
-        self.children = children
-        self.total = total
-        self.unreadable = unreadable
-        self.live_denied = live_denied
-        self.hidden = hidden
 
 
 class ProcessSampler(Sampler):

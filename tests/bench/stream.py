@@ -23,10 +23,11 @@ from gconsole.config import load
 from gconsole.config.model import NodeConfig
 from gconsole.fleet.assets import Assets
 from gconsole.fleet.gate import Gate
-from gconsole.fleet.link import Lines, Link
+from gconsole.fleet.link import Link
 from gconsole.fleet.ssh import AsyncsshTransport
 from gconsole.fleet.staging import Staging
 from gconsole.fleet.transport import Channel, Receiver
+from gconsole.fleet.wire import Lines
 from gconsole.hub import Hub
 
 GPUS, RANKS = 8, 8

@@ -82,8 +82,14 @@ class _NoWay:
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
+        self._receiver: Receiver | None = None
+
+    def say(self, data: bytes) -> None:
+        assert self._receiver is not None
+        self._receiver.on_bytes(data)
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        self._receiver = receiver
         asyncio.get_running_loop().call_soon(receiver.on_bytes, self._voice.greeting())
         return _Far(receiver)
 
@@ -100,9 +106,10 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     hub, store, offered = Hub(), Store(HISTORY_BYTES), Assets()
     hub.subscribe(store.apply)
     voices = [Voice(spoken, time.time_ns()) for _ in range(nodes)]
+    ways = [_NoWay(voice) for voice in voices]
     links = [
-        Link(node, _NoWay(voice), hub, offered, lambda link, name: None)
-        for node, voice in zip(load(f"node[1-{nodes}]").nodes, voices, strict=True)
+        Link(node, way, hub, offered, lambda link, name: None)
+        for node, way in zip(load(f"node[1-{nodes}]").nodes, ways, strict=True)
     ]
     ready = _all_ok(hub, links)
     for link in links:
@@ -111,9 +118,9 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     seconds = [[voice.second(number) for voice in voices] for number in range(warm_up_s + measured_s + 2)]
     async with asyncio.timeout(20):
         await ready.wait()
-    for link, said in zip(links, opening, strict=True):
-        link.on_bytes(said)
-    feeding = asyncio.create_task(_feed(links, seconds))
+    for way, said in zip(ways, opening, strict=True):
+        way.say(said)
+    feeding = asyncio.create_task(_feed(ways, seconds))
     await asyncio.sleep(warm_up_s)
     began, used = time.perf_counter(), time.process_time()
     await asyncio.sleep(measured_s)
@@ -137,15 +144,15 @@ def _all_ok(hub: Hub, links: list[Link]) -> asyncio.Event:
     return ready
 
 
-async def _feed(links: list[Link], seconds: list[list[bytes]]) -> None:
+async def _feed(ways: list[_NoWay], seconds: list[list[bytes]]) -> None:
     """Each node speaks once a second, all of them evenly spread over it."""
     began = time.monotonic()
     for number, said in enumerate(seconds):
-        for at, (link, data) in enumerate(zip(links, said, strict=True)):
-            wait_s = began + number + at / len(links) - time.monotonic()
+        for at, (way, data) in enumerate(zip(ways, said, strict=True)):
+            wait_s = began + number + at / len(ways) - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            link.on_bytes(data)
+            way.say(data)
 
 
 def _check(store: Store, nodes: int) -> None:

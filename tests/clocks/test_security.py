@@ -34,7 +34,7 @@ class Asker:
         self._before: dict[str, int] = {}
 
     def settle(self) -> None:
-        """Wait until the thread has taken up its plan. What was asked before it did is counted, too, and is no test's."""
+        """Wait until the thread has taken up its plan; what was asked before it did is counted, and is no test's."""
         self.answers()
         self.send(b"a fence: counts are said together, so those that hold it hold all that came before it")
         wait_for(lambda: self.agent.total("bad_tag"))

@@ -138,7 +138,7 @@ def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: R
         done = run("stop", hosts, job, "--yes", "--grace", "2s")
         assert done.status == 3, done.stdout + done.stderr
         assert "node4  unknown: " in done.stdout
-        assert "the order is kept" in done.stderr
+        assert "the order is kept; your next `gconsole run` that sees node4 ends it there" in done.stderr
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
         rig.nodes[3].up()

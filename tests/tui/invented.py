@@ -10,7 +10,8 @@ import msgspec
 
 from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
-from gconsole.config.model import Config
+from gconsole.config.model import Config, ConsoleConfig
+from gconsole.config.readonly import Change, ReadOnly, refusal
 from gconsole.diagnose import VARIABLES
 from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
@@ -100,6 +101,7 @@ class Cluster:
         self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
         self.recordings = Tapes(self)
+        self.read_only = False
         self._seq = 0
         for name in names:
             self.say(NodeState(node=name, state="expected"))
@@ -165,6 +167,9 @@ class Cluster:
             thread_name="MainThread", active=False, gil=False, frames=frames,
             locals=tuple(Local(1, name, str(1700 + (rank.rank or 0))) for name in self.variables) or None,
         )  # fmt: skip
+
+    def refusal(self, change: Change) -> ReadOnly | None:
+        return refusal(ConsoleConfig(read_only=self.read_only), change)
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> dict[str, Failure]:
         self.asked.append(("watch" if wanted else "watch no more", f"{job} on {','.join(nodes)}"))

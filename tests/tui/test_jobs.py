@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from invented import Cluster, started
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 
+from gconsole.jobs.owed import Owed
 from gconsole.records import Log, Node
 from gconsole.tui.models.joblog import FOLD_S, KEPT, SLACK, JobLog, LogSieve
 from gconsole.tui.prompts import Confirm, LinesDialog
@@ -148,7 +152,8 @@ class TestFromAJob:
             assert view._job == "train-3f9a1c@10.1.0.1:29517"
             await until(pilot, lambda: any(asked == "capture" for asked, _ in cluster.asked))
 
-    async def test_x_asks_and_then_ends_it_and_shows_the_proof(self):
+    async def test_x_asks_and_then_ends_it_and_shows_the_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         cluster = started()
         cluster.loses("node2")
         async with cluster.app().run_test(size=SIZE) as pilot:
@@ -158,7 +163,17 @@ class TestFromAJob:
             await until(pilot, lambda: isinstance(pilot.app.screen, LinesDialog))
             await shows(pilot, "node1  stopped: 8 processes ended, nothing left")
             assert "node2  unknown: no word for 3 s" in screen(pilot.app)
+            assert "the order is kept" in screen(pilot.app)
+        assert Owed.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
         assert ("stop job", f"train-3f9a1c on {ALL}") in cluster.asked
+
+    async def test_a_console_that_only_reads_ends_nothing_and_names_the_command_that_does(self):
+        cluster = started()
+        cluster.read_only = True
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "x")
+            await shows(pilot, "read_only: this screen ends no job")
+        assert not any(asked == "stop job" for asked, _ in cluster.asked)
 
     async def test_a_job_that_is_over_or_was_only_found_cannot_be_stopped(self):
         cluster = started()

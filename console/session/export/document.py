@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, Literal
 import msgspec
 
 from ...hub import Published
-from ...records import AnyRecord, BadRecord, decode, encode
+from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
 from ..chosen import Chosen
 from ..layout import SCHEMA, Meta, Part, Selection, SessionError, check_schema
 
@@ -98,7 +98,7 @@ def read(path: Path) -> tuple[SessionFacts, Iterator[Published]]:
     check_schema(path, before)
     try:
         facts = msgspec.json.decode(before, type=_Head).session
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise SessionError(f"{path}: no session in one file: {error}") from error
     return facts, _records(path, found.end())
 

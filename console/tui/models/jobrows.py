@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...jobs.show import signal_name
-from ...jobs.state import JobView, NodeLine, stop_owed
-from ...nodesets import fold
+from ...jobs.state import JobView, NodeLine
 from .. import figures
 from ..status import BY_WEIGHT, GLYPHS, Status, rank_status
 from ..text import clean
@@ -102,8 +101,6 @@ class JobRow:
             return _troubles(self.ranks)
         first = self.started.first_bad
         parts = [f"{first.node}: {ending(first.exit_code, first.signal, first.reason)}"] if first else []
-        if owed := stop_owed(self.started):
-            parts.append(f"{fold(owed)} was away when it was stopped; gconsole run status ends it there")
         parts += [f"{line.node}: {line.why}" for line in self.started.lines if line.now is None][:1]
         return clean(" · ".join(parts)) or ("" if self.started.is_over else _troubles(self.ranks))
 

@@ -12,6 +12,7 @@ from ..status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean, fit, width_of
 from .jobs import Jobs, JobSummary, state_spans
 from .nodes import FleetSummary, NodeSummary, folded
+from .page import wrapped
 from .spans import Line, Span, cut, glyph, plain
 
 _BAR_CELLS, _LEAST_BAR = 24, 8
@@ -67,13 +68,22 @@ def _said(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
 
 
 def _trouble_lines(status: Status, said: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
+    """What happened and what to try, each over as many lines as it needs, because who reads it has to act on it."""
     names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
-    key = nodes[0].name
-    head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "), Span(said, status))
-    lines = [Line(cut(head, width), key)]
+    head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "))
+    lines = _paragraph(head, said, status, width)
     if try_:
-        lines.append(Line(cut((Span("  try ", "muted"), Span(try_)), width), key))
-    return lines
+        lines += _paragraph((Span("  try ", "muted"),), try_, "text", width)
+    return [Line(spans, nodes[0].name) for spans in lines]
+
+
+def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> list[tuple[Span, ...]]:
+    """The text after its head, and what does not fit there below it, a little to the right."""
+    text = " ".join(clean(text).split())
+    first = wrapped(text, max(12, width - sum(width_of(span.text) for span in head)))[0]
+    rest = text[len(first) :].lstrip()
+    below = wrapped(rest, width - 4) if rest else []
+    return [cut((*head, Span(first, style)), width), *((Span("    "), Span(part, style)) for part in below)]
 
 
 def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:

@@ -26,7 +26,7 @@ from flight.documents import (
 )
 from gconsole_remote.flight import reading, sockets, workers
 from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.processes import RankRef
+from gconsole_remote.samplers.seen import RankRef
 
 IMITATION = Path(__file__).with_name("imitation.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")

@@ -11,7 +11,7 @@ from fakeproc import check
 
 from gconsole_remote import clock, stacks
 from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.processes import ChildRef, RankRef, Seen
+from gconsole_remote.samplers.seen import ChildRef, RankRef, Seen
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 READY = "\nimport sys; sys.stdout.write('ready\\n'); sys.stdout.flush()\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gconsole_remote import pyspy, stacks
 from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.processes import RankRef
+from gconsole_remote.samplers.seen import RankRef
 from gconsole_remote.sources import Sources
 
 

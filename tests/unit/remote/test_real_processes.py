@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 from fakeproc import check, kind_of
 
@@ -119,6 +120,7 @@ RANK = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 @pytest.mark.parametrize("interpreter", [OLDEST, NEWEST])
 def test_a_rank_with_its_number_in_the_environment_is_found(job, interpreter):
     process = job.python("", interpreter, {**RANK, "RANK": "1", "LOCAL_RANK": "1"})
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
 
     seen = job.see()
 

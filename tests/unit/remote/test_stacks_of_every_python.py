@@ -17,7 +17,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 from gconsole_remote import clock, stacks
 from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.processes import RankRef, Seen
+from gconsole_remote.samplers.seen import RankRef, Seen
 class Blobs(object):
     def path(self, name): return sys.argv[2]
 pid = int(sys.argv[3])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gconsole_remote.procfs import ProcFs
 from gconsole_remote.pyspy import Thread
 from gconsole_remote.samplers.base import Context
-from gconsole_remote.samplers.processes import RankRef, Seen
+from gconsole_remote.samplers.seen import RankRef, Seen
 from gconsole_remote.samplers.watched import WatchedSampler, step_of, value_in, value_of
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
