@@ -22,6 +22,8 @@ from .sync import has_program
 
 #: Ports at which ranks meet: from torch's own default on, below those that the kernel gives to clients.
 FIRST_PORT, PORTS = 29500, 500
+#: So many warnings of one node are told.
+_TOLD = 3
 #: So many are asked for at once.
 _PORTS_ASKED = 32
 
@@ -182,7 +184,7 @@ def _skew(nodes: Sequence[NodeFacts]) -> str:
 
 def _words(nodes: Sequence[NodeFacts]) -> list[str]:
     """Warnings about nodes that were chosen all the same."""
-    return [f"{node.name}: {node.warnings[0]}" for node in nodes if node.warnings]
+    return [f"{node.name}: {'; '.join(node.warnings[:_TOLD])}" for node in nodes if node.warnings]
 
 
 def _ports(job: str) -> tuple[int, ...]:

@@ -35,8 +35,8 @@ def test_a_folder_that_does_not_come_to_every_node_starts_nothing(rig: Rig, tmp_
     wanted = ["--nodes", 2, "--launcher", "env", "--sync", tmp_path / "code", "--workdir", "/proc/nowhere"]
     done = run("start", hosts, "--yes", *wanted, "--", "sleep", "600")
     assert done.status == 1
-    assert "✖ node1  sync_failed: " in done.stderr
-    assert "✖ node2  sync_failed: " in done.stderr
+    assert "✖ node1  agent_refused: sync_failed: " in done.stderr
+    assert "✖ node2  agent_refused: sync_failed: " in done.stderr
     assert "nothing was started" in done.stderr
     assert processes_of(rig, "sleep 600") == []
 
