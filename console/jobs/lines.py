@@ -34,7 +34,8 @@ class LineFold:
     def __init__(self, writers: int, window_s: float) -> None:
         self._writers, self._window_s = writers, window_s
         self._open: OrderedDict[int, tuple[str, float, list[Writer]]] = OrderedDict()
-        self._by_text: dict[str, list[int]] = {}  # entries with that text, told ones perhaps among the first
+        #: Entries with that text, told ones perhaps among the first; most texts have one.
+        self._by_text: dict[str, int | list[int]] = {}
         self._last: dict[Writer, int] = {}  # the entry that has a writer's newest line
         self._number = 0
         self._told = 0  # the newest entry that is out
@@ -58,7 +59,8 @@ class LineFold:
         for number, text, _ in due:
             del self._open[number]
             self._told = number
-            if self._by_text[text][-1] == number:
+            numbers = self._by_text[text]
+            if (numbers if isinstance(numbers, int) else numbers[-1]) == number:
                 del self._by_text[text]
         return [Folded(self._name_of(writers), tuple(writers), text) for _, text, writers in due]
 
@@ -75,7 +77,15 @@ class LineFold:
     def _place(self, writer: Writer, text: str, last: int, now_s: float) -> int:
         numbers = self._by_text.get(text)
         if numbers is None:
-            numbers = self._by_text[text] = []
+            number = self._number = self._number + 1
+            self._open[number] = (text, now_s, [writer])
+            self._by_text[text] = number
+            return number
+        if isinstance(numbers, int):
+            if numbers > last and numbers > self._told:
+                self._open[numbers][2].append(writer)
+                return numbers
+            numbers = self._by_text[text] = [numbers]
         else:
             at = bisect_right(numbers, max(last, self._told))
             if at < len(numbers):

@@ -188,7 +188,7 @@ class TestTheLines:
     def test_a_line_that_some_have_not_written_waits_only_so_long(self):
         output = JobLog("t", 2)
         output.add([log(0, "a", "b"), log(1, "a")], 0.0)
-        assert [(line.who, line.text) for line in output.lines] == [("0-1", "a")]
+        assert [(line.who, line.text) for line in output.rows] == [("0-1", "a")]
         output.add([], FOLD_S)
         assert [(line.who, line.text) for line in output.lines] == [("0-1", "a"), ("0", "b")]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...jobs.lines import LineFold, Writer, in_turn
+from ...jobs.lines import Folded, LineFold, Writer, in_turn
 from ...records import Log
 from ..text import clean
 from .around import Seen
@@ -60,7 +60,7 @@ class JobLog:
 
     def __init__(self, job: str, writers: int) -> None:
         self.job = job
-        self.lines: list[LogLine] = []
+        self.lines: list[Folded] = []  # oldest first; one becomes a row when it is looked at
         self.first = 0  # number of the oldest
         self._fold = LineFold(writers, FOLD_S)
 
@@ -79,19 +79,39 @@ class JobLog:
         add = self._fold.add
         for writer, line in in_turn(new):
             add(writer, line if len(line) <= LONGEST else line[:LONGEST], now_s)
-        self._keep([(line.who, line.writers, line.text) for line in self._fold.lines(now_s)])
+        self._keep(self._fold.lines(now_s))
 
     def remark(self, text: str) -> None:
         """Say something of ours between the lines."""
-        self._keep([("", (), text)])
+        self._keep([Folded("", (), text)])
 
-    def _keep(self, lines: Sequence[tuple[str, tuple[Writer, ...], str]]) -> None:
-        end = self.end
-        self.lines += [LogLine(end + at, *line) for at, line in enumerate(lines)]
+    @property
+    def rows(self) -> Rows:
+        """All of them; a view of this log, no copy."""
+        return Rows(self)
+
+    def _keep(self, lines: Sequence[Folded]) -> None:
+        self.lines += lines
         if len(self.lines) >= KEPT + SLACK:
             gone = len(self.lines) - KEPT
             del self.lines[:gone]
             self.first += gone
+
+
+class Rows(Sequence[LogLine]):
+    """The lines as rows."""
+
+    def __init__(self, log: JobLog) -> None:
+        self._log = log
+
+    def __len__(self) -> int:
+        return len(self._log.lines)
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # rows are asked for one by one or in one slice
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        place = at if at >= 0 else len(self) + at
+        return LogLine(self._log.first + place, *self._log.lines[place])
 
 
 class LogSieve:
@@ -112,13 +132,13 @@ class LogSieve:
         """All that pass, oldest first, with those that came since the last time."""
         if self._passes is None:
             self._gone = log.first
-            return log.lines
+            return log.rows
         lost = next((at for at, line in enumerate(self._passing) if line.number >= log.first), len(self._passing))
         if lost:
             self._gone += lost
             del self._passing[:lost]
-        begin = max(self._end, log.first) - log.first
-        self._passing += filter(self._passes, log.lines[begin:])
+        rows, begin = log.rows, max(self._end, log.first) - log.first
+        self._passing += filter(self._passes, (rows[at] for at in range(begin, len(rows))))
         self._end = log.end
         return self._passing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual import events
 from textual.app import ComposeResult
@@ -40,8 +40,10 @@ _COLUMNS = (column(FIELDS["who"], 6, grow=10), column(FIELDS["text"], 30, grow=4
 class JobPage(Page[str]):
     """`look` shows the job named `key`, whose row the list has."""
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, *, id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, by which lines wait for their like."""
         super().__init__(id=id)
+        self.clock = clock
         self._title, self._state = Bar(fill="─"), Bar(fill="─")
         self.plan = Report(id="job-plan")
         self.filter: FilterBar[Seen[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
@@ -109,7 +111,7 @@ class JobPage(Page[str]):
         if frame.header.frozen_at is None:
             fresh = frame.written.since(self._taken)
             self._taken = frame.written.version
-            self._log.add(fresh, time.monotonic())
+            self._log.add(fresh, self.clock())
         self._draw()
 
     def _draw(self) -> None:
