@@ -7,8 +7,8 @@ import zlib
 
 #: Highest and lowest version of this protocol that this agent speaks.
 PROTOCOL = (1, 1)
-#: No line may be longer, whoever sends it: 16 MiB holds the largest capture a node makes, and memory is finite.
-MAX_LINE = 16 << 20
+#: No line may be longer, whoever sends it: memory is finite. A piece of a file, 1 MiB, is the longest that is usual.
+MAX_LINE = 4 << 20
 _LARGE = 64 << 10
 _LONE_SURROGATE = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
 

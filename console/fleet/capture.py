@@ -55,6 +55,7 @@ async def _on_node(link: Link, order: CaptureOrder, hang: HangConfig, at: int, a
     """The counts of one node, once all its records are here. Raises FleetError."""
     if link.offset_ns is None:
         raise Lost(f"{link.node.name} has not answered a ping")
+    link.expect(order.id)
     native = [pid for node, pid in order.native if node == link.node.name]
     long_s = (order.samples - 1) * order.every_s + READ_S + NATIVE_S * len(native)
     at_there = at + link.offset_ns

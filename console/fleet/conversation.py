@@ -11,7 +11,7 @@ import msgspec
 from ..config.model import NodeConfig
 from ..hub import Hub, Published
 from ..plaintext import printable
-from . import endings, failures
+from . import endings, failures, limits
 from .intake import Intake
 from .questions import Frame, Questions
 from .transport import Channel
@@ -19,6 +19,8 @@ from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting
 
 #: From the start of the command to its hello: Python may be cold, its file system slow.
 HELLO_S = 20.0
+#: A node that takes too much is not read for so long at most: longer would look like silence.
+MOST_PAUSE_S = 1.0
 
 
 class Conversation:
@@ -39,6 +41,7 @@ class Conversation:
         self.channel: Channel | None = None  # the way back, once it is open
         self._node, self._hub, self._intake, self._questions = node, hub, intake, questions
         self._on_hello, self._complain = on_hello, complain
+        self._share = limits.share()
         self._lines = Lines()
         self._words = endings.LastWords()
         self._closed = False
@@ -90,11 +93,16 @@ class Conversation:
         if self._closed or self.ended.is_set():
             return
         self.heard = time.monotonic()
+        began_s = time.thread_time()
         try:
-            lines = self._lines.feed(data)
+            self._hear(data)
         except BadFrame as error:
             self.end(failures.AgentCrashed(f"what came is not the protocol: {error}"))
-            return
+        finally:
+            self._rest(self._share.spend(time.thread_time() - began_s))
+
+    def _hear(self, data: bytes) -> None:
+        lines = self._lines.feed(data)
         records: list[Published] = []
         rx = time.time_ns()
         for line in lines:
@@ -106,6 +114,16 @@ class Conversation:
             self._hub.publish(records)
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
+
+    def _rest(self, pause_s: float) -> None:
+        """Read no more for a while: it had its share, and the others are to be heard as soon as ever."""
+        if pause_s > 0 and self.channel is not None:
+            self.channel.pause()
+            asyncio.get_running_loop().call_later(min(pause_s, MOST_PAUSE_S), self._go_on)
+
+    def _go_on(self) -> None:
+        if self.channel is not None:
+            self.channel.resume()
 
     def on_error_bytes(self, data: bytes) -> None:
         if self._closed:
@@ -146,7 +164,9 @@ class Conversation:
             elif line:
                 self._take_frame(read_frame(line))
         except BadFrame as error:
-            self._complain(str(error))
+            self._complain(printable(str(error)[:500]))
+        except RecursionError:  # deeper than JSON's reader minds, and too deep for whoever looked at it
+            self._complain("a frame that is nested too deeply")
 
     def _take_frame(self, frame: Frame) -> None:
         match frame:

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..hub import Hub, Published
-from ..records import BadRecord, Console, Finding, Gap, Mark, NodeState, decode
+from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
+from .limits import COMPLAINTS_BURST, COMPLAINTS_S, Bucket, Rations
 
 #: Kinds that are the console's own word: an agent that says them is not believed.
-_OURS = (Console, NodeState, Mark, Finding)
+_OURS = (Console, NodeState, Mark, Finding, ClockWindow, ClockNode)
+#: So many sorts of holes wait to be told; the reason of a hole in the agent's buffer is the agent's own text.
+_MOST_REASONS = 16
 
 
 class Intake:
-    """Numbers what a node says. `complain` is told what cannot be believed or read."""
+    """Numbers what a node says, and takes of it what it may have. `complain` is told what cannot be believed or read.
 
-    def __init__(self, node: str, hub: Hub, complain: Callable[[str], None]) -> None:
+    A record that is refused is counted like one that was lost. However many there are, they are told in a few gaps.
+    """
+
+    def __init__(self, node: str, hub: Hub, complain: Callable[[str], None], inherits: bool = False) -> None:
+        """`inherits`: the agent may be that of a console before."""
         self.agent = ""  # the incarnation whose records are counted
         self.last_seq = 0  # of its last record that has come, or is known not to come
+        self.rations = Rations(inherits)
         self._node, self._hub, self._complain = node, hub, complain
+        self._words = Bucket(COMPLAINTS_S, COMPLAINTS_BURST)  # gaps that are said at once
+        self._unsaid: dict[tuple[str, str], Gap] = {}  # those that wait, added up, by source and reason
 
     def greet(self, agent: str) -> None:
         """This agent speaks from now on; a new one counts from 1."""
         if agent != self.agent:
             self.agent, self.last_seq = agent, 0
+            self.rations.begin()
 
     def take(self, line: bytes, rx: int) -> Published | None:
         """The record of a line that arrived at `rx` (console time, ns), stamped with where it came from.
@@ -40,9 +51,15 @@ class Intake:
         if record.seq > self.last_seq + 1:
             self._skip_to(record.seq - 1, "link", "records did not arrive")
         self.last_seq = record.seq
-        if isinstance(record, _OURS):
+        if isinstance(record, _OURS) or (isinstance(record, Log) and record.source == "console"):
             self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
             return None
+        refused = None if isinstance(record, RawRecord) else self.rations.refusal(record)
+        if refused is not None:
+            self._say_gap("limit", f"not taken: {refused}", record.seq, record.seq, 1)
+            return None
+        if self._unsaid:
+            self._say_unsaid()
         return record
 
     def skip(self, first: int, last: int, reason: str) -> bool:
@@ -56,4 +73,22 @@ class Intake:
         """Count the records after the last one that came, up to `last`, as never to come."""
         first, count = self.last_seq + 1, last - self.last_seq
         self.last_seq = last
-        self._hub.say(Gap(node=self._node, source=source, reason=reason, count=count, first_seq=first, last_seq=last))
+        self._say_gap(source, reason, first, last, count)
+
+    def _say_gap(self, source: str, reason: str, first: int, last: int, count: int) -> None:
+        """Say a hole now, or add it to those of its sort where a node has made too many of them."""
+        unsaid = self._unsaid.get((source, reason))
+        if unsaid is None and self._words.take():
+            gap = Gap(node=self._node, source=source, reason=reason, count=count, first_seq=first, last_seq=last)
+            self._hub.say(gap)
+        elif unsaid is not None:
+            unsaid.count = (unsaid.count or 0) + count
+        elif len(self._unsaid) < _MOST_REASONS:
+            self._unsaid[source, reason] = Gap(node=self._node, source=source, reason=reason, count=count)
+        else:
+            self._say_gap(source, "for more reasons than are told", first, last, count)
+        self._say_unsaid()
+
+    def _say_unsaid(self) -> None:
+        while self._unsaid and self._words.take():
+            self._hub.say(self._unsaid.pop(next(iter(self._unsaid))))

@@ -14,7 +14,7 @@ from typing import Any
 from ..config.model import NodeConfig
 from ..hub import Hub
 from ..records import Log, NodeState, State
-from . import assets, bundle, failures, opening
+from . import assets, bundle, failures, limits, opening
 from .conversation import Conversation
 from .intake import Intake
 from .questions import Frame, Ping, Questions
@@ -50,9 +50,11 @@ class Link:
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
-        self._intake = Intake(node.name, hub, self._complain)
+        self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
         if known is not None:
             self._intake.agent, self._intake.last_seq = known
+        self._complaints = limits.Bucket(limits.COMPLAINTS_S, limits.COMPLAINTS_BURST)
+        self._unsaid = 0  # complaints, since the last one that was said
         self._questions = Questions(self._send)
         self._attempt = 0
         self._failure: failures.FleetError | None = None
@@ -208,7 +210,16 @@ class Link:
         if self._talk:
             self._talk.send(frame)
 
+    def expect(self, capture: str) -> None:
+        """This capture is being asked for; a node that tells of another is not believed."""
+        self._intake.rations.expect(capture)
+
     def _complain(self, text: str) -> None:
+        if not self._complaints.take():
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more of the kind)" if self._unsaid else ""
+        text, self._unsaid = text + more, 0
         name = self.node.name
         self._hub.say(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 

@@ -100,6 +100,12 @@ class _SshChannel:
             with contextlib.suppress(BrokenPipeError):  # it closed between the two lines; on_end tells
                 self._channel.write(data)
 
+    def pause(self) -> None:
+        self._channel.pause_reading()
+
+    def resume(self) -> None:
+        self._channel.resume_reading()
+
     def close(self) -> None:
         self._connection.abort()
 

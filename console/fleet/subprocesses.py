@@ -52,6 +52,18 @@ class SubprocessChannel:
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
+    def pause(self) -> None:
+        for pipe in self._pipes():
+            pipe.pause_reading()
+
+    def resume(self) -> None:
+        for pipe in self._pipes():
+            pipe.resume_reading()
+
+    def _pipes(self) -> list[asyncio.ReadTransport]:
+        found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
+        return [pipe for pipe in found if pipe is not None and not pipe.is_closing()]
+
     def close(self) -> None:
         if self._process.get_returncode() is not None:
             self._process.close()

@@ -26,6 +26,12 @@ class Channel(Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes; does nothing once the channel has ended."""
 
+    def pause(self) -> None:
+        """Read nothing more from the command until `resume`; the far side has to wait, nothing is lost."""
+
+    def resume(self) -> None:
+        """Read on."""
+
     def close(self) -> None:
         """End the channel and whatever connection only it used."""
 

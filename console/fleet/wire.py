@@ -10,8 +10,8 @@ import msgspec
 
 #: Lowest and highest version of the protocol that this console speaks.
 PROTOCOL = (1, 1)
-#: No line may be longer, packed or not; the agent keeps the same bound.
-MAX_LINE = 16 << 20
+#: No line may be longer, packed or not; the agent keeps the same bound. A megabyte of a file is the longest honest one.
+MAX_LINE = 4 << 20
 
 _GREETING = b'{"gconsole":'
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  # a UnicodeDecodeError is a ValueError
@@ -42,13 +42,16 @@ class Lines:
         return ended
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class Hello(msgspec.Struct, frozen=True):
     """How an agent introduces itself."""
 
     protocol: tuple[int, int]  # lowest and highest version it speaks
-    agent: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    arch: Annotated[str, msgspec.Meta(max_length=64)]
-    wanted: tuple[str, ...] = ()  # binaries that it lacks, of those it was offered
+    agent: Annotated[_Name, msgspec.Meta(min_length=1)]
+    arch: _Name
+    wanted: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=8)] = ()  # binaries that it lacks
     lzma: bool = False  # whether its Python can unpack xz
 
 

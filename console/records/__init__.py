@@ -41,7 +41,7 @@ KINDS: Final[dict[str, type[Record]]] = {
     str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
 }
 
-#: What msgspec raises for bytes that are not the JSON that is wanted: bytes that are no UTF-8 have an error of their own.
+#: What msgspec raises for bytes that are not the JSON that is wanted; those that are no UTF-8 have an error apart.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)

@@ -78,10 +78,8 @@ class Database:
             self._connection = None
 
     def cancel(self) -> None:
-        """Give up the question under way; it ends with QueryCancelled."""
+        """Give up the question under way, or about to be: it ends with QueryCancelled."""
         self._cancelled.set()
-        if self._connection is not None:
-            self._connection.interrupt()
 
     def ask(self, sql: str, *, limit: int | None = ROW_LIMIT, deadline_s: float = DEADLINE_S) -> Answer:
         """The answer in memory, of at most `limit` rows. Raises QueryError, and what the source raises."""
@@ -102,11 +100,10 @@ class Database:
 
     def stream(self, sql: str, *, deadline_s: float = DEADLINE_S) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The columns of the answer, and its rows as they come. Raises QueryError, and what the source raises."""
-        self._cancelled.clear()
         sql = _described(sql)
         connection = self._connect(sql)
         _check(connection, sql)
-        watch = _Watch(connection, deadline_s)
+        watch = _Watch(connection, deadline_s, self._cancelled)
         try:
             with watch:
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
@@ -129,6 +126,7 @@ class Database:
 
     def _why(self, error: Exception, watch: _Watch) -> QueryError:
         if self._cancelled.is_set():
+            self._cancelled.clear()
             return QueryCancelled("cancelled")
         if watch.is_over:
             return QueryError(f"no answer within {watch.deadline_s:g} s; ask for less, or give it longer: --timeout")
@@ -195,6 +193,9 @@ class Database:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
+
+#: How often it is looked whether a question is to end, in seconds.
+_LOOK_S: Final = 0.05
 
 _CONFIG: Final[dict[str, Any]] = {
     "memory_limit": MEMORY, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
@@ -313,21 +314,23 @@ def _statements(connection: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.
 
 
 class _Watch:
-    """Interrupts a question that takes too long: what it took counts while it is watched."""
+    """Interrupts a question that is cancelled or takes too long: what it took counts while it is watched."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float, cancelled: threading.Event) -> None:
         self.deadline_s, self.is_over = deadline_s, False
-        self._connection = connection
+        self._connection, self._cancelled = connection, cancelled
         self._end = time.monotonic() + deadline_s
 
     def __enter__(self) -> None:
-        self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._interrupt)
-        self._timer.daemon = True
-        self._timer.start()
+        self._done = threading.Event()
+        threading.Thread(target=self._wait, daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._done.set()
 
-    def _interrupt(self) -> None:
-        self.is_over = True
-        self._connection.interrupt()
+    def _wait(self) -> None:
+        """Interrupt again and again: an engine that has not begun yet does not hear it."""
+        while not self._done.wait(_LOOK_S):
+            self.is_over = time.monotonic() >= self._end
+            if self.is_over or self._cancelled.is_set():
+                self._connection.interrupt()

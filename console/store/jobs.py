@@ -55,7 +55,10 @@ class Jobs:
         self.output = JobOutput()
 
     def add(self, record: Job, version: int) -> None:
-        self.ordered.put(record.job, record, version)
+        """Every node of a job says the same of it; one that is none of them has no say in it."""
+        known = self.ordered.get(record.job)
+        if known is None or record.node in (known.node, *known.nodes):
+            self.ordered.put(record.job, record, version)
 
     def add_node(self, record: JobNode, version: int) -> None:
         self.nodes.put((record.job, record.node), record, version)

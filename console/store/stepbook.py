@@ -13,6 +13,8 @@ from ..records import RankStat
 KEPT: Final = 256
 KEPT_IN_ALL: Final = 65_536
 KEPT_AT_LEAST: Final = 16
+#: Ranks whose steps are kept: a node can invent any number, and what it invents must not fill the memory.
+MOST_RANKS: Final = 131_072
 
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
@@ -56,6 +58,8 @@ class StepBook:
         if record.step is None or record.rank is None:
             return
         key = (record.job, record.attempt, record.rank)
+        if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
+            return
         process = (record.pid, record.start_ticks)
         known, read = self._ranks.get(key), _read_at(record)
         if known is not None and known.process == process and read == known.read:

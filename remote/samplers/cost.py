@@ -6,7 +6,7 @@ import time
 
 from .base import Sampler
 
-#: The budget is judged over this long, so that one start-up burst does not slow an agent that is cheap afterwards.
+#: The budget is judged over this long, and the first such window is not: what starting costs says nothing of sampling.
 WINDOW_S = 10.0
 #: The sampling interval is never stretched beyond this many times what was asked for.
 MOST_SLOWED = 8
@@ -29,6 +29,7 @@ class CostSampler(Sampler):
         self._page = os.sysconf("SC_PAGE_SIZE")
         self._last = None
         self._window = None
+        self._has_started = False  # whether the first window is over
         self._were_hung = []
 
     def start(self):
@@ -84,6 +85,9 @@ class CostSampler(Sampler):
             return
         pct = 100.0 * (used - self._window[1]) / elapsed
         self._window = (now, used)
+        if not self._has_started:
+            self._has_started = True
+            return
         budget = self.agent.config.get("cpu_budget_pct", 2)
         interval = self.context.interval_s
         if pct > budget and interval < self.asked_s * MOST_SLOWED:

@@ -73,6 +73,12 @@ class _Far(Channel):
         elif data.startswith(b'{"stop":'):
             self._loop.call_soon(self._receiver.on_end, 0, None)
 
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

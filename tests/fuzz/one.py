@@ -1,0 +1,23 @@
+"""One target under atheris (libFuzzer): `python -m tests.fuzz.one NAME CORPUS [-max_total_time=60 …]`.
+
+The imports of the product come after atheris has taken hold of them: it counts which lines an input reaches.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import atheris
+
+
+def main() -> None:
+    name = sys.argv.pop(1)
+    with atheris.instrument_imports(include=["gconsole", "gconsole_remote"]):
+        target = importlib.import_module("tests.fuzz.targets").TARGETS[name]
+    atheris.Setup(sys.argv, target.read)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A real conversation, intake, hub and store without a network: what a node says goes in as bytes, and is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gconsole.config.model import NodeConfig
+from gconsole.fleet.conversation import Conversation
+from gconsole.fleet.intake import Intake
+from gconsole.fleet.questions import Questions
+from gconsole.hub import Hub, Published
+from gconsole.plaintext import printable_lines
+from gconsole.records import decode, encode
+from gconsole.session import frames
+from gconsole.session.counting import count
+from gconsole.store import Store
+
+NODE, CAPTURE = "node1", "c1"
+HELLO = {"gconsole": {"protocol": [1, 1], "agent": "a" * 16, "arch": "x86_64", "wanted": []}}
+
+
+class Talk:
+    """One node's side of a conversation. `check` raises where something happened that no node may cause."""
+
+    def __init__(self) -> None:
+        self.hub, self.store = Hub(), Store()
+        self.said: list[Published] = []
+        self.hub.subscribe(self.store.apply)
+        self.hub.subscribe(self._keep)
+        self.staged: list[str] = []
+        node = NodeConfig(name=NODE)
+        self.complaints: list[str] = []
+        self.intake = Intake(NODE, self.hub, self.complaints.append)
+        self.intake.rations.expect(CAPTURE)
+        self.questions = Questions(lambda frame: None)
+        self.conversation = Conversation(
+            node, self.hub, self.intake, self.questions, lambda hello: self.staged.extend(hello.wanted),
+            self.complaints.append,
+        )
+
+    def hear(self, data: bytes) -> None:
+        """The node says this."""
+        self.conversation.on_bytes(data)
+
+    def greet(self) -> None:
+        self.hear(msgspec.json.encode(HELLO) + b"\n")
+
+    def _keep(self, records: Sequence[Published]) -> None:
+        self.said += records
+
+    def check(self) -> None:
+        """Every record is of this node or the console's own, and can be written down and read again; nobody else is."""
+        for record in self.said:
+            assert record.node in (NODE, ""), f"it spoke as {record.node!r}"
+            again = decode(encode(record))
+            assert encode(again) == encode(record)
+        assert set(self.store.nodes) <= {NODE}, "it made up a node"
+        if self.said:
+            holds = count(self.said)
+            packed = frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
+            assert frames.MAGIC in packed[:4]
+        for text in self.complaints:
+            assert printable_lines(text) == text, f"a complaint that steers a terminal: {text!r}"
+        assert len(self.staged) <= 8, "it had the console send it more than there is"

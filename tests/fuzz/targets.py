@@ -1,0 +1,288 @@
+"""The targets: functions of bytes that raise where the product fails to say no as it declares; each with its seeds."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import lzma
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gconsole import recordfile
+from gconsole.fleet import wire
+from gconsole.imports import collectives, dumps
+from gconsole.records import BadRecord, decode, encode
+from gconsole.session import frames, reading, recovery
+from gconsole.session.export import document
+from gconsole.session.importing import import_file
+from gconsole.session.layout import Session, SessionError
+from gconsole_remote import pyspy, pystack
+from gconsole_remote import wire as remote_wire
+from gconsole_remote.clocks import packet
+from gconsole_remote.flight import inspector, nccllog, ras, trace
+
+from .talk import CAPTURE, HELLO, Talk
+
+TESTS = Path(__file__).parents[1]
+FLIGHT = TESTS / "unit/flight/recorded"
+RECORDINGS = TESTS / "hangs/recordings"
+#: Where files go that are read as files: memory, because thousands a second are written.
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+
+@dataclass(frozen=True)
+class Target:
+    """One way in. `read` raises only where the product failed; `seeds` are honest inputs to start from."""
+
+    name: str
+    what: str
+    read: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+    most: int = 65_536  # bytes of one input
+
+
+def _honest_lines(most: int = 400) -> list[bytes]:
+    """What real agents said, of a recorded hang."""
+    path = sorted(RECORDINGS.glob("a*.ndjson.xz"))[0]
+    return lzma.decompress(path.read_bytes()).splitlines()[:most]
+
+
+def _one_of_each_kind() -> list[bytes]:
+    found: dict[str, bytes] = {}
+    for line in _honest_lines(4000):
+        found.setdefault(str(json.loads(line).get("kind")), line)
+    return list(found.values())
+
+
+def read_wire(data: bytes) -> None:
+    """Both sides' frames: cut into lines however they arrive, unpacked, decoded."""
+    step = 1 + data[0] if data else 1
+    lines = wire.Lines()
+    with contextlib.suppress(wire.BadFrame):
+        for at in range(1, len(data), step * 7):
+            for line in lines.feed(data[at : at + step * 7]):
+                _read_line(line)
+
+
+def _read_line(line: bytes) -> None:
+    _, greeting = wire.split_greeting(line)
+    if greeting:
+        with contextlib.suppress(wire.BadFrame):
+            wire.read_hello(greeting)
+    with contextlib.suppress(wire.BadFrame):
+        unpacked = wire.unpacked(line)
+        assert len(unpacked) <= wire.MAX_LINE
+        wire.read_frame(unpacked)
+    with contextlib.suppress(remote_wire.BadFrame):
+        frame = remote_wire.decode(line)
+        with contextlib.suppress(ValueError):
+            remote_wire.encode(frame)
+
+
+def _wire_seeds() -> list[bytes]:
+    packed = remote_wire.encode({"re": 1, "ok": ["x" * 70_000]})
+    gap = {"gap": [1, 2], "reason": "buffer"}
+    frames_ = [HELLO, {"pong": 1, "t": 2, "mono": 3}, gap, {"re": 7, "ok": {"a": [1.5]}}]
+    return [b"\x20" + b"motd\n" + b"\n".join(map(msgspec.json.encode, frames_)) + b"\n", b"\xff" + packed]
+
+
+def read_link(data: bytes) -> None:
+    """A whole conversation, after a good hello unless the first byte says otherwise."""
+    talk = Talk()
+    if data[:1] < b"\xf0":
+        talk.greet()
+    step = 1 + (data[0] if data else 0) * 16
+    for at in range(1, len(data), step):
+        talk.hear(data[at : at + step])
+    talk.check()
+
+
+def _link_seeds() -> list[bytes]:
+    lines = _one_of_each_kind()
+    numbered = []
+    for seq, line in enumerate(lines, 1):
+        fields = json.loads(line)
+        fields = {**fields, "capture": CAPTURE} if "capture" in fields else fields
+        numbered.append(json.dumps({**fields, "seq": seq}, separators=(",", ":")).encode())
+    whole = b"\n".join(numbered) + b"\n"
+    packed = msgspec.json.encode({"z": base64.b64encode(zlib.compress(numbered[0])).decode()})
+    hello = msgspec.json.encode(HELLO)
+    return [b"\x10" + whole, *(b"\x7f" + line + b"\n" for line in numbered), b"\xff" + hello + b"\n",
+            b"\x40" + packed + b"\n", b"\x40" + b'{"gap":[1,5],"reason":"x"}\n{"re":1,"ok":{}}\n']
+
+
+def read_record(data: bytes) -> None:
+    """One record, as the console decodes it, writes it down and reads it again."""
+    try:
+        record = decode(data)
+    except BadRecord:
+        return
+    once = encode(record)
+    assert encode(decode(once)) == once
+
+
+def read_pyspy(data: bytes) -> None:
+    """What py-spy and pystack write, as the agent reads it."""
+    with contextlib.suppress(ValueError):
+        pyspy.parse(data, frozenset(["step", pyspy.ALL]))
+    with contextlib.suppress(ValueError):
+        pystack.parse(data.decode("utf-8", "backslashreplace"), 1, frozenset(["step"]))
+
+
+def _pyspy_seeds() -> list[bytes]:
+    frame = {"name": "step", "filename": "/train.py", "module": None, "short_filename": "train.py", "line": 3,
+             "locals": [{"name": "step", "addr": 1, "arg": False, "repr": "7"}]}
+    thread = {"pid": 1, "thread_id": 2, "thread_name": "MainThread", "os_thread_id": 1, "active": True,
+              "owns_gil": True, "frames": [frame, frame], "process_info": None}
+    text = ('Traceback for thread 1 (python3) [Has the GIL] (most recent call last):\n'
+            '    (Python) File "/train.py", line 3, in step\n      Locals:\n        step: 7\n')
+    return [json.dumps([thread, thread]).encode(), text.encode()]
+
+
+def read_dumps(data: bytes) -> None:
+    """A folder with one file of py-spy's, JSON or text, as `gconsole diagnose` reads it."""
+    with _folder("node1.rank3.txt", data) as folder, contextlib.suppress(dumps.NoDumps):
+        for record in dumps.records_of(folder).records:
+            encode(record)
+
+
+def _dumps_seeds() -> list[bytes]:
+    text = b'Process 7: python train.py\nPython v3.11\n\nThread 7 (active+gil): "MainThread"\n    step (train.py:3)\n'
+    return [*_pyspy_seeds(), text]
+
+
+def read_flight(data: bytes) -> None:
+    """A dump of PyTorch's Flight Recorder: JSON, or a pickle."""
+    try:
+        trace.parse(data, time.monotonic() + 5.0)
+    except trace.BadTrace:
+        return
+
+
+def _flight_seeds() -> list[bytes]:
+    return [path.read_bytes() for path in sorted(FLIGHT.glob("*.[jp]*")) if path.suffix in (".json", ".pickle")]
+
+
+def read_library(data: bytes) -> None:
+    """What communication libraries write: RAS, NCCL's log, Inspector's log; told apart by what is in it."""
+    for parse in (ras.parse, nccllog.parse, inspector.parse):
+        with contextlib.suppress(ras.BadRas):
+            parse(data)
+    with _folder("rank_3.log", data) as folder:
+        for fact in collectives.import_folder(folder).records:
+            encode(fact)
+
+
+def _library_seeds() -> list[bytes]:
+    log = (b"n1:42:43 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1000 commId 0x9 - Init"
+           b" COMPLETE\nn1:42:42 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 8 datatype 7 op 0"
+           b" root 0 comm 0x1 [nranks=2] stream 0x3\n")
+    perf = json.dumps({"header": {"id": "0x9", "rank": 0, "n_ranks": 2, "nnodes": 1},
+                       "metadata": {"inspector_output_format_version": "v4.0", "hostname": "n1", "pid": 42},
+                       "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_msg_size_bytes": 8}}).encode()
+    ras_text = b"NCCL version 2.27.3\n\nJob summary\n===========\n\n  Nodes  Processes\n      1          2\n"
+    ras_json = b'{"nccl_version":"2.28","communicators":[{"hash":"0x1","size":2,"ranks":[{"rank":0,"status":{}}]}]}'
+    return [log, perf, ras_text, ras_json]
+
+
+def read_segment(data: bytes) -> None:
+    """A segment of a session: scanned, read leniently, verified and recovered.
+
+    Where the first byte is odd the rest is what a frame with the right checksums holds: whoever makes a file to do
+    harm gets those right.
+    """
+    if data[:1] and data[0] & 1:
+        data = frames.pack(data[1:].split(b"\n"), {"gpu": 1}, 1, 2)
+    with _session(data) as session:
+        for record in reading.lenient(session.path, lambda damage: None):
+            encode(record)
+        with contextlib.suppress(SessionError):
+            recovery.verify(session)
+        with contextlib.suppress(SessionError):
+            recovery.recover(session)
+        with contextlib.suppress(SessionError):
+            for record in reading.records(session.path):
+                encode(record)
+
+
+def _segment_seeds() -> list[bytes]:
+    lines = _one_of_each_kind()
+    two = frames.pack(lines[:1], {"x": 1}, 1, 2) * 2
+    return [b"\x01" + b"\n".join(lines), frames.pack(lines, {"gpu": len(lines)}, 1, 2), two]
+
+
+def read_import(data: bytes) -> None:
+    """`gconsole sessions import FILE`: a session as one JSON document, or records a line each."""
+    with _folder("night.json", data) as folder:
+        try:
+            session, _ = import_file(folder / "night.json", None, folder / "sessions")
+        except (SessionError, recordfile.RecordFileError):
+            assert not any((folder / "sessions").glob("*")), "a failed import left something"
+            return
+        assert session.path.parent == folder / "sessions", f"it chose its place: {session.path}"
+
+
+def _import_seeds() -> list[bytes]:
+    lines = _one_of_each_kind()
+    facts = msgspec.json.encode(document.SessionFacts(name="night", cluster="lab"))
+    whole = b'{"schema": "gconsole.session/1",\n "session": %s,\n "records": [%s]}\n' % (facts, b",\n".join(lines))
+    return [whole, b"\n".join(lines) + b"\n"]
+
+
+def read_meta(data: bytes) -> None:
+    """`session.json`, which says what a session is; and a hello of the clock probes' UDP, which anybody can send."""
+    with _session(b"") as session:
+        session.meta_path.write_bytes(data)
+        with contextlib.suppress(SessionError):
+            session.read()
+        with contextlib.suppress(SessionError):
+            recovery.recover(session)
+    seal = packet.sealer(b"k" * packet.KEY_BYTES)
+    if packet.head(data) is not None:
+        assert not packet.is_genuine(seal, data), "a packet without the key was taken for genuine"
+        packet.times(data)
+
+
+def _meta_seeds() -> list[bytes]:
+    meta = msgspec.json.encode(document.meta_of(document.SessionFacts(name="night")))
+    return [meta, packet.pack(packet.sealer(b"x" * packet.KEY_BYTES), packet.REQUEST, 1, 2, 0)]
+
+
+@contextlib.contextmanager
+def _folder(name: str, data: bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+        (Path(folder) / name).write_bytes(data)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _session(segment: bytes) -> Iterator[Session]:
+    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+        session = Session(Path(folder) / "night")
+        session.segments_folder.mkdir(parents=True)
+        session.segment(1).write_bytes(segment)
+        yield session
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("wire", "frames of the wire, both sides", read_wire, _wire_seeds),
+        Target("link", "a node's words through link, hub, store and recorder", read_link, _link_seeds),
+        Target("record", "one record", read_record, _one_of_each_kind, most=16_384),
+        Target("py-spy", "py-spy's and pystack's output, at the agent", read_pyspy, _pyspy_seeds, most=16_384),
+        Target("dumps", "files of py-spy, imported", read_dumps, _dumps_seeds, most=16_384),
+        Target("flight", "Flight Recorder dumps, pickle and JSON", read_flight, _flight_seeds, most=32_768),
+        Target("library", "RAS, NCCL's and Inspector's logs, imported", read_library, _library_seeds, most=16_384),
+        Target("segment", "segments of a session, with recovery", read_segment, _segment_seeds, most=32_768),
+        Target("import", "a session as JSON or as lines, imported", read_import, _import_seeds),
+        Target("meta", "session.json, and a packet of the clock probes", read_meta, _meta_seeds, most=4_096),
+    )
+}

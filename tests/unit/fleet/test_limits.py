@@ -1,0 +1,198 @@
+"""What one node may take of the console, whatever it sends: every limit, and that honest nodes never meet it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gconsole.config.model import NodeConfig
+from gconsole.fleet import limits
+from gconsole.fleet.conversation import Conversation
+from gconsole.fleet.intake import Intake
+from gconsole.fleet.limits import Bucket, Rations
+from gconsole.fleet.questions import Questions
+from gconsole.fleet.wire import MAX_LINE, BadFrame, Lines, read_hello, unpacked
+from gconsole.hub import Hub
+from gconsole.records import Gap, Job, JobNode, Log, Process, Record, Stack, encode
+from gconsole.store import Store
+from gconsole_remote import wire as remote_wire
+
+
+class Node:
+    """One node's side of an intake, and what came of what it said."""
+
+    def __init__(self) -> None:
+        self.hub, self.said, self.complaints = Hub(), [], []
+        self.hub.subscribe(lambda records: self.said.extend(records))
+        self.intake = Intake("node1", self.hub, self.complaints.append)
+        self.intake.greet("a" * 16)
+        self.seq = 0
+
+    def say(self, record: Record, seq: int | None = None) -> Record | None:
+        self.seq = self.seq + 1 if seq is None else seq
+        record.seq = self.seq
+        return self.intake.take(encode(record), 1)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [record for record in self.said if isinstance(record, Gap)]
+
+
+def a_stack(capture: str) -> Stack:
+    return Stack(capture=capture, sample=0, job="j", rank=0, pid=1, start_ticks=1, status="gone")
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate():
+    now = [0.0]
+    bucket = Bucket(2.0, 3.0, lambda: now[0])
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    now[0] = 1.0
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+
+
+def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
+    now = [0.0]
+    bucket = Bucket(0.25, 0.5, lambda: now[0])
+    assert bucket.spend(0.5) == 0.0
+    assert bucket.spend(0.25) == 1.0
+    now[0] = 1.0
+    assert bucket.spend(0.0) == 0.0
+
+
+def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
+    node = Node()
+    assert node.say(a_stack("invented")) is None
+    node.intake.rations.expect("asked")
+    assert node.say(a_stack("asked")) is not None
+    [gap] = node.gaps
+    assert (gap.source, gap.count, gap.node) == ("limit", 1, "node1")
+    assert "nobody asked" in gap.reason
+
+
+def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
+    rations = Rations(inherits=True)
+    assert [rations.refusal(a_stack(name)) is None for name in ("old", "old", "another")] == [True, True, False]
+
+
+def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MOST_THINGS", 3)
+    rations = Rations()
+
+    def process(pid: int, gone: bool = False) -> Process:
+        return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", gone=gone)
+
+    assert [rations.refusal(process(pid)) is None for pid in range(4)] == [True, True, True, False]
+    assert rations.refusal(process(1)) is None, "one that is known says more"
+    assert rations.refusal(process(1, gone=True)) is None
+    assert rations.refusal(process(9)) is None
+
+
+def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
+    node = Node()
+    kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * limits.EVENTS_BURST))
+    assert limits.EVENTS_BURST <= kept < 2 * limits.EVENTS_BURST
+    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    assert told == 3 * limits.EVENTS_BURST - kept, "every one that was refused is counted"
+    assert len(node.gaps) <= 2 * limits.COMPLAINTS_BURST
+
+
+def test_holes_in_its_numbers_are_counted_in_a_few_gaps_however_many_there_are():
+    node = Node()
+    for seq in range(2, 20_000, 2):
+        node.say(Process(pid=1, ppid=1, start_ticks=1, uid=1, comm="x", role="child"), seq)
+    assert len(node.gaps) <= 2 * limits.COMPLAINTS_BURST
+    waiting = sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    assert sum(gap.count or 0 for gap in node.gaps) + waiting == 19_998 // 2
+
+
+def test_the_first_holes_say_exactly_which_records_they_are():
+    node = Node()
+    node.say(Log(source="agent", text="x"), 5)
+    [gap] = node.gaps
+    assert (gap.first_seq, gap.last_seq, gap.count) == (1, 4, 4)
+
+
+@pytest.mark.parametrize("source", ["console"])
+def test_a_node_cannot_speak_as_the_console(source: str):
+    node = Node()
+    assert node.say(Log(source=source, severity="error", text="all is well")) is None
+    assert node.complaints
+
+
+def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
+    def job(node: str, command: str) -> Job:
+        return Job(node=node, job="train-1", command=(command,), launcher="env", nodes=("node1", "node2"),
+                   procs_per_node=1, gpus_per_node=0, world_size=2, master_addr="a", master_port=1, created=1)
+
+    store = Store()
+    store.apply([job("node1", "true"), job("node9", "lie"), job("node2", "true")])
+    assert store.jobs.ordered["train-1"].command == ("true",)
+
+
+def test_a_line_may_be_so_long_on_both_sides_and_no_longer():
+    assert remote_wire.MAX_LINE == MAX_LINE
+    with pytest.raises(BadFrame, match="more than"):
+        Lines().feed(b"x" * (MAX_LINE + 1))
+
+
+def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
+    import base64
+    import zlib
+
+    bomb = base64.b64encode(zlib.compress(b"0" * (MAX_LINE + 1))).decode()
+    with pytest.raises(BadFrame, match="too long"):
+        unpacked(msgspec.json.encode({"z": bomb}))
+
+
+def test_a_hello_that_wants_more_than_there_is_makes_no_sense():
+    hello = {"protocol": [1, 1], "agent": "a", "arch": "x", "wanted": ["psutil"] * 9}
+    with pytest.raises(BadFrame):
+        read_hello(msgspec.json.encode({"gconsole": hello}))
+
+
+class Channel:
+    def __init__(self) -> None:
+        self.acts: list[str] = []
+        self.resumed = asyncio.Event()
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause(self) -> None:
+        self.acts.append("pause")
+
+    def resume(self) -> None:
+        self.acts.append("resume")
+        self.resumed.set()
+
+    def close(self) -> None: ...
+
+
+async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "share", lambda: Bucket(0.25, 0.0))
+    node, channel = Node(), Channel()
+    talk = Conversation(NodeConfig(name="node1"), node.hub, node.intake, Questions(print), print, print)
+    talk.channel = channel
+    talk.on_bytes(b"noise\n" * 1000)
+    assert channel.acts == ["pause"]
+    async with asyncio.timeout(10):
+        await channel.resumed.wait()
+    assert channel.acts == ["pause", "resume"]
+
+
+def test_what_is_nested_too_deeply_is_told_and_harms_nothing():
+    node = Node()
+    talk = Conversation(NodeConfig(name="node1"), node.hub, node.intake, Questions(print), lambda hello: None,
+                        node.complaints.append)  # fmt: skip
+    talk.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
+    for depth in (100, 800, 950, 980, 1000, 5000, 100_000):
+        talk.on_bytes(b'{"a":' + b"[" * depth + b"]" * depth + b"}\n")
+    assert len(node.complaints) == 7
+    assert not talk.ended.is_set()
+
+
+@pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])
+def test_what_an_honest_agent_kept_for_ten_minutes_is_all_taken(event: Record):
+    rations = Rations()
+    assert all(rations.refusal(event) is None for _ in range(600))

@@ -1,0 +1,64 @@
+"""What an agent costs keeps it within its budget: it samples less often, says so, and more often again when it can."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gconsole_remote.samplers import cost
+from gconsole_remote.samplers.base import Context
+
+
+class Agent:
+    """As much of an agent as its cost asks for."""
+
+    def __init__(self):
+        self.threads, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
+        self.said = []
+
+    def log(self, severity, text, try_=None):
+        self.said.append((severity, text, try_))
+
+
+class Watched:
+    """The sampler, fed with a process that uses a share of a core for so long."""
+
+    def __init__(self, monkeypatch):
+        self.agent, self.context = Agent(), Context()
+        self.sampler = cost.CostSampler(self.context, self.agent)
+        self._now, self._used_s = 0.0, {cost.resource.RUSAGE_SELF: 0.0, cost.resource.RUSAGE_CHILDREN: 0.0}
+        monkeypatch.setattr(cost, "_cpu_s", self._used_s.__getitem__)
+
+    def use(self, pct, seconds):
+        for _ in range(seconds):
+            self._now += 1.0
+            self._used_s[cost.resource.RUSAGE_SELF] += pct / 100.0
+            list(self.sampler.tick(self._now))
+        return self.context.interval_s
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    return Watched(monkeypatch)
+
+
+def test_what_starting_costs_slows_nobody(watched):
+    assert watched.use(30, seconds=11) == 1.0
+    assert watched.use(0.9, seconds=30) == 1.0
+    assert watched.agent.said == []
+
+
+def test_an_agent_over_its_budget_samples_half_as_often_and_says_what_to_try(watched):
+    watched.use(5, seconds=11)
+
+    assert watched.use(5, seconds=10) == 2.0
+
+    (said,) = watched.agent.said
+    assert said == (
+        "warning", "the agent used 5.0 % of a core, its budget is 2 %: it samples every 2 s now",
+        "raise [agent] cpu_budget_pct or sample_interval_ms",
+    )  # fmt: skip
+
+
+def test_it_is_never_slowed_for_good(watched):
+    assert watched.use(50, seconds=300) == cost.MOST_SLOWED
+    assert watched.use(0.1, seconds=300) == 1.0
