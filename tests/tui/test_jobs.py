@@ -152,6 +152,15 @@ class TestFromAJob:
             assert view._job == "train-3f9a1c@10.1.0.1:29517"
             await until(pilot, lambda: any(asked == "capture" for asked, _ in cluster.asked))
 
+    async def test_4_shows_the_skew_of_that_job_and_escape_that_of_all(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            await opened(pilot)
+            await pilot.press("4")
+            await shows(pilot, "only train-3f9a1c@10.1.0.1:29517")
+            await pilot.press("escape")
+            await until(pilot, lambda: "only train" not in screen(pilot.app))
+            assert pilot.app.view.id == "skew"  # type: ignore[attr-defined]
+
     async def test_x_asks_and_then_ends_it_and_shows_the_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         cluster = started()

@@ -16,7 +16,9 @@ from ..models.skew import (
     MeetingKind,
     as_text,
     head_spans,
+    job_spans,
     lanes,
+    of_job,
     of_kind,
     rank_of,
     rank_story,
@@ -51,6 +53,7 @@ class Skew(View):
         self._table = Report(id="skew-table")
         self._nothing = Report(id="skew-nothing")
         self._kind: MeetingKind = "collectives"
+        self._job = ""  # only this one is shown; empty: every job
         self._frame: Frame | None = None
         self._shown: tuple[object, ...] = ()
 
@@ -68,15 +71,15 @@ class Skew(View):
 
     def look(self, frame: Frame) -> None:
         self._frame = frame
-        basis = (frame.time.skew, self._kind, self.size)
+        basis = (frame.time.skew, self._kind, self._job, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
 
     def _write(self, frame: Frame) -> None:
-        seen = frame.time.skew
+        seen = of_job(frame.time.skew, self._job)
         found = of_kind(seen, self._kind)
-        self._head.show((_EDGE, Span("SKEW", "accent"), *head_spans(seen, self._kind)))
+        self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
         self.set_class(not found, "empty")
         self._nothing.show(NOTHING[self._kind])
         drawn = lanes(found)
@@ -101,6 +104,18 @@ class Skew(View):
         if self._frame is not None:
             self.call_after_refresh(self.look, self._frame)
 
+    def attend(self, job: str) -> None:
+        self._job = job
+        if self._frame is not None:
+            self.look(self._frame)
+
+    def climb(self) -> bool:
+        """Escape leads from one job back to all of them."""
+        if not self._job:
+            return False
+        self.attend("")
+        return True
+
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def action_meetings(self) -> None:
@@ -112,7 +127,7 @@ class Skew(View):
     def action_copy(self) -> None:
         """Everything here, as text."""
         if self._frame is not None:
-            cast(TakingApp, self.app).copy(as_text(self._frame.time.skew, self._kind), "skew")
+            cast(TakingApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
 
     def teller(self) -> Teller | None:
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind
@@ -120,7 +135,7 @@ class Skew(View):
             return None
 
         def tell(frame: Frame) -> Story | None:
-            seen = frame.time.skew
+            seen = of_job(frame.time.skew, self._job)
             rank = rank_of(seen, kind, key)
             return rank_story(rank, seen, kind) if rank is not None else None
 
