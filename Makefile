@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo test full bench lint clean
+.PHONY: help demo test full bench faults soak fuzz lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,9 @@ help:
 	@echo "make test    lint, types, import rules and all tests that fit CI"
 	@echo "make full    make test and the long tests"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
+	@echo "make fuzz    every way in for bytes, a minute each; ARGS=\"--seconds 600 link\""
+	@echo "make faults  everything that can break, again and again; writes tests/faults/RESULTS.md"
+	@echo "make soak    one hour of faults at random: ARGS='--for 600' for ten minutes"
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gconsole needs Python 3.11 or newer, and none is on the PATH"; exit 1; }
@@ -41,5 +44,19 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	@$(PY) -m tests.bench $(ARGS)
 
+$(VENV)/.fuzz: $(VENV)/.test
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || \
+		echo "no atheris for this Python: honest bytes are changed at random instead"
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
+	@$(PY) -m tests.fuzz $(ARGS)
+
+faults: $(VENV)/.test
+	@$(PY) -m tests.faults.results $(ARGS)
+
+soak: $(VENV)/.test
+	@$(PY) -m tests.faults.soak $(ARGS)
+
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz

@@ -18,7 +18,7 @@ from .hub import Control, Hub, Published
 from .records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 
 if TYPE_CHECKING:
-    from .analysis.clock.windows import ClockFold
+    from .analysis.clock.windows import ClockFold, Limits
 
 #: What has come is folded this often; from so many bins on in a thread (an edge's window takes some ms).
 LOOK_S: Final = 0.5
@@ -44,18 +44,21 @@ class Clockwork:
         self._task: asyncio.Task[None] | None = None
         self._failed = self._said_any = False
         self._busy = asyncio.Lock()
+        self._let_go: Callable[[], None] = lambda: None  # of the lines under way
         self._unsubscribe = hub.subscribe(self._take)
 
     def start(self) -> None:
         """Fold from now on, until `stop`; what comes of it is written to `output_dir`, too."""
-        if self.config.output_dir:
-            try:
-                self._lines = new_file(self.config.output_dir, self._cluster)
-                self._hub.subscribe(self._lines)
-            except OSError as error:
-                text = f"clock.output_dir: {self.config.output_dir}: {error.strerror or error}"
-                self._hub.say(Log(source="console", severity="error", text=text))
+        self._open_lines()
         self._task = asyncio.create_task(self._run(), name="clockwork")
+
+    def follow(self, config: ClockConfig) -> None:
+        """A newer configuration: the window under way is the first that goes by it."""
+        if config.output_dir != self.config.output_dir and self._task is not None:
+            self._close_lines()
+            self.config = config
+            self._open_lines()
+        self.config = config
 
     async def stop(self) -> None:
         """Fold what has come; where no window was ever whole, the one under way is said as far as it goes."""
@@ -67,11 +70,7 @@ class Clockwork:
             await task
         self._unsubscribe()
         await self.look(is_last=True)
-        if self._lines is not None:
-            self._lines.close()
-            if self._lines.failure is not None:
-                text = f"clock.output_dir: {self._lines.failure.strerror}; lines after that are missing"
-                self._hub.say(Log(source="console", severity="error", text=text))
+        self._close_lines()
 
     async def look(self, *, is_last: bool = False) -> None:
         """Fold all that has come so far, and say what that closed."""
@@ -101,6 +100,7 @@ class Clockwork:
             if not any(isinstance(record, ClockBins | ClockSnapshot) for record in records):
                 return []
             self._fold = self._new_fold()
+        self._fold.limits = self._limits
         said = self._fold.add(records)
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
@@ -111,11 +111,37 @@ class Clockwork:
         return said
 
     def _new_fold(self) -> ClockFold:
-        from .analysis.clock.windows import ClockFold, Limits  # numpy takes 190 ms to import
+        from .analysis.clock.windows import ClockFold  # numpy takes 190 ms to import
+
+        return ClockFold(self._limits)
+
+    @property
+    def _limits(self) -> Limits:
+        from .analysis.clock.windows import Limits
 
         config = self.config
-        window_ns, bound_ns = config.probe_window_s * 1_000_000_000, int(config.max_bound_us * 1000)
-        return ClockFold(Limits(window_ns, bound_ns, config.method))
+        return Limits(config.probe_window_s * 1_000_000_000, int(config.max_bound_us * 1000), config.method)
+
+    def _open_lines(self) -> None:
+        if not self.config.output_dir:
+            return
+        try:
+            self._lines = new_file(self.config.output_dir, self._cluster)
+        except OSError as error:
+            text = f"clock.output_dir: {self.config.output_dir}: {error.strerror or error}"
+            self._hub.say(Log(source="console", severity="error", text=text))
+            return
+        self._let_go = self._hub.subscribe(self._lines)
+
+    def _close_lines(self) -> None:
+        lines, self._lines = self._lines, None
+        if lines is None:
+            return
+        self._let_go()
+        lines.close()
+        if lines.failure is not None:
+            text = f"clock.output_dir: {lines.failure.strerror}; lines after that are missing"
+            self._hub.say(Log(source="console", severity="error", text=text))
 
     def _say_failure(self, story: str) -> None:
         if not self._failed:

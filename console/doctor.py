@@ -45,16 +45,23 @@ class NodeExam(msgspec.Struct, frozen=True):
 
 
 def examine(answers: Sequence[Answer]) -> list[NodeExam]:
-    """Each node's checks; a node that could not be reached has one, which says why. Raises msgspec.ValidationError."""
+    """Each node's checks; a node that could not be reached, or answered nonsense, has one, which says why."""
     return [_exam(answer) for answer in answers]
 
 
 def _exam(answer: Answer) -> NodeExam:
+    try:
+        checks = msgspec.convert(answer.value, tuple[Check, ...]) if answer.failure is None else ()
+    except msgspec.ValidationError as error:
+        return _unreached(answer.node, Failure("no_answer", f"what came back is no answer: {error}"))
     if answer.failure is not None:
-        failure = answer.failure
-        return NodeExam(answer.node, False, (Check("reach", "fail", f"{failure.name}: {failure.text}", failure.try_),))
+        return _unreached(answer.node, answer.failure)
     reach = Check("reach", "ok", "host key, login and agent work")
-    return NodeExam(answer.node, True, (reach, *msgspec.convert(answer.value, tuple[Check, ...])), answer.rtt_ns)
+    return NodeExam(answer.node, True, (reach, *checks), answer.rtt_ns)
+
+
+def _unreached(node: str, failure: Failure) -> NodeExam:
+    return NodeExam(node, False, (Check("reach", "fail", f"{failure.name}: {failure.text}", failure.try_),))
 
 
 def to_json(exams: Sequence[NodeExam]) -> str:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -66,6 +66,15 @@ def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bo
         if not replace:
             path.unlink(missing_ok=True)
         raise
+
+
+def new_text(path: Path) -> TextIO:
+    """A text file that was not there; line ends are written as they come, and so is what is no text, escaped.
+
+    Raises OSError: FileExistsError where it is there, also as a link.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def open_new(path: Path) -> BinaryIO:

@@ -18,6 +18,8 @@ FINE_SLOTS, COARSE_SLOTS = 300, 360
 COARSE_S = 10
 #: The hour is never made shorter than this many ten-second slots.
 LEAST_COARSE_SLOTS = 6
+#: A larger figure is kept as unknown.
+MOST = 1e30
 _FIRST_ROWS = 64
 _NEVER = -(1 << 40)
 
@@ -90,7 +92,12 @@ class Series:
         return row
 
     def put(self, row: int, second: int, values: Sequence[float | None]) -> None:
-        """The metrics of one entity at one second; None is unknown. One before the last five minutes joins the hour."""
+        """The metrics of one entity at one second; None is unknown. One before the last five minutes joins the hour.
+
+        A figure beyond `MOST` is unknown, too: the ring's numbers end at 3e38, and what is computed from them before.
+        """
+        if any(value is not None and abs(value) > MOST for value in values):
+            values = [value if value is not None and abs(value) <= MOST else None for value in values]
         if second > self._now:
             self._advance(second)
         if second > self._newest[row]:

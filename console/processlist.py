@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from .hidden import without_secrets
 from .nodesets import fold, fold_ranks
 from .plaintext import printable
 from .records import Process
 from .report import coverage_code
+from .session.redact import Redactor
 from .store import Store
 
 #: What a person looks for first.
@@ -35,9 +37,8 @@ def to_text(store: Store) -> str:
     for group in _groups(store):
         nodes = fold(sorted(set(group.nodes)))
         pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
-        rows.append(
-            (str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", group.role, group.user, group.cmdline + pid)
-        )
+        role, user = printable(group.role)[:20], printable(group.user)[:32]
+        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", role, user, group.cmdline + pid))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines = []
     for *cells, command in rows:
@@ -47,13 +48,15 @@ def to_text(store: Store) -> str:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
         elif now.host and now.host.unreadable:
             lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users may not be read")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def to_json(store: Store) -> str:
     """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
     failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
-    document = {"schema": "gconsole.ps/1", "processes": sorted(store.processes.values(), key=_order), "failed": failed}
+    hide = Redactor()
+    processes = [hide(process) for process in sorted(store.processes.values(), key=_order)]
+    document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
@@ -69,7 +72,7 @@ def _groups(store: Store) -> list[_Group]:
     groups: dict[tuple[str, str | None, str, str], _Group] = {}
     for process in sorted(store.processes.values(), key=_order):
         user = process.user or str(process.uid)
-        cmdline = printable(process.cmdline or f"[{process.comm}]")[:100]
+        cmdline = printable(without_secrets(process.cmdline or f"[{process.comm}]"))[:100]
         key = (process.role, process.job, user, cmdline)
         group = groups.setdefault(key, _Group(*key))
         group.nodes.append(process.node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .files import open_new
@@ -21,8 +21,9 @@ class RecordFileError(Exception):
 class RecordWriter:
     """A sink of the hub that writes every record; the first failure to write is kept in `failure`, and ends it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, redact: Callable[[Published], Published] = lambda record: record) -> None:
+        """`redact` makes of each record the one that is written."""
+        self.path, self._redact = path, redact
         self.failure: OSError | None = None
         self._file = open_new(path)
         self._flushed = time.monotonic()
@@ -32,7 +33,7 @@ class RecordWriter:
             return
         try:
             for record in records:
-                self._file.write(encode(record) + b"\n")
+                self._file.write(encode(self._redact(record)) + b"\n")
             if time.monotonic() - self._flushed > FLUSH_S:
                 self._file.flush()
                 self._flushed = time.monotonic()

@@ -51,6 +51,12 @@ class SkewSeen:
     desyncs: tuple[Desync, ...]
     gpus: dict[RankKey, RankGpu]
 
+    @property
+    def by_the_best(self) -> tuple[Skew, ...]:
+        """Each job by its collectives, or by its steps where no collective could be judged."""
+        told = {(one.job, one.attempt) for one in self.collectives if one.judged}
+        return (*self.collectives, *(one for one in self.steps if (one.job, one.attempt) not in told))
+
 
 NOTHING_SEEN: Final = SkewSeen((), (), None, (), (), (), {})
 
@@ -68,10 +74,10 @@ def prepared(store: Store, *, steps: bool = True) -> Callable[[], SkewSeen]:
     newest = {capture.id for capture in store.captures.values()[-1:]}
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
     walks = {key: Walk(one.node, one.step, one.seen, one.gained) for key, one in store.steps.ranks().items()}
-    gpus = gpus_of(store)
+    gpus, world_sizes = gpus_of(store), _world_sizes(store)
 
     def work() -> SkewSeen:
-        met = meetings(entries, clock)
+        met = meetings(entries, clock, statuses, world_sizes)
         stepped, steps_by = _steps(step_meetings(walks, clock), met) if steps else ([], None)
         behind = list(desyncs_of_steps(walks))
         last = [entry for entry in entries if entry.capture in newest]
@@ -93,6 +99,15 @@ def _steps(watched: list[Meeting], met: list[Meeting]) -> tuple[list[Meeting], s
         return watched, "a watched variable"
     periods = first_of_periods(met)
     return periods, "the pattern of collectives" if periods else None
+
+
+def _world_sizes(store: Store) -> dict[tuple[str, int], int]:
+    """How many ranks each attempt of a job has, as they say themselves."""
+    found: dict[tuple[str, int], int] = {}
+    for now in store.ranks.values():
+        key = (now.rank.job, now.rank.attempt)
+        found[key] = max(found.get(key, 0), now.rank.world_size or 0)
+    return {key: size for key, size in found.items() if size}
 
 
 def gpus_of(store: Store) -> dict[RankKey, RankGpu]:

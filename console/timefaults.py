@@ -25,7 +25,7 @@ class ClockFaults:
 
     def __init__(self, store: Store, config: ClockConfig) -> None:
         self._book = store.clocks
-        self._max_bound_ns = round(config.max_bound_us * 1000)
+        self.config = config  # may be replaced by a newer one
 
     async def found(self, *, is_last: bool) -> list[Found]:
         """What is wrong now."""
@@ -33,18 +33,27 @@ class ClockFaults:
         lines = [book.nodes[node][-1] for node in book.nodes]
         windows = [book.windows[key][-1] for key in book.windows]
         sources = {node: book.sources[node] for node in book.sources}
-        return list(find_clocks(lines, windows, sources, self._max_bound_ns))
+        return list(find_clocks(lines, windows, sources, round(self.config.max_bound_us * 1000)))
 
 
 class LatenessFaults:
-    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come."""
+    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come.
+
+    At the end it asks once more, and judges steps, too, of jobs whose collectives nobody recorded: of thousands of
+    ranks that is too much work to do each second.
+    """
 
     name = "skew"
 
     def __init__(self, store: Store, config: SkewConfig) -> None:
-        self._store, self._max_ms = store, config.max_ms
+        self._store, self._config = store, config
         self._known = -1
         self._last: list[Found] = []
+
+    def follow(self, config: SkewConfig) -> None:
+        """A newer configuration: who is late is asked again."""
+        if config != self._config:
+            self._config, self._known = config, -1
 
     async def found(self, *, is_last: bool) -> list[Found]:
         """What is wrong now."""
@@ -52,11 +61,12 @@ class LatenessFaults:
         if not len(store.captures) and not store.steps.changed_since(-1):
             return []
         tables = (store.captures.table, store.clocks.nodes)
-        if not any(table.changed_since(self._known) for table in tables) and not store.steps.changed_since(self._known):
+        changed = any(table.changed_since(self._known) for table in (*tables, store.steps))
+        if not changed and not is_last:
             return self._last
         self._known = store.version
-        work = prepared(store, steps=False)
+        work = prepared(store, steps=is_last)
         entries = sum(len(capture.collectives) for capture in store.captures.values())
-        seen = work() if entries < MANY else await asyncio.to_thread(work)
-        self._last = list(find_late(seen.collectives, seen.violations, seen.desyncs, self._max_ms, seen.gpus))
+        seen = work() if entries < MANY and not is_last else await asyncio.to_thread(work)
+        self._last = list(find_late(seen.by_the_best, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
         return self._last

@@ -18,6 +18,7 @@ from .samplers.base import Context, Unavailable
 from .samplers.clock import ServiceSampler, SnapshotSampler
 from .samplers.cost import CostSampler
 from .samplers.gpu import GpuSampler
+from .samplers.gputimer import GpuTimerSampler
 from .samplers.host import HostSampler
 from .samplers.jobs import JobSampler
 from .samplers.nic import NicSampler
@@ -110,6 +111,7 @@ class Agent(object):
         self.epoch = time.monotonic()  # where the grid of ticks begins
         self.missing = []
         self.threads = []
+        self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
         self.clocks = None  # the desk of the probes, once the console has asked for any
         self.farewell = None  # called when the agent ends
         self._at_end = []
@@ -195,6 +197,12 @@ class Agent(object):
         if action not in self._at_end:
             self._at_end.append(action)
 
+    def read_clocks_every(self, period_ms):
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none. ValueError."""
+        if not isinstance(period_ms, int) or (period_ms and not 10 <= period_ms <= 1000):
+            raise ValueError("clocks are read every 10 to 1000 ms, not every %r" % (period_ms,))
+        self.snapshot_period_ms = period_ms
+
     def describe(self):
         """Who this is, for whoever asks on the socket of a lingering agent."""
         return {
@@ -250,9 +258,9 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
-        snapshot_period_ms = self.config.get("snapshot_period_ms", 0)
-        if snapshot_period_ms:
-            samplers += [SnapshotSampler(self.context, self, snapshot_period_ms), ServiceSampler(self.context, self)]
+        samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
+        if self.config.get("gpu_clock"):
+            samplers.append(GpuTimerSampler(self.context, nvml))
         names = self.config.get("watch_locals")
         if names:
             samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))

@@ -19,6 +19,8 @@ COMMANDS = {
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
     # what watches a job that `gconsole run start` ordered; the job's own commands are its children
     "job_supervisor": ["{python}", "-I", "-B", "{program}"],
+    # `gputimer`, whose text it reads: the CUDA driver is loaded in a process that goes away
+    "gpu_clock": ["{python}", "-I", "-B", "-"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
@@ -45,18 +47,20 @@ def run(name, timeout_s, blob=None):
     return status, (out + err).decode("utf-8", "backslashreplace").strip()
 
 
-def run_apart(name, timeout_s, blob=None, pid=None):
-    """(exit status, stdout, stderr) of a listed command. Raises OSError where it does not start, NoAnswer."""
-    words = {"{blob}": blob, "{pid}": str(pid)}
+def run_apart(name, timeout_s, blob=None, pid=None, python=None, given=None):
+    """(exit status, stdout, stderr) of a listed command, which reads `given`. Raises OSError where it does not start,
+    NoAnswer."""
+    words = {"{blob}": blob, "{pid}": str(pid), "{python}": python}
     process = subprocess.Popen(
         [words.get(word, word) for word in COMMANDS[name]],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, close_fds=True,
         start_new_session=True,  # a process group of its own, which can be ended as a whole
     )  # fmt: skip
     with _lock:
         _running.add(process)
     try:
-        out, err = process.communicate(timeout=timeout_s)
+        out, err = process.communicate(given, timeout=timeout_s)
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
         _kill(process)

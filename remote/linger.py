@@ -12,7 +12,15 @@ import struct
 import threading
 import time
 
-from . import cache, wire
+from . import cache, presence, wire
+
+#: How long an agent may take to answer before another takes its place: it may be stopped for a while, or the node
+#: overloaded, and what it holds goes with it. Less than the console waits for a hello.
+PATIENCE_S = 10.0
+
+
+class Silent(Exception):
+    """Somebody holds the socket and does not answer."""
 
 
 def attach(stdin, start, place, make_agent, prepare):
@@ -24,7 +32,11 @@ def attach(stdin, start, place, make_agent, prepare):
     path = os.path.join(folder, "%s.sock" % start["console"])
     with open(path + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two channels at once (a reconnect overtakes its predecessor) start one agent
-        peer = _connect(path, start["bundle"])
+        try:
+            peer = _connect(path, start["bundle"])
+        except Silent:
+            peer = None
+            presence.kill(place.root, start["console"])
         if peer is None:
             listener = _listen(path)
             child = os.fork()
@@ -53,14 +65,16 @@ def _own_folder(console):
     return folder
 
 
-def describe(path):
-    """What the agent behind a socket says of itself (a dict), or None where nobody answers."""
+def describe(path, patience_s=PATIENCE_S):
+    """What the agent behind a socket says of itself (a dict), or None where nobody is. Raises Silent."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(2.0)
+    connection.settimeout(patience_s)
     try:
         connection.connect(path)
         connection.sendall(wire.encode({"who": True}))
         return wire.decode(connection.makefile("rb").readline(wire.MAX_LINE))
+    except socket.timeout:
+        raise Silent()
     except (OSError, wire.BadFrame):
         return None
     finally:
@@ -126,8 +140,10 @@ def _detach(lock):
 
 
 def _serve_forever(agent, listener, path, own_folder):
+    own = OwnSocket(path)
+
     def farewell():
-        _remove(path, path + ".lock")
+        own.remove()
         if own_folder:
             os.rmdir(own_folder)
 
@@ -162,6 +178,25 @@ def _serve(agent, connection):
         agent.serve(reader)
         agent.disconnect(sink)
         sink.close()
+
+
+class OwnSocket(object):
+    """The socket at `path` as it is now."""
+
+    def __init__(self, path):
+        self._path, self._inode = path, _inode(path)
+
+    def remove(self):
+        """Remove it and its lock, unless another agent has taken this one's place: then it is the way to that one."""
+        if _inode(self._path) == self._inode:
+            _remove(self._path, self._path + ".lock")
+
+
+def _inode(path):
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 class _Sink(object):

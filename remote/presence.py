@@ -81,6 +81,18 @@ def end(fact, patience_s=3.0):
     return False
 
 
+def kill(root, console):
+    """End the agents of one console that use the cache at `root`, without a word to them: they hear none."""
+    living = users(root)[0] if root else []
+    for fact in living:
+        if fact.get("console") == console and fact["here"] and _lives(fact["pid"], fact["start_ticks"]):
+            try:
+                os.kill(fact["pid"], signal.SIGKILL)
+            except OSError:
+                continue  # it went just now, or may not be ended
+            withdraw(os.path.join(root, "run", os.path.basename(str(fact.get("agent"))) + ".who"))
+
+
 def _lives(pid, ticks):
     """Whether that very process is there. A pid below 2 would mean all processes, or one's own group, to kill(2)."""
     return isinstance(pid, int) and pid > 1 and ticks is not None and start_ticks(pid) == ticks

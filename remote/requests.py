@@ -15,6 +15,8 @@ def act(agent, frame):
         agent.outbox.control({"pong": frame["ping"], "t": clock.realtime_ns(), "mono": clock.mono_ns()})
     elif "ack" in frame:
         agent.outbox.acknowledge(frame["ack"])
+    elif "snapshots" in frame:
+        agent.read_clocks_every(frame["snapshots"])
     elif "blob" in frame:
         agent.blobs.receive(agent, frame)
     elif "stop" in frame:

@@ -53,6 +53,10 @@ class SimulatedNvml(SimulatedTopology):
         self._clock = clock
         self.places = SimulatedPlaces(_address(index) for index in range(count))
 
+    @property
+    def uuids(self):
+        return [device.uuid for device in self._devices]
+
     def nvmlInit(self):
         pass
 

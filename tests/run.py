@@ -26,7 +26,9 @@ ROOT = Path(__file__).parent.parent
 PARALLEL = ("unit", "tui")
 #: With more failures than these, a second run would only tell the same again.
 FEW = 5
-GROUPS = ("unit", "clocks", "tui", "demo", "gpus", "sessions", "cluster", "hangs", "jobs", "faults")
+GROUPS = (
+    "unit", "clocks", "tui", "demo", "gpus", "sessions", "cluster", "hangs", "jobs", "http", "security", "faults",
+)  # fmt: skip
 
 
 @dataclass

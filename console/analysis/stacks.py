@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
 
+from ..hidden import value_without_secrets
 from ..records import Stack, StackStatus
 from .capturetimes import spread_ns, took_ns
 from .frames import Call, Reader, Trace, class_of
@@ -208,7 +209,7 @@ def _values(stack: Stack, trace: Trace) -> tuple[Values, ...]:
     """The variables of each call that the trace has."""
     named: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for local in stack.locals or ():
-        named[local.frame].append((local.name, local.value))
+        named[local.frame].append((local.name, value_without_secrets(local.name, local.value)))
     return tuple(tuple(sorted(named.get(at, ()))) for at in trace.places)
 
 

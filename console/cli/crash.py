@@ -10,6 +10,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ..hidden import without_secrets
+
 
 def keep_story() -> Path:
     """Write the exception being handled to a new file (0600) and return its path; stderr where that fails."""
@@ -18,8 +20,7 @@ def keep_story() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"gconsole {' '.join(sys.argv[1:])}\n")
-            traceback.print_exc(file=file)
+            file.write(without_secrets(f"gconsole {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"))
     except OSError:
         traceback.print_exc()
         return Path("/dev/stderr")

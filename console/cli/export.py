@@ -65,7 +65,7 @@ def _write(form: Form, what: Chosen, output: str) -> None:
             raise click.UsageError(f"{form.name} is several files; name a folder: -o FOLDER")
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder}: there is something in it; name a new folder, or empty it first")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = form.write_folder(what, folder)
         click.echo(f"{folder}: {len(files)} files", err=True)
     elif output == "-":

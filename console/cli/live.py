@@ -51,8 +51,8 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     hub = Hub()
     store = Store(config.console.history_bytes)
     hub.subscribe(store.apply)
-    hub.say(_console(config))
-    recorder = recorder_of(config, hub, store)
+    hub.say(console_record(config))
+    recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
     hosts = HostsFile(config.path, read) if config.path and read else None
 
     async def ask(who: str, prompt: str) -> str | None:
@@ -60,6 +60,14 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     fleet = Fleet(config, hub, ask, recorder)
     clockwork = Clockwork(hub, config.clock, config.cluster)
+    clock_faults, late = ClockFaults(store, config.clock), LatenessFaults(store, config.skew)
+
+    def follow(newer: Config) -> None:
+        clockwork.follow(newer.clock)
+        clock_faults.config = newer.clock
+        late.follow(newer.skew)
+
+    fleet.followers.append(follow)
 
     async def start() -> None:
         clockwork.start()
@@ -76,7 +84,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
-        findings=_findings(hub, store, config),
+        findings=Findings(hub, config.health, sources=(clock_faults, late)),
     )
     gc.freeze()  # modules live as long as the app: a collector that walks them all costs a frame 100 ms at times
     app.run()
@@ -112,16 +120,20 @@ def run_batch(
     config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
     records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), clocks: bool = False, tape: Tape | None = None, stacks: StackOutput = AS_SUMMARY,
+    metrics: tuple[str, ...] = (), clocks: bool = False, probes: bool = False, tape: Tape | None = None,
+    stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
 
     `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile. With `tape` it is
-    recorded. Where `for_s` is infinite, an interrupt is how it ends.
+    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile, and
+    once more before it ends; `probes`: as `[clock] duty` says, without pause while a session keeps clocks. With `tape`
+    it is recorded. Where `for_s` is infinite, an interrupt is how it ends.
     """
     clocks_s = 0.0 if clocks else None
-    store, interrupted = asyncio.run(_watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s))
+    store, interrupted = asyncio.run(
+        _watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s, probes=probes)
+    )
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     if tape is not None and tape.failed:
         status = max(status, EXIT_PARTIAL)
@@ -158,9 +170,11 @@ def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
-    clocks_s: float | None = None, clock_lines: ClockLines | None = None,
+    clocks_s: float | None = None, clock_lines: ClockLines | None = None, *, probes: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
-    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without, not at all."""
+    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without it, and without `probes`,
+    not at all."""
+    probes = probes or clocks_s is not None
     left = tape.left_behind(config) if tape else None
     hub = Hub(left.console_id, left.seq) if left else Hub()
     store = Store()
@@ -173,20 +187,20 @@ async def _watch(
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     if stream:
         hub.subscribe(stream)
-    findings = _findings(hub, store, config)
-    hub.say(_console(config))
+    findings = findings_of(hub, store, config)
+    hub.say(console_record(config))
     if clock_lines:
         hub.subscribe(clock_lines)
+    fleet = Fleet(config if probes else _without_probes(config), hub, agents=left.agents if left else None)
     if tape:
-        await tape.begin(recorder_of(config, hub, store))
-    probing = config if clocks_s is not None else _without_probes(config)
-    fleet = Fleet(probing, hub, agents=left.agents if left else None)
-    interrupted = _on_signals()
+        await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
+    interrupted = on_signals()
     await fleet.start()
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
-    if clocks_s is not None:
+    if probes:
         clockwork.start()
+    if clocks_s is not None:
         fleet.want_clocks("batch", True)
         before = _measured(hub, fleet, clockwork, clocks_s, progress, before)
     watching = asyncio.create_task(
@@ -233,7 +247,7 @@ def _close(writer: RecordWriter) -> None:
         click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
-def _findings(hub: Hub, store: Store, config: Config) -> Findings:
+def findings_of(hub: Hub, store: Store, config: Config) -> Findings:
     """Whoever looks for what is wrong, the clocks and who is late among it."""
     return Findings(
         hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
@@ -260,7 +274,7 @@ def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
 
 
-def _console(config: Config) -> Console:
+def console_record(config: Config) -> Console:
     """Who watches, and by which models. Raises ConfigError for a model that is none."""
     for text in config.hang.models:
         try:
@@ -274,13 +288,15 @@ def _console(config: Config) -> Console:
 def _writer(path: Path | None) -> RecordWriter | None:
     if path is None:
         return None
+    from ..session.redact import Redactor
+
     try:
-        return RecordWriter(path)
+        return RecordWriter(path, Redactor(locals_too=True))
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
 
 
-def _on_signals() -> asyncio.Future[None]:
+def on_signals() -> asyncio.Future[None]:
     """Done once SIGINT or SIGTERM has come."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

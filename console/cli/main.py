@@ -16,6 +16,7 @@ EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EX
 COMMANDS = {
     "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
     "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
+    "api": ("api:api", "Answer scripts, dashboards and Prometheus over HTTP."),
     "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
     "record": ("record:record", "Record a cluster without a screen, into a session that survives a crash."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
@@ -119,7 +120,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ConfigError):
         click.echo(str(error), err=True)  # file:line: key: what is wrong
         return EXIT_USAGE
+    from ..plaintext import printable
     from .crash import keep_story
 
-    click.echo(f"gconsole: internal error: {type(error).__name__}: {error}; the story is in {keep_story()}", err=True)
+    what = printable(f"{type(error).__name__}: {error}"[:2000])
+    click.echo(f"gconsole: internal error: {what}; the story is in {keep_story()}", err=True)
     return EXIT_INTERNAL

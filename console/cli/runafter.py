@@ -15,6 +15,7 @@ from ..joborders import NodeStop, is_away
 from ..jobs.owed import Owed
 from ..jobs.show import stop_words
 from ..nodesets import fold
+from ..plaintext import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
 
@@ -52,7 +53,7 @@ async def logs(
             with files.open_new(output) as file:
                 problems = await stream(fleet, view, wanted, lambda text: _append(file, text), follow=follow)
     for problem in problems:
-        click.echo(f"gconsole: {problem}", err=True)
+        click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -92,7 +93,7 @@ async def stop(
             return EXIT_FINDING
         code, away = EXIT_OK, []
         async for line, answer in _stopped(fleet, view, grace_s, wait_s):
-            click.echo(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}")
+            click.echo(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
             if isinstance(answer, NodeStop):
                 code = EXIT_FINDING if answer.left else code
             else:
@@ -138,7 +139,7 @@ async def fetch(
             raise click.UsageError(f"--node {only}: the job {view.ordered.job} is not there")
         problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
     for problem in problems:
-        click.echo(f"gconsole: {problem}", err=True)
+        click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -154,5 +155,5 @@ async def job_named(fleet: Live, name: str) -> JobView:
     if not found and coverage_code(fleet.store) == EXIT_NOTHING:
         click.echo("gconsole: no node can be reached", err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
-    known = ", ".join(view.ordered.job for view in (found or views)[:8]) or "none"
+    known = printable(", ".join(view.ordered.job for view in (found or views)[:8])) or "none"
     raise click.UsageError(f"{name}: {'several jobs begin so' if found else 'no such job'}; there are {known}")

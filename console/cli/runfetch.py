@@ -8,7 +8,11 @@ import click
 
 from .. import files
 from ..hub import Control
+from ..plaintext import printable
 from ..records import Failure
+
+#: A file that is being written may have grown by so much, and by its own size, since it was listed; bytes.
+MOST_GROWTH = 256 << 20
 
 
 async def fetch_from(control: Control, job: str, node: str, path: str, output: Path) -> str | None:
@@ -16,20 +20,21 @@ async def fetch_from(control: Control, job: str, node: str, path: str, output: P
     found = await control.list_job_files(job, node, path)
     if isinstance(found, Failure):
         return f"{node}: {found.text}"
-    for below, _ in found.files:
+    for below, size in found.files:
         there = f"{found.path}/{below}" if below else found.path
         relative = PurePosixPath(PurePosixPath(found.path).name) / below
-        if ".." in relative.parts or relative.is_absolute():  # a node must not choose where we write
+        if ".." in relative.parts or relative.is_absolute() or "\0" in there:  # a node must not choose where we write
             return f"{node}: {there}: a path that leads elsewhere"
         here = output / node / relative
-        problem = await _one(control, job, node, there, here)
+        problem = await _one(control, job, node, there, here, size)
         if problem:
             return f"{node}: {problem}"
-        click.echo(str(here))
+        click.echo(printable(str(here)))
     return None
 
 
-async def _one(control: Control, job: str, node: str, there: str, here: Path) -> str | None:
+async def _one(control: Control, job: str, node: str, there: str, here: Path, size: int) -> str | None:
+    """Bring one file; it may have grown meanwhile, but a node that never ends would fill the disk."""
     try:
         here.parent.mkdir(parents=True, exist_ok=True)
         with files.open_new(here) as file:
@@ -41,6 +46,8 @@ async def _one(control: Control, job: str, node: str, there: str, here: Path) ->
                 data, is_last = piece
                 file.write(data)
                 offset += len(data)
+                if not is_last and (not data or offset > 2 * size + MOST_GROWTH):
+                    return f"{there}: it does not end"
     except OSError as error:
         return f"{here}: {error.strerror or error}"
     return None

@@ -19,6 +19,7 @@ from ..hub import Hub
 from ..joborders import is_away
 from ..jobs.owed import Owed
 from ..jobs.show import stop_words
+from ..plaintext import printable
 from ..records import Console
 from ..store import Store
 
@@ -61,7 +62,8 @@ async def _end_what_is_owed(live: Live) -> None:
         back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
         answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
         for node, answer in answers.items():
-            click.echo(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}", err=True)
+            words = printable(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}")
+            click.echo(words, err=True)
         owed.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
 
 

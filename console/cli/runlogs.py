@@ -35,6 +35,7 @@ class Output:
 
     def __init__(self, view: JobView, wanted: Wanted, write: Callable[[str], None]) -> None:
         self._job, self._wanted, self._write = view.ordered.job, wanted, write
+        self._nodes = frozenset(line.node for line in view.lines)  # no other has a say in what its ranks wrote
         writers = len(wanted.ranks) if wanted.ranks is not None else view.ordered.world_size
         self._fold = LineFold(writers if wanted.fold else 1, FOLD_S)
         self._new: dict[Writer, list[str]] = {}
@@ -42,7 +43,9 @@ class Output:
     def take(self, records: Sequence[Published]) -> None:
         """A sink of the hub."""
         for record in records:
-            if isinstance(record, Log) and record.source == "job" and record.job == self._job:
+            if not isinstance(record, Log) or record.node not in self._nodes:
+                continue
+            if record.source == "job" and record.job == self._job:
                 writer: Writer = record.rank if record.rank is not None else record.node
                 if self._wanted.ranks is None or writer in self._wanted.ranks:
                     self._new.setdefault(writer, []).extend(record.text.split("\n"))

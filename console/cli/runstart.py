@@ -10,6 +10,7 @@ import click
 
 from ..joborders import Synced
 from ..nodesets import fold
+from ..plaintext import printable
 from ..records import Failure
 from .main import EXIT_FINDING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
@@ -88,9 +89,9 @@ async def _copied(fleet: Live, request: JobRequest, nodes: list[str]) -> bool:
 
 def _tell(failures: Mapping[str, Failure]) -> None:
     for node, failure in failures.items():
-        click.echo(f"✖ {node}  {failure.name}: {failure.text}", err=True)
+        click.echo(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
         if failure.try_:
-            click.echo(f"  try: {failure.try_}", err=True)
+            click.echo(printable(f"  try: {failure.try_}"), err=True)
 
 
 async def _followed(fleet: Live, job: str) -> int:

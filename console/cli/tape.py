@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -23,12 +24,14 @@ def folder_of(config: Config) -> Path:
     return sessions_folder(config.sessions.folder)
 
 
-def recorder_of(config: Config, hub: Hub, store: Store) -> Recorder:
-    """The recorder of a console."""
+def recorder_of(config: Config, hub: Hub, store: Store, want_clocks: Callable[[str, bool], object]) -> Recorder:
+    """The recorder of a console; `want_clocks` is its fleet's."""
     age = config.sessions.max_age
     limits = Limits(config.sessions.max_bytes, seconds(age) if age is not None else None)
     hosts = [name for node in config.nodes for name in (node.name, node.host, node.address) if name]
-    return Recorder(hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts)
+    return Recorder(
+        hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks
+    )
 
 
 class Tape:

@@ -43,13 +43,18 @@ def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str,
 
 
 def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
-    """The nodes of a node set, with everything that is common to those of a configuration. Raises ConfigError."""
+    """The nodes of a node set, with everything that is common to those of a configuration; one that it has by name (and
+    that somebody had let go of) as it stands there. Raises ConfigError."""
     try:
         hosts = expand(names)
     except BadNodeSet as error:
         raise ConfigError("", "", error.text, error.nearest) from None
+    known = {node.name: node for node in config.nodes}
     nodes = []
     for host in hosts:
+        if host.name in known and host.user is None and host.port is None:
+            nodes.append(known[host.name])
+            continue
         user, port = host.user or config.ssh.user, host.port or config.ssh.port
         ssh = msgspec.structs.replace(config.ssh, user=user, port=port)
         nodes.append(NodeConfig(name=host.name, ssh=ssh, agent=config.agent, watch=config.watch))

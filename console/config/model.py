@@ -240,6 +240,11 @@ class ClockConfig(Section, frozen=True):
         Meta(description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
                          "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"),
     ] = "auto"
+    gpu_clock: Annotated[
+        bool,
+        Meta(description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred"
+                         " MB of its memory) for about a second"),
+    ] = False
     max_bound_us: Annotated[
         float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")
     ] = 100.0

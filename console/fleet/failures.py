@@ -111,6 +111,12 @@ class AgentRefused(FleetError):
         self.reason = reason
 
 
+class NoDescriptors(FleetError):
+    """The console's own process may open nothing more."""
+
+    name = "no_descriptors"
+
+
 class Internal(FleetError):
     """A fault of the console's own; shown at the node where it happened."""
 

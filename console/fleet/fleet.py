@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config.difference import Changes, difference
@@ -15,7 +13,7 @@ from ..config.readonly import Change, ReadOnly, refusal
 from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
 from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from . import capture, jobs, syncing
+from . import capture, descriptors, jobs, syncing
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
@@ -58,8 +56,9 @@ class Fleet:
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, Link] = {}
         self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
+        self.followers: list[Callable[[Config], None]] = []  # who else acts on a newer configuration
         self._unsubscribe = hub.subscribe(self._watch)
-        _raise_descriptor_limit(len(config.nodes))
+        descriptors.raise_limit(len(config.nodes))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
@@ -69,10 +68,10 @@ class Fleet:
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""
-        clock = self.config.clock
         link = Link(
             node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
-            clock.snapshot_period_ms if clock.enabled else 0, self._agents.pop(node.name, None),
+            _snapshot_period_ms(self.config), self._agents.pop(node.name, None),
+            gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
         )  # fmt: skip
         self.links[node.name] = link
         link.start()
@@ -95,8 +94,12 @@ class Fleet:
 
     async def apply(self, config: Config) -> Changes:
         changes = difference(self.config, config)
+        period_ms = _snapshot_period_ms(config)
+        reads_otherwise = period_ms != _snapshot_period_ms(self.config)
         self.config = config
         self._clocks.follow(config.clock)
+        for follow in self.followers:
+            follow(config)
         gone = [name for name in changes.removed if name in self.links]
         other = [node for node in changes.changed if node.name in self.links]  # not those a person has let go of
         await asyncio.gather(*(self.remove_node(name) for name in gone))
@@ -104,7 +107,10 @@ class Fleet:
         for node in (*changes.added, *other):
             if node.name not in self.links:  # a person may have added it before it was written
                 self.add_node(node)
-        _raise_descriptor_limit(len(self.links))
+        if reads_otherwise:
+            for link in self.links.values():
+                link.read_clocks_every(period_ms)
+        descriptors.raise_limit(len(self.links))
         return changes
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
@@ -197,11 +203,6 @@ class Fleet:
                     self.staging.stage_py_spy(link)
 
 
-def _raise_descriptor_limit(nodes: int) -> None:
-    """A connection takes a few descriptors; the usual soft limit of 1,024 (256 on macOS) is small for a fleet."""
-    wanted = 256 + 4 * nodes
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit of its own; connections then say so
-            resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
+def _snapshot_period_ms(config: Config) -> int:
+    """Between two reads of a node's clocks against each other; 0: none."""
+    return config.clock.snapshot_period_ms if config.clock.enabled else 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..hub import Hub, Published
+from ..plaintext import printable
 from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
-from .limits import COMPLAINTS_BURST, COMPLAINTS_S, Bucket, Rations
+from .limits import COMPLAINTS_BURST, COMPLAINTS_S, Bucket, Rations, is_beyond_reason
 
 #: Kinds that are the console's own word: an agent that says them is not believed.
 _OURS = (Console, NodeState, Mark, Finding, ClockWindow, ClockNode)
@@ -43,7 +44,7 @@ class Intake:
         try:
             record = decode(line)
         except BadRecord as error:
-            self._complain(f"a record does not fit its kind: {error}")
+            self._complain(f"a record does not fit its kind: {printable(str(error)[:500])}")
             return None
         record.node, record.agent, record.rx = self._node, self.agent, rx
         if record.seq <= self.last_seq:
@@ -54,7 +55,11 @@ class Intake:
         if isinstance(record, _OURS) or (isinstance(record, Log) and record.source == "console"):
             self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
             return None
-        refused = None if isinstance(record, RawRecord) else self.rations.refusal(record)
+        if isinstance(record, RawRecord):
+            return record
+        refused = self.rations.refusal(record)
+        if refused is None and is_beyond_reason(record, line):
+            refused = "a figure that no machine has"
         if refused is not None:
             self._say_gap("limit", f"not taken: {refused}", record.seq, record.seq, 1)
             return None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from ..records import (
     ClockBins,
+    ClockCost,
+    ClockSnapshot,
+    ClockSource,
     Collective,
     Gpu,
     GpuDigest,
@@ -40,6 +46,46 @@ _CAPTURES: Final = 64
 EVENTS_S, EVENTS_BURST = 10.0, 2_000
 #: Words of our own about what a node sends that makes no sense.
 COMPLAINTS_S, COMPLAINTS_BURST = 0.5, 20
+
+
+#: No figure that a machine has is larger, and no instant later (2116) or before 1970: with what is beyond, sums that
+#: are made of all nodes overflow, and one node would take every other its result.
+MOST_FIGURE: Final = 1e18
+MOST_INSTANT: Final = 1 << 62
+#: What may be such a figure, in the bytes of a record; nearly no honest one has it.
+_LARGE: Final = re.compile(rb"\d[eE]\+?\d|[5-9]\d{18}|\d{20}")
+_CLOCKS: Final = (ClockBins, ClockSnapshot, ClockSource, ClockCost)
+
+
+def is_beyond_reason(record: Record, line: bytes) -> bool:
+    """Whether a record, which came as `line`, has a figure or an instant that no machine has.
+
+    What a person watches in a training loop may be anything: a loss that diverges is no lie.
+    """
+    if not (0 <= record.t <= MOST_INSTANT and 0 <= record.mono <= MOST_INSTANT):
+        return True
+    if _LARGE.search(line) is None:
+        return False
+    fields = msgspec.structs.asdict(record)
+    fields.pop("watched", None)
+    return _is_large(fields, isinstance(record, _CLOCKS))
+
+
+def _is_large(value: Any, whole_too: bool) -> bool:
+    match value:
+        case bool():
+            return False
+        case float():
+            return abs(value) > MOST_FIGURE
+        case int():
+            return whole_too and abs(value) > MOST_INSTANT
+        case dict():
+            return any(_is_large(one, whole_too) for one in value.values())
+        case tuple() | list():
+            return any(_is_large(one, whole_too) for one in value)
+        case msgspec.Struct():
+            return _is_large(msgspec.structs.asdict(value), whole_too)
+    return False
 
 
 class Bucket:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import random
 import time
 import traceback
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from typing import Any
 from ..config.model import NodeConfig
 from ..hub import Hub
 from ..records import Log, NodeState, State
-from . import assets, bundle, failures, limits, opening
+from . import assets, bundle, descriptors, failures, limits, opening
+from .backoff import Backoff
 from .conversation import Conversation
 from .intake import Intake
 from .questions import Frame, Ping, Questions
@@ -30,7 +30,6 @@ DEAD_S = 10.0
 FIRST_WORD_S = 90.0
 #: How long an agent may take to end when it is told to.
 STOP_S = 2.0
-RETRY_FIRST_S, RETRY_MOST_S = 1.0, 60.0
 
 
 class Link:
@@ -42,6 +41,7 @@ class Link:
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
         staging: Callable[[Link, str], None], snapshot_period_ms: int = 0, known: tuple[str, int] | None = None,
+        *, gpu_clock: bool = False,
     ) -> None:
         """`known`: the agent that an earlier console left there, and its last record that need not come again."""
         self.node = node
@@ -50,6 +50,7 @@ class Link:
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
+        self._gpu_clock = gpu_clock
         self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
         if known is not None:
             self._intake.agent, self._intake.last_seq = known
@@ -61,7 +62,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._talk: Conversation | None = None  # over the present connection, or the last one
         self._has_sampled = False
-        self._retry_now = asyncio.Event()
+        self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
         self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
 
@@ -73,9 +74,7 @@ class Link:
 
     async def run(self) -> None:
         """Connect and serve until cancelled; a failure that trying again cannot mend waits for `reconnect`."""
-        delay_s = RETRY_FIRST_S
         while True:
-            self._retry_now.clear()
             try:
                 await self._session()
             except failures.FleetError as error:
@@ -86,15 +85,12 @@ class Link:
             if self._stopping:
                 return
             if self._has_sampled:
-                delay_s = RETRY_FIRST_S
+                self._backoff.reset()
             assert self._failure is not None
             self._settled.set()
-            wait_s = random.uniform(0, delay_s) if self._failure.retry else None
+            wait_s = self._backoff.draw_s() if self._failure.retry else None
             self._say("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
-            delay_s = min(delay_s * 2, RETRY_MOST_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._retry_now.wait()
+            await self._backoff.wait(wait_s)
 
     @property
     def agent_id(self) -> str:
@@ -141,7 +137,7 @@ class Link:
 
     def reconnect(self) -> None:
         """Try again now, whatever the link is doing."""
-        self._retry_now.set()
+        self._backoff.again.set()
         if self._talk and self._talk.channel:
             self._talk.end(failures.Lost("closed to connect again"))
 
@@ -167,11 +163,13 @@ class Link:
         )
         command = bundle.command(self.node.agent.python, self.node.agent.run_as)
         try:
+            descriptors.require_some()
             talk.channel = await self._transport.open(self.node, command, talk)
             talk.channel.write(bundle.build().preamble)
             talk.send({"start": self._opening()})
             await talk.wait_for_hello()
             self._say("ok")
+            self.read_clocks_every(self._snapshot_period_ms)  # an agent that stayed began with what held then
             await self._pulse(talk)
         finally:
             talk.close()
@@ -226,7 +224,16 @@ class Link:
     def _opening(self) -> Frame:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
-        return opening.start(self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms)
+        return opening.start(
+            self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms,
+            gpu_clock=self._gpu_clock,
+        )  # fmt: skip
+
+    def read_clocks_every(self, period_ms: int) -> None:
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none."""
+        self._snapshot_period_ms = period_ms
+        if self._talk is not None and self._talk.is_open:
+            self._talk.send({"snapshots": period_ms})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""

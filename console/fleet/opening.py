@@ -17,12 +17,14 @@ _PIECE = 96 << 10
 
 
 def start(
-    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0
+    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0,
+    *, gpu_clock: bool = False,
 ) -> dict[str, Any]:
     """The first frame: who speaks, what came of the node's earlier `agent` (up to its record `after`), the settings.
 
     `blobs` are offers of binaries by name, each by its digest; the agent asks for those that it does not have.
-    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never.
+    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never. `gpu_clock`: whether its GPUs'
+    timers, too.
     """
     settings = node.agent
     return {
@@ -44,6 +46,7 @@ def start(
             "simulate_gpus": settings.simulate_gpus,
             "process_filter": node.process_filter,
             "snapshot_period_ms": snapshot_period_ms,
+            "gpu_clock": gpu_clock,
             "watch_locals": list(node.watch.locals),
             "watch_every_s": node.watch.every_s,
         },

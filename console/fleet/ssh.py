@@ -17,6 +17,7 @@ from . import failures
 from .gate import Gate, Place
 from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
+from .knocking import Addresses
 from .patience import Patience
 from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .sshfailures import explain
@@ -120,6 +121,7 @@ class AsyncsshTransport:
         self._ring = KeyRing(ask)
         self._known: dict[tuple[Path, ...], KnownHosts] = {}
         self._bastions: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+        self._addresses = Addresses()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         resolved = self._apply(await self._resolver.resolve(node.host), node.ssh, node.address)
@@ -128,6 +130,8 @@ class AsyncsshTransport:
         identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
         async with self._gate.enter(jump) as place:
             connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place)
+        if bastion is None and not resolved.proxy_command:
+            self._addresses.note(node.name, connection.get_extra_info("peername"))
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
                 channel, _ = await connection.create_session(
@@ -145,6 +149,9 @@ class AsyncsshTransport:
             connection.abort()
             raise
         return _SshChannel(connection, channel)
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return await self._addresses.answer(node.name)
 
     def ask_again(self) -> None:
         self._ring.ask_again()

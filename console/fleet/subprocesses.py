@@ -97,6 +97,9 @@ class LocalTransport:
             env[node.process_filter[0]] = node.process_filter[1]
         return await _start(["/bin/sh", "-c", command], receiver, env)
 
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
+
     def ask_again(self) -> None:
         pass
 
@@ -156,6 +159,9 @@ class OpensshTransport:
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
 
     def ask_again(self) -> None:
         pass

@@ -43,6 +43,10 @@ class Transport(Protocol):
         """Start `command` (shell text) on a node. Raises FleetError."""
         ...
 
+    async def answers(self, node: NodeConfig) -> bool | None:
+        """Whether anything answers where the node was last reached; None where that is not known without a login."""
+        ...
+
     def ask_again(self) -> None:
         """A person wants another attempt: what they would not type before may be asked for again."""
 

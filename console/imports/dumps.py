@@ -134,14 +134,19 @@ def _from_json(text: str) -> list[_Dump]:
 
 def _thread(said: dict[str, Any]) -> _Thread:
     frames = tuple(
-        Frame(str(one["name"]), str(one["filename"]), _number(one["line"]) or 0, native=bool(one.get("module")))
+        Frame(_text(one["name"]), _text(one["filename"]), _number(one["line"]) or 0, native=bool(one.get("module")))
         for one in reversed(said["frames"])
     )
     name = said.get("thread_name")
     return _Thread(
-        name if isinstance(name, str) else None, _number(said.get("os_thread_id")), bool(said["active"]),
+        _text(name) if isinstance(name, str) else None, _number(said.get("os_thread_id")), bool(said["active"]),
         bool(said["owns_gil"]), tuple(frame for frame in frames if not frame.native),
     )  # fmt: skip
+
+
+def _text(said: object) -> str:
+    """As text that can be written: JSON may name half of a pair of surrogates, which is no character."""
+    return str(said).encode("utf-8", "backslashreplace").decode()
 
 
 def _from_text(text: str) -> list[_Dump]:

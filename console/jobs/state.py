@@ -94,7 +94,11 @@ def job_view(store: Store, job: str) -> JobView | None:
 
 
 def _view(store: Store, ordered: Job, heard: Sequence[JobNode]) -> JobView:
-    by_index = {now.index: now for now in heard}
+    by_index: dict[int, JobNode] = {}
+    for now in heard:
+        is_named = now.node in ordered.nodes[now.index : now.index + 1]
+        if is_named or now.index not in by_index:
+            by_index[now.index] = now  # who has the name that was ordered is believed before any other
     lines = tuple(_line(store, name, index, by_index.get(index)) for index, name in enumerate(ordered.nodes))
     return JobView(ordered, lines, job_state([line.now.state if line.now else None for line in lines]))
 

@@ -19,6 +19,7 @@ from .clock import (
     ClockSource,
     ClockWindow,
     Exchange,
+    GpuClock,
     Point,
 )
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
@@ -34,7 +35,7 @@ from .topology import Ancestor, End, EndKind, Link, LinkType
 AnyRecord = (
     Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
     | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
-    | ClockBins | ClockSnapshot | ClockSource | ClockCost | ClockWindow | ClockNode
+    | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -135,6 +136,7 @@ __all__ = [
     "Frame",
     "Gap",
     "Gpu",
+    "GpuClock",
     "GpuDigest",
     "GpuEvent",
     "GpuInfo",

@@ -52,7 +52,7 @@ class ClockBin(msgspec.Struct, array_like=True, frozen=True):
     sent: Count  # requests sent in this bin
     got: Count  # replies that arrived in this bin, causal or not
     noncausal: Count
-    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest quarter of neighbours
+    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest neighbours
 
 
 class ClockBins(Record, tag="clock_bins", kw_only=True):
@@ -115,6 +115,30 @@ class ClockSource(Record, tag="clock_source", kw_only=True):
     text: str = ""  # why something is unknown, or what the daemon complains of
 
 
+class GpuClock(Record, tag="gpu_clock", kw_only=True):
+    """A GPU's global timer (%globaltimer, which CUPTI's and a kernel's own stamps are of) beside its node's clocks.
+
+    Read once a minute where `[clock] gpu_clock` asks for it, by a kernel of a few instructions: `raw` is the middle of
+    the tightest of `reads` brackets around its launch. True is |error of ahead_ns| <= bound_ns. Where it could not be
+    read, `error` says which call of the driver failed, and all figures are None.
+    """
+
+    index: Count  # as NVML counts
+    uuid: str | None  # None where the driver did not say even that
+    gpu_ns: Int | None = None  # the timer
+    raw: Int | None = None  # MONOTONIC_RAW of `node` at that instant, ns
+    real: Int | None = None  # CLOCK_REALTIME of `node` at that instant, ns
+    ahead_ns: Int | None = None  # timer minus CLOCK_REALTIME
+    bound_ns: Count | None = None  # half the bracket, `step_ns`, and what reading CLOCK_REALTIME adds
+    width_ns: Count | None = None  # of the bracket
+    step_ns: Count | None = None  # by which the timer moves, as a kernel saw it: its resolution
+    reads: Count | None = None
+    drift_ppm: float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
+    drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this
+    error: str | None = None
+    simulated: bool = False
+
+
 class ClockCost(Record, tag="clock_cost", kw_only=True):
     """What probing costs this node, each second while sockets are open; not part of `agent_cost`'s budget.
 
@@ -172,7 +196,7 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
     at_mono: Int  # MONOTONIC_RAW of `node` at the centre of the window, ns
     at_common: Int | None = None  # common time of that instant, ns
     alpha: float | None = None  # common nanoseconds a nanosecond of `mono`, near 1.0
-    offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus common time, at the centre
+    offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus that of the reference, at the centre; its own is 0
     drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre

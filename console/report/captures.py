@@ -9,6 +9,8 @@ import msgspec
 from ..analysis.models import Model
 from ..analysis.stacks import PLAIN, Fold, Group, JobKey, Shape, fold, jobs_of
 from ..analysis.stacktext import to_text
+from ..hidden import value_without_secrets
+from ..records import Local
 from ..store import CaptureNow, Store
 from ..verdicts import hang_models
 
@@ -122,7 +124,7 @@ def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
         newest[one.node, one.pid] = max(one.sample, newest.get((one.node, one.pid), 0))
     return sorted(
         (
-            LocalLine(one.rank, one.role, one.thread_name, frames[local.frame].function, local.name, local.value)
+            LocalLine(one.rank, one.role, one.thread_name, frames[local.frame].function, local.name, _value(local))
             for one in own
             if one.sample == newest[one.node, one.pid] and (frames := one.frames)
             for local in one.locals or ()
@@ -130,6 +132,10 @@ def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
         ),
         key=lambda line: (line.rank is None, line.rank or 0, line.role, line.thread or "", line.function, line.name),
     )  # fmt: skip
+
+
+def _value(local: Local) -> str:
+    return value_without_secrets(local.name, local.value)
 
 
 def _line(capture: CaptureNow, found: Fold, variables: list[LocalLine]) -> CaptureLine:

@@ -35,6 +35,20 @@ class ProbeCostLine(msgspec.Struct):
     records_bytes_s: float
 
 
+class GpuTimerLine(msgspec.Struct):
+    """A GPU's own timer at its last reading, where `[clock] gpu_clock` asks for it; see `gpu_clock`."""
+
+    node: str
+    index: int
+    uuid: str | None
+    ahead_ns: int | None
+    bound_ns: int | None
+    step_ns: int | None
+    drift_ppm: float | None
+    error: str | None
+    simulated: bool
+
+
 class ClocksLine(msgspec.Struct):
     """The last window: all nodes on one time line, that of `reference`. Without a window everything is empty."""
 
@@ -43,6 +57,7 @@ class ClocksLine(msgspec.Struct):
     edges: list[WindowLine]
     services: list[ServiceLine]
     cost: list[ProbeCostLine]
+    gpus: list[GpuTimerLine]
 
 
 def clocks_line(store: Store) -> ClocksLine:
@@ -69,7 +84,14 @@ def clocks_line(store: Store) -> ClocksLine:
             ProbeCostLine(one.node, one.cpu_pct, one.tx_packets_s, one.tx_bytes_s, one.records_bytes_s)
             for one in sorted(book.costs.values(), key=lambda one: natural(one.node))
         ],
-    )
+        gpus=[
+            GpuTimerLine(
+                one.node, one.index, one.uuid, one.ahead_ns, one.bound_ns, one.step_ns, one.drift_ppm, one.error,
+                one.simulated,
+            )
+            for one in sorted(book.gpus.values(), key=lambda one: (natural(one.node), one.index))
+        ],
+    )  # fmt: skip
 
 
 def clocks_text(store: Store) -> str:
@@ -92,6 +114,15 @@ def clocks_text(store: Store) -> str:
     for edge in line.edges:
         if edge.udp_blocked:
             parts.append(f"UDP blocked {edge.src} → {edge.dst}")
+    if line.gpus:
+        sim = " (SIM)" if any(one.simulated for one in line.gpus) else ""
+        parts += ["", f"GPU timers{sim}: timer minus CLOCK_REALTIME of its node"]
+        rows = [
+            (f"{one.node} gpu{one.index}", _us(one.ahead_ns, True), _us(one.bound_ns), _us(one.step_ns),
+             _ppm(one.drift_ppm), one.error or "")
+            for one in line.gpus
+        ]  # fmt: skip
+        parts += _table(("gpu", "ahead", "±", "moves by", "drift ppm", ""), rows)
     if line.cost:
         worst = max(line.cost, key=lambda one: one.cpu_pct)
         parts.append(

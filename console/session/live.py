@@ -77,7 +77,7 @@ def _records(store: Store) -> Iterator[Published]:
     held: list[Record] = [record for _, record in store.events]
     for book in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
         held += [record for kept in book.values() for record in kept]
-    held += [*store.clocks.sources.values(), *store.clocks.costs.values()]
+    held += [*store.clocks.sources.values(), *store.clocks.costs.values(), *store.clocks.gpus.values()]
     for capture in store.captures.values():
         held += [*capture.stacks, *capture.collectives, *capture.groups]
     for record in (*known(store), *held, *store.findings.values()):

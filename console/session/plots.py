@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..files import being_written
 from .chosen import Chosen
 from .export.curves import Curves, folded_rows, median
 
@@ -40,7 +41,8 @@ def plot(what: Chosen, steps: Sequence[Steps], path: Path) -> None:
     for axis, (job, numbers, seconds) in zip(axes[len(present) :, 0], steps, strict=True):
         axis.plot(numbers, seconds, linewidth=0.8)
         axis.set(title=f"step time of {job}", xlabel="step", ylabel="s", ylim=(0, None))
-    figure.savefig(path, format=path.suffix[1:])
+    with being_written(path) as file:
+        figure.savefig(file, format=path.suffix[1:])
     pyplot.close(figure)
 
 

@@ -23,6 +23,7 @@ from .pseudonyms import Pseudonyms, key_of_this_user
 from .recording import Recording
 from .redact import Redactor
 from .segments import SEGMENT_BYTES
+from .selection import keeps
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
@@ -38,9 +39,12 @@ class Recorder:
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
+        want_clocks: Callable[[str, bool], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
+        """`want_clocks` hears which recordings want the clocks to be probed without pause, and which no longer do."""
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
+        self._want_clocks = want_clocks
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
@@ -103,6 +107,8 @@ class Recorder:
             raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error
         recording.begin_with(self._news(meta))
         self._running[name] = recording
+        if keeps(meta.selection, "clock_bins"):  # by what is seldom probed nobody can say later who was late
+            self._want_clocks(_who(name), True)
         verb = "goes on after a crash" if is_resumed else "begins"
         self._say(*words, f"recording {name} {verb}: {session.path}")
         return is_resumed
@@ -128,6 +134,7 @@ class Recorder:
         self._say(f"recording {name} ends")  # which it records itself
         self._leaving.discard(name)
         self._gone.pop(name, None)
+        self._want_clocks(_who(name), False)
         return self._running.pop(name)
 
     # -- how one begins ----------------------------------------------------------------------------------------------
@@ -199,6 +206,10 @@ class Recorder:
 
     def _say(self, *texts: str) -> None:
         self._hub.say(*(Log(source="console", text=text) for text in texts))
+
+
+def _who(name: str) -> str:
+    return f"recording {name}"
 
 
 def _gap(name: str, first: Published, agent: str, heard: Heard) -> Gap | None:

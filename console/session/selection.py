@@ -78,6 +78,11 @@ class Selected:
         return True
 
 
+def keeps(selection: Selection, kind: str) -> bool:
+    """Whether records of that kind are among those that are kept."""
+    return not selection.kinds or kind in selection.kinds or kind in ALWAYS
+
+
 def select(
     nodes: tuple[str, ...] = (), metrics: tuple[str, ...] = (), kinds: tuple[str, ...] = (), every_s: float = 0.0,
     *, locals_too: bool = False, anonymous: bool = False,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from ..records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow
+from ..records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow, GpuClock
 from ..table import Table
 
 #: Snapshots, windows and lines of one node or edge that are kept: an hour of background windows, 12 min of snapshots.
 KEPT_SNAPSHOTS: Final = 720
 KEPT_WINDOWS: Final = 64
+#: No node has more GPUs; an agent that says so says it in vain.
+MOST_GPUS: Final = 64
 
 #: An edge as it is probed: (node, dst).
 EdgeKey = tuple[str, str]
@@ -26,6 +28,7 @@ class ClockBook:
     def __init__(self) -> None:
         self.snapshots: Table[str, deque[ClockSnapshot]] = Table()
         self.sources: Table[str, ClockSource] = Table()
+        self.gpus: Table[tuple[str, int], GpuClock] = Table()  # by node and index
         self.costs: Table[str, ClockCost] = Table()
         self.windows: Table[EdgeKey, deque[ClockWindow]] = Table()
         self.nodes: Table[str, deque[ClockNode]] = Table()
@@ -39,6 +42,10 @@ class ClockBook:
 
     def add_source(self, record: ClockSource, version: int) -> None:
         self.sources.put(record.node, record, version)
+
+    def add_gpu(self, record: GpuClock, version: int) -> None:
+        if record.index < MOST_GPUS:
+            self.gpus.put((record.node, record.index), record, version)
 
     def add_cost(self, record: ClockCost, version: int) -> None:
         self.costs.put(record.node, record, version)
@@ -60,5 +67,7 @@ class ClockBook:
         self.sources.drop(node, version)
         self.costs.drop(node, version)
         self.nodes.drop(node, version)
+        for gpu in [key for key in self.gpus if key[0] == node]:
+            self.gpus.drop(gpu, version)
         for edge in [key for key in self.windows if node in key]:
             self.windows.drop(edge, version)

@@ -23,6 +23,7 @@ from ..records import (
     Finding,
     Gap,
     Gpu,
+    GpuClock,
     GpuDigest,
     GpuEvent,
     GpuInfo,
@@ -113,8 +114,8 @@ class Store:
             Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._event, Gap: self._event,
             Finding: self._finding, Job: self._job, JobNode: self._job_node, ClockBins: self._pass,
             ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
-            ClockCost: self._clock(self.clocks.add_cost), ClockWindow: self._clock(self.clocks.add_window),
-            ClockNode: self._clock(self.clocks.add_node),
+            GpuClock: self._clock(self.clocks.add_gpu), ClockCost: self._clock(self.clocks.add_cost),
+            ClockWindow: self._clock(self.clocks.add_window), ClockNode: self._clock(self.clocks.add_node),
         }  # fmt: skip
         self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
 

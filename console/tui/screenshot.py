@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from textual.app import App
 
+from ..files import new_text
+
 
 def picture(app: App[Any], title: str) -> Callable[[], str]:
     """What is on the screen now; called, it is drawn as SVG, which takes long enough to be done in a thread."""
@@ -37,7 +39,7 @@ def save_new(text: str, stem: str, ending: str, folder: Path | None = None) -> P
     for number in itertools.count(1):
         path = folder / (f"{name}.{ending}" if number == 1 else f"{name}-{number}.{ending}")
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with new_text(path) as file:
                 file.write(text)
         except FileExistsError:
             continue

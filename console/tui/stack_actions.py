@@ -97,21 +97,30 @@ class Stacks:
             self._app.notify(text, severity="warning" if is_trouble else "information", timeout=5, markup=False)
 
 
+#: The views that say what a capture tells: of Skew's lateness, not only of who holds a job.
+_OF_CAPTURES = ("hang", "skew")
+
+
 class StackActions:
     """A part of the app: what its keys and its palette do with stacks."""
 
     stacks: Stacks
     action_show: Callable[[str], Coroutine[None, None, None]]
+    _current: str  # the name of the view on the screen
 
     async def action_capture(self) -> None:
         """Read every rank's stack now."""
-        await self.action_show("hang")
+        await self._show_captures()
         self.stacks.capturing.capture(1)
 
     async def action_capture_many(self) -> None:
         """Ask how often, and read."""
-        await self.action_show("hang")
+        await self._show_captures()
         self.stacks.ask_samples()
+
+    async def _show_captures(self) -> None:
+        if self._current not in _OF_CAPTURES:
+            await self.action_show("hang")
 
     async def action_diagnose(self) -> None:
         """Read stacks until the verdict stands."""

@@ -64,7 +64,8 @@ class TimeFold:
     def _clocks_changed(self, since: int) -> bool:
         book = self._store.clocks
         return bool(book.nodes.changed_since(since) or book.windows.changed_since(since)
-                    or book.sources.changed_since(since) or book.costs.changed_since(since))  # fmt: skip
+                    or book.sources.changed_since(since) or book.costs.changed_since(since)
+                    or book.gpus.changed_since(since))  # fmt: skip
 
     @property
     def _is_late_news(self) -> bool:

@@ -4,7 +4,10 @@
 BESTS = 4
 #: A reply that takes longer than this is lost: its bin has left.
 REPLY_NS = 250000000
-_LEAST_PAIRS = 3
+#: Of the pairs of a bin the share that travelled fastest tells how noisy stamps are, and so many at least.
+_FAST_SHARE, _LEAST_PAIRS = 16, 3
+#: No clock has run for so long (146 years); a difference to any other stamp still fits 64 bits.
+_MOST_NS = 1 << 62
 _ROUND_NS = 1000000  # `ahead` is a multiple of this
 
 
@@ -23,7 +26,7 @@ class Bin(object):
         """One exchange that came back."""
         self.got += 1
         rtt = (t4 - t1) - (t3 - t2)
-        if rtt < 0 or t3 < t2:
+        if rtt < 0 or t3 < t2 or abs(t2) > _MOST_NS or abs(t3) > _MOST_NS:
             self.noncausal += 1
             return
         if self.forward is None or t2 - t1 < self.forward[1]:
@@ -42,8 +45,8 @@ class Bin(object):
                 self.noncausal, self._noise()]  # fmt: skip
 
     def _noise(self):
-        """The median change of spacing among the quarter of the pairs that travelled fastest: queues change it too."""
-        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // 4)]
+        """The median change of spacing among the few pairs that travelled fastest; queues change it, too."""
+        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // _FAST_SHARE)]
         return sorted(change for _, change in fast)[len(fast) // 2] if fast else None
 
 
@@ -71,7 +74,7 @@ class Bins(object):
         found = self._at(t1)
         if found is None:
             return
-        if self._ahead is None:
+        if self._ahead is None and abs(t2) <= _MOST_NS:
             self._ahead = (t2 - t1) // _ROUND_NS * _ROUND_NS
         self.kernel = self.kernel and kernel
         found.add(t1, t2, t3, t4)
@@ -79,7 +82,7 @@ class Bins(object):
     def mismatched(self, t1, delay, change):
         """Two neighbours of a triple arrived that much closer or further apart (ns) than they were sent."""
         found = self._at(t1)
-        if found is not None:
+        if found is not None and change <= _MOST_NS:
             found.mismatches.append((delay, change))
 
     def take(self, now):

@@ -30,8 +30,10 @@ class Bucket(object):
         return True
 
     def wait_s(self, now):
-        """Seconds until one may pass."""
+        """Seconds until one may pass; a second at a time where none ever may, because there are no peers."""
         self._fill(now)
+        if self.rate <= 0.0:
+            return 0.0 if self._tokens >= 1.0 else 1.0
         return max(0.0, (1.0 - self._tokens) / self.rate)
 
     def _fill(self, now):

@@ -10,29 +10,35 @@ STEP_NS = 20000
 _SLEW = 600e-6
 #: A record goes out so often: while probes run, and otherwise.
 PROBING_NS, IDLE_NS = 1000000000, 10000000000
+#: While nobody wants them read, whether somebody does is looked up this often.
+_UNASKED_MS = 1000
 
 
 class SnapshotSampler(Sampler):
-    """Bracketed reads of all clocks; the tightest of each second (or ten) is told, and every step at once."""
+    """Bracketed reads of all clocks; the tightest of each second (or ten) is told, and every step at once.
+
+    How often they are read is `agent.snapshot_period_ms`, which the console may change; 0: not at all.
+    """
 
     name = "clock"
 
-    def __init__(self, context, agent, period_ms):
+    def __init__(self, context, agent):
         super(SnapshotSampler, self).__init__(context)
         self._agent = agent
-        self._period_s = period_ms / 1000.0
         self._last = self._told = self._best = None
         self._reads = self._step = 0
         self._namespace = {}
 
     @property
     def interval_s(self):
-        return self._period_s
+        return (self._agent.snapshot_period_ms or _UNASKED_MS) / 1000.0
 
     def start(self):
         self._namespace = clock.time_namespace()
 
     def tick(self, now):
+        if not self._agent.snapshot_period_ms:
+            return
         read = clock.snapshot()
         step = self._stepped(read)
         self._last = read
@@ -85,4 +91,5 @@ class ServiceSampler(Sampler):
         self._agent.on_end(commands.end_all)
 
     def tick(self, now):
-        yield "clock_source", services.look(self.context.proc)
+        if self._agent.snapshot_period_ms:
+            yield "clock_source", services.look(self.context.proc)

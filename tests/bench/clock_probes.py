@@ -18,8 +18,11 @@ from .result import Outcome, Row, middle
 
 #: Seven nodes are compared each with each: three own and three answered edges, as in any larger fleet at default.
 NODES, PEERS = 7, 6
+#: High asks for 8 peers: the smallest fleet that has them.
+HIGH_NODES, HIGH_PEERS, HIGH_S = 9, 8, 20.0
+SSH_GOAL_US = 100
 MEASURED_S = 30.0
-CPU_GOAL_PCT, BYTES_GOAL = 15.0, 8000.0
+CPU_GOAL_PCT, HIGH_CAP_PCT, BYTES_GOAL = 15.0, 60.0, 8000.0
 #: Said by the console on arrival; not on the wire.
 _OURS = ("node", "agent", "rx")
 
@@ -29,6 +32,8 @@ def measure(quick: bool) -> Outcome:
     default = _run(3 if quick else NODES, long_s, "default")
     pair = _run(2, long_s, "default")
     high = _run(2, long_s, "high")
+    ssh = _run(2, min(long_s, HIGH_S), "default", method="ssh")
+    crowd = _run(3 if quick else HIGH_NODES, min(long_s, HIGH_S), "high", HIGH_PEERS)
     cpu, sent = default.cpu_pct, default.bytes_s
     return Outcome(
         [
@@ -44,6 +49,20 @@ def measure(quick: bool) -> Outcome:
             Row("error of an edge at default, the truth being 0", middle(default.errors_us, "µs")),
             Row("windows whose error is beyond the bound", f"{default.misses} of {len(default.bounds_us)}", "0",
                 default.misses == 0),
+            Row("error of an edge over SSH, the truth being 0", middle(ssh.errors_us, "µs", 1), f"≤ {SSH_GOAL_US} µs",
+                statistics.median(ssh.errors_us) <= SSH_GOAL_US),
+            Row("bound of an edge over SSH", middle(ssh.bounds_us, "µs", 1)),
+            Row("windows over SSH whose error is beyond the bound", f"{ssh.misses} of {len(ssh.bounds_us)}", "0",
+                ssh.misses == 0),
+            Row(f"probing's CPU at high, {crowd.nodes} nodes, {HIGH_PEERS} peers each",
+                middle(crowd.cpu_pct, "% of a core"), "≤ 60 % (cpu_cap_pct)",
+                statistics.median(crowd.cpu_pct) <= HIGH_CAP_PCT),
+            Row(f"cadence in force at high, {crowd.nodes} nodes", middle([us / 1000 for us in crowd.cadence_us], "ms")),
+            Row(f"ticks that two cores had no time for, high, {crowd.nodes} nodes", f"{crowd.missed_pct:.0f} %"),
+            Row(f"bound of an edge at high, {crowd.nodes} nodes", middle(crowd.bounds_us, "µs", 1)),
+            Row(f"error of an edge at high, {crowd.nodes} nodes", middle(crowd.errors_us, "µs")),
+            Row(f"windows whose error is beyond the bound, high, {crowd.nodes} nodes",
+                f"{crowd.misses} of {len(crowd.bounds_us)}", "0", crowd.misses == 0),
         ],
         [
             f"gconsole batch --clocks --for {long_s:g}s on namespaces of one machine, which share its clock: every true"
@@ -64,7 +83,7 @@ class _Found:
         sizes: dict[str, int] = {}
         self.bounds_us: list[float] = []
         self.errors_us: list[float] = []
-        first, last = 0, 0
+        first, last, ticks, missed = 0, 0, 0, 0
         for record in records:
             kind = record["kind"]
             if kind == "clock_cost":
@@ -74,6 +93,7 @@ class _Found:
                 sizes[record["node"]] = sizes.get(record["node"], 0) + len(msgspec.json.encode(wire)) + 1
             if kind == "clock_bins":
                 first, last = first or record["rx"], record["rx"]
+                ticks, missed = ticks + record["ticks"], missed + record["missed"]
             if kind == "clock_window" and record["bound_ns"] is not None:
                 self.bounds_us.append(record["bound_ns"] / 1000)
                 self.errors_us.append(abs(record["beta_ns"]) / 1000)
@@ -82,13 +102,15 @@ class _Found:
         self.cadence_us = [one["cadence_us"] for one in steady if one["cadence_us"]]
         took_s = max(1.0, (last - first) / 1e9 + 1.0)
         self.bytes_s = [size / took_s for size in sizes.values()]
+        self.missed_pct = 100.0 * missed / ticks if ticks else 0.0
         self.misses = sum(error > bound for error, bound in zip(self.errors_us, self.bounds_us, strict=True))
 
 
-def _run(nodes: int, long_s: float, preset: str) -> _Found:
+def _run(nodes: int, long_s: float, preset: str, peers: int = PEERS, method: str = "auto") -> _Found:
     with Rig(nodes=nodes, name="bench", mode="namespaces") as rig, tempfile.TemporaryDirectory() as scratch:
         records = Path(scratch, "records.ndjson")
-        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), clock={"preset": preset, "peers": PEERS})
+        clock = {"preset": preset, "peers": peers, "method": method}
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), clock=clock)
         argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--clocks", "--for", f"{long_s}s"]
         subprocess.run([*argv, "--quiet", "--records", str(records)], check=False, timeout=long_s + 120)
         lines = records.read_bytes().splitlines()

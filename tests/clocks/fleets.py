@@ -86,5 +86,5 @@ def stamped(told: Told, node: Node, second: float, clock: str) -> At | None:
         instant = EPOCH + int(second * SECOND) + node.real_off_ns
     else:
         instant = int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
-        instant -= 7 * SECOND if clock == "monotonic" else 0
+        instant -= 7 * SECOND if clock == "monotonic" else -3 * SECOND if clock == "boot" else 0
     return told.clock.to_cluster(node.name, instant, clock)

@@ -212,9 +212,9 @@ def _bin(stamps: Stamps, index: NDArray[np.intp], base: int, ahead: int, kept: i
         )  # fmt: skip
         neighbours = causal[:-1][(np.diff(causal) == 1) & (causal[:-1] % 3 != 2)]
         if len(neighbours):
-            sent = stamps.t1[neighbours + 1] - stamps.t1[neighbours]
-            received = stamps.t2[neighbours + 1] - stamps.t2[neighbours]
-            mismatch = int(np.median(np.abs(received - sent)))
+            before, after = ((stamps.t2 - stamps.t1)[neighbours + more] for more in (0, 1))
+            fast = np.argsort(np.maximum(before, after), kind="stable")[: max(3, len(neighbours) // 16)]
+            mismatch = int(np.sort(np.abs(after - before)[fast])[len(fast) // 2])
     got = int(stamps.got[index].sum())
     return ClockBin(forward, backward, best, len(index), got, got - len(causal), mismatch)
 
@@ -287,8 +287,8 @@ def snapshot(node: Node, true: int, width_ns: int = 210) -> ClockSnapshot:
     raw = int(node.clock.at(np.array([true], dtype=np.int64))[0])
     real = EPOCH + true + node.real_off_ns
     return ClockSnapshot(
-        node=node.name, agent=f"agent-{node.name}", real=real, monotonic=raw - 7 * SECOND, raw=raw, boot=raw,
-        width_ns=width_ns, reads=10, rx=EPOCH + true + 2 * MS, slew_ppm=-node.clock.ppm,
+        node=node.name, agent=f"agent-{node.name}", real=real, monotonic=raw - 7 * SECOND, raw=raw,
+        boot=raw + 3 * SECOND,        width_ns=width_ns, reads=10, rx=EPOCH + true + 2 * MS, slew_ppm=-node.clock.ppm,
     )  # fmt: skip
 
 

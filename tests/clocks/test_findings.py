@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from gconsole.analysis.clock.windows import ClockFold, Limits
 from gconsole.batch import summary
 from gconsole.config.model import ClockConfig, HealthConfig, SkewConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
-from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, Record
+from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words
 from gconsole.store import Store
 from gconsole.timefaults import ClockFaults, LatenessFaults
 
-from .synthetic import MS, US, VETH, Node, a_fleet, probed, regular
+from .synthetic import EPOCH, MS, SECOND, US, VETH, Node, a_fleet, probed, regular
 from .test_skew import NODES, entries
 
 
@@ -26,11 +27,9 @@ class Watched:
     def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        sources = (
-            ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us)),
-            LatenessFaults(self.store, SkewConfig(max_ms=max_ms)),
-        )
-        self.findings = Findings(self.hub, HealthConfig(), sources=sources)
+        self.clocks = ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us))
+        self.lateness = LatenessFaults(self.store, SkewConfig(max_ms=max_ms))
+        self.findings = Findings(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
 
     def probe(self, nodes: Sequence[Node], **limits: int) -> None:
         """Three windows of these nodes, folded as while watching."""
@@ -63,6 +62,35 @@ async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails
     assert "rank 5 on node002: last at 40 of 40" in summary(report)
 
 
+def steps(late_s: dict[int, float]) -> list[RankStat]:
+    """Ranks on a node each, seen at a step every half second, by readings 50 ms apart."""
+
+    def read(rank: int, step: int, second: float) -> RankStat:
+        mono = int(NODES[rank].clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
+        known = {"job": "llama", "rank": rank, "pid": 7 + rank, "start_ticks": 7, "state": "moving"}
+        t = EPOCH + NODES[rank].real_off_ns + int(second * SECOND)
+        return RankStat(node=NODES[rank].name, step=step, t=t, mono=mono, **known)  # type: ignore[arg-type]
+
+    found = []
+    for step in range(5, 25):
+        for rank in range(4):
+            at = step / 2 + late_s.get(rank, 0.0)
+            found += [read(rank, step - 1, at - 0.05), read(rank, step, at)]
+    return found
+
+
+async def test_without_records_of_collectives_steps_are_judged_at_the_end() -> None:
+    watched = Watched(max_ms=100.0)
+    watched.probe(NODES)
+    watched.hub.publish(steps({2: 0.2}))
+    await watched.findings.look()
+    assert len(watched.store.findings) == 0
+    assert await watched.ids() == {"straggler"}
+    [found] = watched.store.findings.values()
+    assert found.culprits == ("rank 2",) and " steps, " in found.text
+    assert make_report(watched.store).skew.steps_by == "a watched variable"
+
+
 async def test_the_same_rank_is_none_where_more_is_allowed() -> None:
     watched = Watched(max_ms=10.0)
     watched.probe(NODES)
@@ -93,6 +121,16 @@ async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> Non
     assert "chrony: chronyd has no source" in told["node001"]
     reference = make_report(watched.store).clocks.reference
     assert {"node000", "node001", "node002"} - set(told) <= {reference}
+
+
+async def test_what_is_allowed_may_change_while_it_is_watched() -> None:
+    watched = Watched(max_bound_us=100.0, max_ms=10.0)
+    watched.probe(NODES)
+    watched.hub.publish(entries({5: 2 * MS}))
+    assert await watched.ids() == set()
+    watched.clocks.config = ClockConfig(max_bound_us=1.0)
+    watched.lateness.follow(SkewConfig(max_ms=1.0))
+    assert await watched.ids() == {"clock_unsynced", "straggler"}
 
 
 async def test_a_node_without_any_time_service_is_not_blamed() -> None:

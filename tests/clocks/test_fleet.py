@@ -63,7 +63,7 @@ def test_the_drift_of_a_node_is_measured_with_a_bound() -> None:
         assert abs(line.drift_ppm - truth) <= line.drift_bound_ppm + 1e-3
 
 
-@pytest.mark.parametrize("clock", ["raw", "real", "monotonic"])
+@pytest.mark.parametrize("clock", ["raw", "real", "monotonic", "boot"])
 @pytest.mark.parametrize("second", [2.0, 4.9, 9.3, 12.5, 14.0, 30.0, 300.0])
 def test_an_instant_of_any_clock_converts_within_its_bound_and_the_bound_grows_with_age(clock, second) -> None:
     nodes, result = told(6)
@@ -188,6 +188,23 @@ def test_loss_is_counted_and_said() -> None:
 def test_a_bound_beyond_what_was_asked_for_is_said() -> None:
     _, result = told(3, path=JITTER, limits=Limits(max_bound_ns=10_000))
     assert all("wide" in line.warnings for line in result.lines if line.node != line.reference)
+
+
+def test_stamps_of_user_space_a_busy_node_and_an_oscillator_far_off_are_said() -> None:
+    nodes = a_fleet(3, 1)
+    nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
+    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: replace(VETH, mode="u"))
+    for record in records:
+        if isinstance(record, ClockBins):
+            record.stamps = "user"
+            if record.node == "node000":
+                record.ticks, record.missed = 100, 6
+    result = Told(records)
+    assert all("userstamp" in line.warnings for line in result.lines)
+    assert {line.node for line in result.lines if "loaded" in line.warnings} == {"node000"}
+    off = {line.node for line in result.lines if "rate" in line.warnings}
+    assert off == ({"node001"} if result.lines[0].reference != "node001" else {"node000", "node002"})
+    assert result.misses(nodes) == []
 
 
 # -- what services claim -----------------------------------------------------------------------------------------------

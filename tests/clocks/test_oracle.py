@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 
 import numpy as np
 import pytest
 
+from gconsole.analysis.clock.fit import ROUNDS, TAU, quantile_lines
 from gconsole.analysis.clock.region import MOST_SLOPE, region
 from gconsole.analysis.clock.samples import samples
 
@@ -42,6 +44,71 @@ def test_the_interval_is_what_brute_force_finds(path: Path, x: float) -> None:
         expected = brute_force(points.forward, points.backward, 720.0, x)
         assert expected is not None
         assert found.interval(x) == pytest.approx(expected, abs=1.0)
+
+
+@pytest.mark.parametrize("cadence_us", [800, 5_000])
+@pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
+def test_what_bins_leave_out_of_the_raw_stamps_only_widens_the_interval(path: Path, cadence_us: int) -> None:
+    """By no more than two clocks drift apart within a bin, at the steepest: 20 us."""
+    stamps = measure(path, 3, cadence_us=cadence_us)
+    points = samples(bins(stamps))
+    base = stamps.far.reads - stamps.near.reads
+
+    def raw(at: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        return np.stack([(at - points.x0).astype(float), (ahead - points.y0).astype(float)], axis=1)[stamps.got]
+
+    forward, backward = raw(stamps.t1, stamps.t2 - stamps.t1), raw(stamps.t4, stamps.t3 - stamps.t4)
+    whole, binned = region(forward, backward, 720.0), region(points.forward, points.backward, 720.0)
+    assert whole is not None
+    assert binned is not None
+    truth = float(stamps.ahead(np.array([points.x0]))[0]) + base - points.y0
+    (low, high), (least, most) = whole.interval(0.0), binned.interval(0.0)
+    assert least - 1.0 <= low <= truth <= high <= most + 1.0
+    assert (low - least) + (most - high) <= 20_000
+
+
+def plain_quantile_line(points: list[tuple[float, float, int]]) -> tuple[float, float]:
+    """(slope, offset) of (x ns, y ns, +1 forward or -1 backward): the same weights and rounds, in plain Python."""
+    rows = [((x / 1e9, float(sign > 0), float(sign < 0)), y, sign) for x, y, sign in points]
+    weights = [1.0] * len(rows)
+    unknown = [0.0, 0.0, 0.0]
+    for _ in range(ROUNDS):
+        matrix = [[sum(w * row[i] * row[j] for w, (row, _, _) in zip(weights, rows, strict=True)) for j in range(3)]
+                  for i in range(3)]  # fmt: skip
+        right = [sum(w * row[i] * y for w, (row, y, _) in zip(weights, rows, strict=True)) for i in range(3)]
+        matrix[0][0] += 1e-12 * (1.0 + matrix[0][0])
+        unknown = solved(matrix, right)
+        outward = [sign * (y - sum(u * one for u, one in zip(unknown, row, strict=True))) for row, y, sign in rows]
+        sizes = [abs(one) for one in outward]
+        floor = max(1.0, 1e-3 * statistics.median(sizes))
+        weights = [(TAU if one > 0 else 1 - TAU) / max(size, floor) for one, size in zip(outward, sizes, strict=True)]
+    return unknown[0] / 1e9, (unknown[1] + unknown[2]) / 2
+
+
+def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Three equations, by elimination with pivots."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for column in range(3):
+        rows[column:] = sorted(rows[column:], key=lambda row: -abs(row[column]))
+        for below in range(column + 1, 3):
+            share = rows[below][column] / rows[column][column]
+            rows[below] = [one - share * other for one, other in zip(rows[below], rows[column], strict=True)]
+    found = [0.0, 0.0, 0.0]
+    for row in (2, 1, 0):
+        found[row] = (rows[row][3] - sum(rows[row][i] * found[i] for i in range(row + 1, 3))) / rows[row][row]
+    return found
+
+
+@pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
+def test_the_quantile_line_is_that_of_plain_python(path: Path) -> None:
+    for seed in range(3):
+        points = samples(bins(measure(path, seed)))
+        count = len(points.forward) + len(points.backward)
+        [(slope, offset)] = quantile_lines(points.forward, points.backward, np.ones((1, count), dtype=np.bool_))
+        plain = [(x, y, 1) for x, y in points.forward.tolist()] + [(x, y, -1) for x, y in points.backward.tolist()]
+        own_slope, own_offset = plain_quantile_line(plain)
+        for x in (-2e9, 0.0, 2e9):
+            assert offset + slope * x == pytest.approx(own_offset + own_slope * x, abs=10.0)
 
 
 def test_both_find_nothing_where_stamps_are_not_causal() -> None:

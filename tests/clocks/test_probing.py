@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote import clock
-from gconsole_remote.clocks import addresses
+from gconsole_remote.clocks import addresses, plan
+from gconsole_remote.clocks.limits import MOST_PER_S
 from gconsole_remote.samplers.base import Unavailable
 
 from .desks import Agent, desks, listen, open_ports, peer, probe, wait_for
@@ -116,6 +117,17 @@ def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 2000)
 
         wait_for(lambda: asking.said("clock_bins")[-1]["cadence_us"] > 2000)
+
+
+def test_a_cadence_in_the_wrong_unit_never_sends_more_than_any_agent_may(monkeypatch):
+    """5 us for 5 ms, had neither the console nor the agent refused it: the bucket and the cap hold it."""
+    monkeypatch.setattr(plan, "_CADENCE_US", (1, 1_000_000))
+    with desks(2) as (asking, answering):
+        pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=10)
+        wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 5)
+
+        for cost in (*asking.said("clock_cost"), *answering.said("clock_cost")):
+            assert cost["tx_packets_s"] <= 1.2 * MOST_PER_S  # and what a bucket holds at once
 
 
 def test_a_tick_that_was_missed_is_counted_and_not_made_up_for():

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import socket
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from gconsole.analysis.clock.edge import edge_window
+from gconsole.records import ClockBins
 from gconsole_remote.clocks import packet
 from gconsole_remote.clocks.limits import MOST_PER_S, Bucket, Once
 from gconsole_remote.clocks.plan import BadPlan
@@ -164,6 +168,30 @@ def test_a_flood_is_neither_answered_nor_read_beyond_the_bucket(asker):
     read = sum(cost["rx_packets_s"] for cost in asker.agent.said("clock_cost"))
     assert read <= 120 + 1200 * (took + 1)
     wait_for(lambda: asker.agent.total("over_rate") > len(flood) / 2)
+
+
+@pytest.mark.parametrize("stamps", [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)])
+def test_a_peer_whose_stamps_are_absurd_spoils_nothing_but_its_own_edge(stamps):
+    """It has the key: its tags are right. What the agent says of it can be read, and makes no line."""
+    seal = packet.sealer(bytes.fromhex(KEY))
+    with desks(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
+        liar.bind(("127.0.0.1", 0))
+        liar.settimeout(5.0)
+        address, port = liar.getsockname()
+        listen(agent)
+        probe(agent, [peer({"address": address, "port": port}, KEY, probes=True, edge=EDGE)], cadence_us=50_000)
+        while sum(len(one["bins"]) for one in agent.said("clock_bins")) < 12:
+            data, where = liar.recvfrom(4096)
+            _, edge, number, position, _ = packet.head(data)
+            liar.sendto(packet.pack(seal, packet.REPLY, edge, number, position, packet.KERNEL, *stamps), where)
+    records = [
+        msgspec.convert(json.loads(json.dumps({"kind": "clock_bins", "node": "a", **fields})), ClockBins)
+        for fields in agent.said("clock_bins")
+    ]
+
+    window = edge_window(records)
+    assert sum(row.got for record in records for row in record.bins) > 20
+    assert window.status != "ok" and window.bound_ns is None
 
 
 def test_a_bucket_gives_its_rate_and_never_more_than_the_agents_limit():

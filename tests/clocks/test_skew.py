@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gconsole.analysis.clock import CommonClock
+from gconsole.analysis.collectives.groups import groups_of
 from gconsole.analysis.skew import (
     Skew,
     Walk,
+    desyncs,
     desyncs_of_steps,
     find,
     lateness,
@@ -20,9 +23,9 @@ from gconsole.analysis.skew import (
     violations,
 )
 from gconsole.analysis.skew.found import RankGpu
-from gconsole.analysis.skew.meetings import first_of_periods, period_of
+from gconsole.analysis.skew.meetings import captures, first_of_periods, period_of
 from gconsole.analysis.skew.ranking import binomial_tail
-from gconsole.records import Collective, RankStat
+from gconsole.records import Collective, PgStatus, RankStat, Stack
 from gconsole.store.stepbook import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 
 from .fleets import Told
@@ -112,6 +115,26 @@ def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
     assert meetings(entries({5: 20 * MS}), CommonClock({}, {})) == []
 
 
+def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_read(good_clock: CommonClock) -> None:
+    records = [
+        structs.replace(one, process_group=("7", "dp")) for one in entries({5: 20 * MS}) if one.rank not in (6, 7)
+    ]
+    job, world = ("llama", 0), {("llama", 0): 8}
+    assert not any(one.is_whole for one in meetings(records, good_clock, (), world))
+    assert all(one.is_whole for one in meetings(records, good_clock, (), {job: 6}))
+
+    def status(rank: int, ranks: tuple[int, ...] | None) -> PgStatus:
+        return PgStatus(
+            node="n", capture="c1", source="worker_server", job="llama", rank=rank, process_group=("7", "dp"),
+            ranks=ranks,
+        )  # fmt: skip
+
+    assert all(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(6)))], world))
+    assert not any(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(8)))], world))
+    others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
+    assert all(one.is_whole for one in meetings(records, good_clock, others, world))  # read, and not in it
+
+
 def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
     found = of(entries({4: MS, 5: MS}), good_clock)
     assert {one.rank for one in found.culprits} == {4, 5}
@@ -193,6 +216,56 @@ def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: Com
     assert list(find(skew(met), (), (), 30.0)) == []
 
 
+def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(good_clock: CommonClock) -> None:
+    records = entries({5: 20 * MS})
+    for one in records:
+        one.process_group = ("1", "dp") if (one.collective_seq_id or 0) % 4 else ("2", "tp")
+    found = of(records, good_clock)
+    assert [(share.name, share.ranks, share.last) for share in found.by_group] == [("dp", 8, 30), ("tp", 8, 10)]
+    assert sum(share.caused_s for share in found.by_group) == pytest.approx(found.by_node[0].caused_s)
+    worst, *rest = found.ranks
+    assert worst.median_ns <= worst.p99_ns == pytest.approx(20 * MS, rel=0.01)
+    assert worst.median_after_median_ns == pytest.approx(20 * MS, rel=0.01)
+    assert all(one.chance == 1.0 for one in rest) and worst.chance == pytest.approx(8.0**-40)
+
+
+def test_how_far_apart_ranks_were_read_is_told_of_every_capture(good_clock: CommonClock) -> None:
+    def stack(rank: int, sample: int) -> Stack:
+        node = NODES[rank // PER_NODE]
+        began = EPOCH + node.real_off_ns + 5 * SECOND + sample * SECOND + (9 * MS if rank == 6 else 0)
+        return Stack(
+            node=node.name, capture="c1", sample=sample, at=began, job="llama", rank=rank, pid=rank, start_ticks=1,
+            role="rank", status="ok", began=began, ended=began + MS,
+        )  # fmt: skip
+
+    [found] = skew(captures([stack(rank, sample) for rank in range(8) for sample in range(10)], good_clock))
+    assert [one.rank for one in found.culprits] == [6]
+    assert found.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
+
+
+def test_a_rank_that_others_left_behind_at_a_collective_is_out_of_step() -> None:
+    def status(rank: int, done: int) -> PgStatus:
+        return PgStatus(
+            node="n", capture="c1", source="worker_server", job="llama", rank=rank, process_group=("1", "dp"),
+            ranks=(0, 1, 2, 3), read_at=1_000, last_enqueued_collective=done, last_completed_collective=done,
+        )  # fmt: skip
+
+    def entry(rank: int, seq: int) -> Collective:
+        return Collective(
+            node="n", capture="c1", source="worker_server", job="llama", rank=rank, record_id=seq, read_at=1_000,
+            process_group=("1", "dp"), collective_seq_id=seq, profiling_name="nccl:all_reduce", state="completed",
+            retired=True,
+        )  # fmt: skip
+
+    last = {0: 9, 1: 9, 2: 4, 3: 9}
+    records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
+    [found] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
+    assert (found.behind, found.at, found.others) == ((2,), 4, 9)
+    [told] = find((), (), [found], 10.0)
+    assert (told.id, told.culprits) == ("desync", ("rank 2",))
+    assert told.evidence == ("collective.collective_seq_id rank 2 4",)
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +286,8 @@ def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonCloc
     }
     [found] = skew(step_meetings(walks, good_clock))
     assert [one.rank for one in found.culprits] == [2]
+    [told] = find([found], (), (), 10.0)
+    assert "rank 2 on node002 was last at 10 of 10 steps" in told.text and told.evidence[0].startswith("rank_stat.step")
     slowly = {
         ("llama", 0, rank): walk(NODES[rank], 14, [(s, s / 2 + (0.2 if rank == 2 else 0.0)) for s in steps], 1.0)
         for rank in range(4)

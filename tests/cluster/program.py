@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,14 @@ class Run:
 
 def gconsole(*args: object, deadline_s: float = 90.0, env: Mapping[str, str] | None = None, home: Any = None) -> Run:
     """Run `gconsole …`; `home` is a rig's SshHome whose ssh configuration the program shall see."""
-    argv = [str(GCONSOLE), *map(str, args)]
+    return run_program([GCONSOLE, *args], deadline_s=deadline_s, env=env, home=home)
+
+
+def run_program(
+    args: Sequence[object], deadline_s: float = 90.0, env: Mapping[str, str] | None = None, home: Any = None
+) -> Run:
+    """Run any program so."""
+    argv = [str(word) for word in args]
     popen = home.popen if home else subprocess.Popen
     process = popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                     **({"env": env} if env else {}))

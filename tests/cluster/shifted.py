@@ -2,16 +2,22 @@
 
 The product has no such hook. What travels to the nodes is the product's own agent with another `clock.py`: the
 product's, followed by a table of errors by host name. Only nodes with a host name of their own can be told apart so.
+What a job stamps itself is shifted by a proxy of its worker server (`jobs/stamping.py`).
+
+As a program, `shifted.py PACKAGE batch …` is `gconsole batch …` with that agent.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gconsole.cli.main import main
 from gconsole.fleet import bundle
 from gconsole_remote import clock
 
@@ -36,26 +42,6 @@ def _read(clock):
 def mono_of_kernel(stamp):
     raw = _plain(stamp)  # its own reads are all wrong by the same, which cancels out
     return raw + _ahead(raw)
-'''
-
-
-#: What the ranks stamp themselves they stamp with their node's CLOCK_REALTIME, which here is everybody's: their dumps
-#: are read as if it had the node's error, too.
-_STAMPS = '''
-
-import time as _time
-
-from .. import clock as _clock
-
-_instant = instant
-
-
-def instant(value):
-    real = _instant(value)
-    if not real:
-        return real
-    behind = _clock._true(_time.CLOCK_REALTIME) - real
-    return real + _clock._ahead(_clock._true(_clock._RAW) - behind)
 '''
 
 
@@ -85,30 +71,57 @@ class Truth:
         raw = self.epoch + (near_raw - self.epoch - wrong.offset_ns) / (1 + wrong.ppb / 1e9)
         return self.ahead(far, int(raw)) - self.ahead(near, int(raw))
 
+    def real(self, node: str, stamp: int) -> float:
+        """What everybody's CLOCK_REALTIME read when that node's, as wrong as it is, read `stamp`."""
+        wrong = self.errors.get(node, Wrong())
+        raw_of_real = clock.mono_ns() - clock.realtime_ns()
+        ahead = wrong.offset_ns + (stamp - wrong.offset_ns + raw_of_real - self.epoch) * wrong.ppb / 1e9
+        return stamp - ahead
 
-def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong]) -> Truth:
-    """The agent's package at that place, with clocks that are wrong by host name."""
+    def variables(self) -> dict[str, str]:
+        """For a job whose ranks' own stamps shall have the same errors."""
+        nodes = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in self.errors.items()}
+        return {"CLOCKS": json.dumps({"epoch": self.epoch, "nodes": nodes})}
+
+
+def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Truth:
+    """The agent's package at that place, with clocks that are wrong by host name.
+
+    Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
+    """
     epoch = clock.mono_ns()
     source = Path(clock.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
     with (package / "clock.py").open("a") as file:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
-    with (package / "flight" / "trace.py").open("a") as file:
-        file.write(_STAMPS)
+    if not kernel_stamps:
+        with (package / "clocks" / "port.py").open("a") as file:
+            file.write("\n_SO_TIMESTAMPNS = 9999\n")
     return Truth(epoch, dict(errors))
 
 
 @contextmanager
-def wrong_clocks(folder: Path, errors: Mapping[str, Wrong]) -> Iterator[Truth]:
+def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Iterator[Truth]:
     """Every agent that is started within reads its clocks wrongly, as told."""
     package = folder / "gconsole_remote"
+    truth = copy_with_wrong_clock(package, errors, kernel_stamps)
+    with _sent_from(package):
+        yield truth
+
+
+@contextmanager
+def _sent_from(package: Path) -> Iterator[None]:
     own = bundle._package_dir
-    truth = copy_with_wrong_clock(package, errors)
     bundle.build.cache_clear()
     bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
-        yield truth
+        yield
     finally:
         bundle._package_dir = own
         bundle.build.cache_clear()
+
+
+if __name__ == "__main__":
+    with _sent_from(Path(sys.argv.pop(1))):
+        main()

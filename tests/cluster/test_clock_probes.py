@@ -11,6 +11,8 @@ from shifted import Wrong, wrong_clocks
 
 from gconsole.hub import CaptureOrder, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
+from gconsole.session.recorder import Recorder
+from gconsole.session.retention import Limits
 
 
 @pytest.fixture
@@ -77,6 +79,23 @@ async def test_nodes_have_a_udp_socket_while_they_probe_and_at_no_other_time(rig
         fleet.fleet.want_clocks("another", False)
         await fleet.until(lambda: ports(rig) == 0)
     assert ports(rig) == 0
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_a_session_that_keeps_clocks_has_them_probed_without_pause(
+    rig: Rig, hosts: Path, tmp_path: Path
+) -> None:
+    async with watched(hosts, clock_probe_window_s="1") as fleet:
+        await fleet.sampled()
+        await fleet.until(lambda: len(edges(fleet)) == 6)
+        await fleet.until(lambda: ports(rig) == 0)  # the window in the background is over: the next is a minute off
+        before = len(bins(fleet))
+        recorder = Recorder(fleet.hub, tmp_path, Limits(), lambda: (), want_clocks=fleet.fleet.want_clocks)
+        await recorder.start("with-clocks")
+        await fleet.until(lambda: len(bins(fleet)) > before + 18)
+        assert ports(rig) == 4
+        await recorder.stop("with-clocks")
+        await fleet.until(lambda: ports(rig) == 0)
 
 
 @pytest.mark.usefixtures("needs_namespaces")

@@ -1,66 +1,74 @@
-"""Who is late, of real nodes whose clocks are wrong by known amounts: real probes, real torch, the real fold."""
+"""Who is late, of real nodes whose clocks are wrong by known amounts: real probes, real torch, the real program.
+
+One rank is late by 20 ms, in a process group, another by 5 µs in another one.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+import shutil
+from collections.abc import Iterator
 
 import pytest
-from jobs import start_torchrun
-from jobs.launch import FOLDER
-from live import watched
+from lateness import (
+    ERRORS,
+    Fleet,
+    Late,
+    check_every_arrival,
+    check_nothing_is_ranked_below_its_bound,
+    fleet,
+    lines_of,
+)
 from rig import Rig
-from shifted import Wrong, wrong_clocks
+from tmux import Tmux
 
-from gconsole.clockwork import Clockwork
-from gconsole.config.model import ClockConfig
-from gconsole.hub import CaptureOrder, new_capture
-from gconsole.report import make_report
-from gconsole.skewing import clock_of
-
-LATE, LATE_MS = 2, 20.0
-#: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
-ERRORS = {
-    "node1": Wrong(), "node2": Wrong(300_000_000, 20_000), "node3": Wrong(-150_000_000, -30_000),
-    "node4": Wrong(70_000_000, 10_000),
-}  # fmt: skip
+MUCH = Late("late_20ms", 2, 20_000_000)
+NOTHING = Late("late_5us", 1, 5_000, "planned")
 
 
-@pytest.mark.usefixtures("needs_namespaces")
-async def test_the_late_rank_is_named_although_every_clock_is_wrong(
-    rig: Rig, tmp_path: Path, needs_torch: None
+@pytest.fixture(scope="module")
+def of_20_ms_and_5_us(
+    rig: Rig, tmp_path_factory: pytest.TempPathFactory, needs_namespaces: None, needs_torch: None
+) -> Iterator[Fleet]:
+    yield from fleet(rig, tmp_path_factory.mktemp("late"), MUCH, NOTHING)
+
+
+def test_batch_names_the_late_rank_with_its_bound_and_does_not_rank_what_the_clocks_cannot_tell(
+    of_20_ms_and_5_us: Fleet,
 ) -> None:
-    env = {"LATE": str(LATE), "LATE_S": str(LATE_MS / 1000)}
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with (
-        start_torchrun(rig, rig.nodes, nproc_per_node=1, script=FOLDER / "gloo_late.py", env=env) as job,
-        wrong_clocks(tmp_path / "bundle", ERRORS) as truth,
-    ):
-        job.wait_ready()
-        async with watched(hosts) as fleet:
-            clockwork = Clockwork(fleet.hub, ClockConfig(), "rig")
-            clockwork.start()
-            await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
-            store = fleet.store
-            await fleet.until(lambda: len(store.ranks) == 4 and len(store.clocks.nodes) == 4, 60)
-            await fleet.until(lambda: all(len(kept) >= 2 for kept in store.clocks.nodes.values()), 60)
-            await fleet.fleet.capture(CaptureOrder(new_capture()))
-            await clockwork.stop()
+    run = of_20_ms_and_5_us.run("--clocks", "--skew", "--fail-on", "straggler,desync")
 
-    clock = clock_of(store)
-    raw = truth.epoch
-    common = {node: clock.to_cluster(node, raw + int(truth.ahead(node, raw))) for node in ERRORS}
-    known = [at for at in common.values() if at is not None]
-    assert len(known) == 4
-    for one in known:  # the same instant, read from four wrong clocks
-        for other in known:
-            assert abs(one.ns - other.ns) <= one.bound_ns + other.bound_ns + 2_000
+    assert run.status == 1, run.stderr
+    assert run.report["clocks"]["reference"] in ERRORS
+    culprit, *others = run.report["skew"]["culprits"]
+    assert (culprit["rank"], culprit["node"]) == (MUCH.rank, "node3")
+    assert culprit["behind_bound_ns"] < 1_000_000 < 10_000_000 < culprit["behind_ns"]
+    assert all(other["behind_ns"] < 100_000 for other in others)  # clocks that tell 5 µs are better than we ask for
+    [found] = [one for one in run.report["findings"] if one["id"] in ("straggler", "desync", "clock_violated")]
+    assert (found["id"], found["culprits"]) == ("straggler", [f"rank {MUCH.rank}"])
+    assert f"rank {MUCH.rank} on node3: last at" in run.stdout
 
-    skew = make_report(store).skew
-    assert skew.violations == []
-    [culprit] = skew.culprits
-    assert culprit.rank == LATE
-    assert culprit.behind_ns is not None
-    assert culprit.behind_bound_ns is not None
-    assert culprit.behind_bound_ns < 1_000_000
-    assert 5e6 < culprit.behind_ns < 200e6  # the machine is busy: others may be late, too, and it later than asked
+    lines = lines_of(run, NOTHING)
+    assert len(lines) >= 32
+    check_nothing_is_ranked_below_its_bound(lines, NOTHING)
+    assert check_every_arrival(of_20_ms_and_5_us.seen(), of_20_ms_and_5_us.truth) > 300
+
+
+def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(of_20_ms_and_5_us: Fleet) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    terminal = Tmux(" ".join(map(str, (*of_20_ms_and_5_us.argv, of_20_ms_and_5_us.hosts))), columns=140)
+    try:
+        terminal.until("4/4 nodes", "4/4 ranks")
+        terminal.press("4")
+        terminal.until("clock ±")
+        terminal.press("s")
+        terminal.until(" 0 node1 ", " 1 node2 ", f" {MUCH.rank} node3 ", " 3 node4 ", f"✖ {MUCH.rank} ")
+        lanes = [line for line in terminal.screen().splitlines() if re.match(r" \d node\d .* ±", line)]
+        assert len(lanes) == 4
+        assert re.match(rf" {MUCH.rank} node3 +\d+\.\d+ ±0\.\d+ .*├?✖", lanes[0]), lanes[0]
+        assert all("✖" not in lane.partition(" ✖ ")[0] for lane in lanes[1:])
+        terminal.press("q")
+        terminal.until_gone()
+    finally:
+        terminal.close()

@@ -32,6 +32,8 @@ from .talk import CAPTURE, HELLO, Talk
 
 TESTS = Path(__file__).parents[1]
 FLIGHT = TESTS / "unit/flight/recorded"
+#: Inputs that once did harm, by target.
+FOUND = Path(__file__).parent / "found"
 RECORDINGS = TESTS / "hangs/recordings"
 #: Where files go that are read as files: memory, because thousands a second are written.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -159,11 +161,14 @@ def _dumps_seeds() -> list[bytes]:
 
 
 def read_flight(data: bytes) -> None:
-    """A dump of PyTorch's Flight Recorder: JSON, or a pickle."""
+    """A dump of PyTorch's Flight Recorder, JSON or a pickle: as the agent reads it, and imported."""
     try:
         trace.parse(data, time.monotonic() + 5.0)
     except trace.BadTrace:
         return
+    with _folder("rank_3", data) as folder:
+        for fact in collectives.import_folder(folder).records:
+            encode(fact)
 
 
 def _flight_seeds() -> list[bytes]:

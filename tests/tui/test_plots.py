@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from gconsole.tui.gallery import curve, lanes, stacks
-from gconsole.tui.models.lane import Lane, bar, ticks, top_of
+from gconsole.tui.models.lane import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
 from gconsole.tui.models.spans import Span
 from gconsole.tui.models.tree import Branch, unfolded
@@ -282,29 +282,39 @@ class TestRankTree:
 
 class TestLanes:
     def test_the_error_bar_reaches_as_far_as_the_error(self):
-        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, 20, "ok"), 11, 100))
+        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, 20, "ok"), 11, Axis(100)))
         assert text == "···├─●─┤   "
 
     def test_an_error_nobody_knows_is_a_question_mark(self):
-        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, None, "warning"), 11, 100))
+        text = "".join(span.text for span in bar(Lane(1, "1", "", 50, None, "warning"), 11, Axis(100)))
         assert text == "·····▲?    "
 
     def test_an_unknown_figure_is_not_drawn_at_nought(self):
-        text = "".join(span.text for span in bar(Lane(1, "1", "", None, None, "unknown"), 11, 100))
+        text = "".join(span.text for span in bar(Lane(1, "1", "", None, None, "unknown"), 11, Axis(100)))
         assert text == "◌ unknown  "
 
     @pytest.mark.parametrize("value", [None, -5.0, 0.0, 33.3, 100.0, 250.0])
     @pytest.mark.parametrize("error", [None, 0.0, 0.1, 40.0])
     @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 17])
     def test_a_bar_is_exactly_as_wide_as_its_room(self, value: float | None, error: float | None, width: int):
-        spans = bar(Lane(1, "1", "", value, error, "ok"), width, 100)
+        spans = bar(Lane(1, "1", "", value, error, "ok"), width, Axis(100))
         assert sum(width_of(span.text) for span in spans) == width
 
     def test_the_axis_holds_every_far_end(self):
-        assert top_of(tuple(lanes())) == 50
-        assert top_of(()) == 1
-        assert ticks(30, 50, "ms") == "0            25          50 ms"
-        assert all(len(ticks(width, 50, "ms")) == width for width in range(60))
+        assert axis_of(tuple(lanes())) == Axis(50)
+        assert axis_of(()) == Axis(1)
+        assert ticks(30, Axis(50), "ms") == "0            25          50 ms"
+        assert all(len(ticks(width, Axis(50), "ms")) == width for width in range(60))
+
+    def test_far_above_the_usual_error_the_axis_goes_on_in_factors_so_that_error_bars_are_seen(self):
+        late = (Lane(1, "1", "", 20.0, 0.06, "failed"), Lane(2, "2", "", 0.066, 0.08, "unknown"))
+        axis = axis_of((*late, Lane(3, "3", "", 0.05, 0.07, "unknown")))
+        assert axis == Axis(50, 0.07)
+        drawn = ["".join(span.text for span in bar(lane, 40, axis)) for lane in late]
+        assert drawn[1].startswith("├") and drawn[1].index("◌") < drawn[1].index("┤")
+        assert drawn[0].index("✖") > 30
+        assert ticks(40, axis, "ms").split() == ["0", "1.8", "50", "ms"]
+        assert [axis.share(at) for at in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
 
     async def test_keys_walk_and_open(self):
         widget = Lanes("rank", "late", "ms")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from invented import Cluster, compared, demo
 from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
+from gconsole.records import GpuClock
 from gconsole.skewing import NOTHING_SEEN
 from gconsole.tui.app import ConsoleApp
 
@@ -32,7 +35,7 @@ async def test_a_late_rank_stands_at_the_top_with_its_error_and_what_it_cost() -
     assert "✖" in lanes[0]
     assert lanes[1].split()[0] == "5"
     assert lanes[2].split()[0] == "40"
-    assert any("40 of 40 (100 %)" in line and "node018" in line for line in lines)
+    assert any("40/40 100 %" in line and "node018" in line for line in lines)
 
 
 async def test_ranks_that_the_clocks_cannot_tell_apart_are_grey() -> None:
@@ -47,6 +50,13 @@ async def test_other_meetings_are_looked_at_in_turn() -> None:
     assert "at steps (by the pattern of collectives)" in await on(compared(), "4", "m")
     assert "at captures" in await on(compared(), "4", "m", "m")
     assert "at collectives" in await on(compared(), "4", "m", "m", "m")
+
+
+async def test_what_speaks_against_the_clock_is_counted_above_the_lanes() -> None:
+    cluster = compared()
+    cluster.collectives("other", 64, {9: 70.0}, per_node=1, capture="wrong")  # the others left it after 50 ms
+    said = await on(cluster, "4")
+    assert "✖ 40 ended before they began: the clock is wrong" in said
 
 
 async def test_without_a_common_clock_no_rank_of_another_node_is_judged() -> None:
@@ -69,6 +79,19 @@ async def test_the_page_of_a_clock_has_its_edges_and_its_past() -> None:
     assert "whatever the paths are like" in said
     assert "EDGES 6" in said
     assert "WINDOWS 6" in said
+
+
+async def test_the_page_of_a_clock_has_the_timers_of_its_gpus_where_they_are_read() -> None:
+    cluster = compared()
+    assert "GPU TIMERS" not in await on(cluster, "7", "enter")
+    cluster.say(
+        GpuClock(node="node001", index=0, uuid="GPU-0", ahead_ns=7_012_400, bound_ns=2_700, step_ns=32, drift_ppm=0.82),
+        GpuClock(node="node001", index=1, uuid="GPU-1", error="cuCtxCreate_v2: out of memory (2)"),
+    )
+    said = await on(cluster, "7", "enter")
+    assert "GPU TIMERS 2  timer minus CLOCK_REALTIME" in said
+    assert "+7 012 ±2.70 µs" in " ".join(said.split())
+    assert "cuCtxCreate_v2: out of memory (2)" in said
 
 
 async def test_the_matrix_shows_an_edge_that_the_others_contradict() -> None:
@@ -107,3 +130,17 @@ async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
         await pilot.press("4")
         await settle(pilot)
         assert pilot.app.frame.time.skew.collectives
+
+
+async def test_a_capture_that_is_asked_for_in_skew_is_shown_there_and_escape_gives_it_up() -> None:
+    cluster = compared()
+    cluster.slow = asyncio.Event()
+    async with cluster.app().run_test(size=(120, 40)) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        await stage.press("4", "s")
+        await until(pilot, lambda: "captured 0/" in text(stage), "how far it is")
+        assert " SKEW " in text(stage)
+        await stage.press("escape")
+        await until(pilot, lambda: "captured 0/" not in text(stage), "given up")
+        assert " SKEW " in text(stage)

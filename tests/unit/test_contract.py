@@ -27,7 +27,7 @@ from gconsole.records import KINDS, Log, Record
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
-            "clock_snapshot", "clock_source"}  # fmt: skip
+            "clock_snapshot", "clock_source", "gpu_clock"}  # fmt: skip
 MARK = "GCONSOLE_CONTRACT"
 PATIENCE_S = 20.0
 WORK = """
@@ -115,7 +115,7 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
     hub, tap, assets, records = Hub(), Tap(), Assets(), []
     hub.subscribe(records.extend)
     staging = Staging(hub, assets)
-    link = Link(node, tap, hub, assets, staging.send_now, snapshot_period_ms=50)
+    link = Link(node, tap, hub, assets, staging.send_now, snapshot_period_ms=50, gpu_clock=True)
     with a_rank(token) as rank:
         link.start()
         try:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import structs
+
 from ...records import ClockNode, ClockSnapshot
 from ...records.clock import ClockMethod, NodeStatus, Stamps
 from .claims import Claim, ClaimedLine, claimed_line
@@ -62,7 +64,18 @@ def node_lines(fleet: Fleet, method: str, max_bound_ns: int) -> list[ClockNode]:
     for edge in fleet.edges:
         by_node.setdefault(edge.src, []).append(edge)
         by_node.setdefault(edge.dst, []).append(edge)
-    return [_node(fleet, name, by_node.get(name, []), method, max_bound_ns) for name in names]
+    return _from_reference([_node(fleet, name, by_node.get(name, []), method, max_bound_ns) for name in names])
+
+
+def _from_reference(lines: list[ClockNode]) -> list[ClockNode]:
+    """The same, with offsets from the CLOCK_REALTIME of the reference, which stands first.
+
+    Against MONOTONIC_RAW, which is the common clock, everybody's CLOCK_REALTIME is slewed by tens of ppm: what is left
+    without that of the reference is how far the nodes' clocks are apart.
+    """
+    own = lines[0].offset_ns
+    offsets = (None if own is None or line.offset_ns is None else line.offset_ns - own for line in lines)
+    return [structs.replace(line, offset_ns=offset) for line, offset in zip(lines, offsets, strict=True)]
 
 
 def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max_bound_ns: int) -> ClockNode:

@@ -40,7 +40,7 @@ class ClockFold:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self.limits = limits  # may be replaced: the window under way is the first that goes by it
         self._bins: dict[EdgeKey, list[ClockBins]] = {}
         self._opened: int | None = None  # rx of the first bins of the window under way
         self._closed = 0  # rx at which the last window was closed
@@ -101,7 +101,7 @@ class ClockFold:
 
     def _elapsed(self, rx: int) -> list[ClockWindow | ClockNode]:
         if self._opened is not None:
-            return self._close(rx) if rx - self._opened >= self._limits.window_ns else []
+            return self._close(rx) if rx - self._opened >= self.limits.window_ns else []
         if not self._closed:
             self._closed = rx
         if self._probed and rx - self._probed < UNPROBED_NS:
@@ -126,7 +126,7 @@ class ClockFold:
             fleet = Fleet(
                 self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx)
             )
-            lines = node_lines(fleet, self._limits.method, self._limits.max_bound_ns)
+            lines = node_lines(fleet, self.limits.method, self.limits.max_bound_ns)
             self._last.update((line.node, line) for line in lines)
             said += lines
         return said
@@ -141,7 +141,7 @@ class ClockFold:
         for window in windows:
             if window.method == "udp":
                 (self._blocked.add if window.status == "no_answer" else self._blocked.discard)(key)
-        wanted = [one for one in windows if self._limits.method != "ssh" or one.method == "ssh"]
+        wanted = [one for one in windows if self.limits.method != "ssh" or one.method == "ssh"]
         return min(wanted, key=lambda one: float("inf") if one.bound_ns is None else one.bound_ns, default=None)
 
     def _claims(self, settled: Settled | None, rx: int) -> dict[str, Claim]:
@@ -154,7 +154,7 @@ class ClockFold:
 
     def _recent(self, rx: int) -> Mapping[str, Sequence[ClockSnapshot]]:
         """The snapshots since the last window or so."""
-        since = rx - 2 * max(self._limits.window_ns, CLAIMED_EVERY_NS)
+        since = rx - 2 * max(self.limits.window_ns, CLAIMED_EVERY_NS)
         return {node: [one for one in kept if one.rx >= since] for node, kept in self._snapshots.items()}
 
     def _anchor(self, settled: Settled | None, claims: Mapping[str, Claim]) -> str | None:

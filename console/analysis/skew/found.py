@@ -14,6 +14,10 @@ from .ranking import RankKey, RankSkew, Skew
 
 #: A GPU whose clock is below the median of its peers' by this share is named beside its late rank.
 SLOW_CLOCK: Final = 0.95
+#: What an arrival is read from.
+_EVIDENCE: Final = {
+    "collective": "collective.time_created_ns", "step": "rank_stat.step", "capture": "stack.began",
+}  # fmt: skip
 #: Victims are named up to so many.
 MOST_NAMED: Final = 64
 
@@ -47,13 +51,14 @@ def _straggler(skew: Skew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> F
     behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
     victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_s > 0]
     gpu = gpu_text(rank, gpus)
+    kind = skew.judged[0].meeting.kind
     text = (
-        f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} collectives, "
+        f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
         f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_s:.3g} GPU-seconds of waiting"
         + (f"; {gpu}" if gpu else "")
     )
     evidence = (
-        f"collective.time_created_ns rank {rank.rank}: {behind:.3f} ± {bound:.3f} ms behind, last {rank.last} of "
+        f"{_EVIDENCE[kind]} rank {rank.rank}: {behind:.3f} ± {bound:.3f} ms behind, last {rank.last} of "
         f"{rank.resolved}, by chance {rank.chance or 0.0:.1g}",
         *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
     )

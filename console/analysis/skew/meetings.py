@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from ...records import Collective, Stack
+from ...records import Collective, PgStatus, Stack
 from ..clock import At, CommonClock
-from ..collectives.groups import WITNESSES
+from ..collectives.groups import DEFAULT, WITNESSES
 from ..collectives.operations import operation
 
 MeetingKind = Literal["collective", "step", "capture"]
@@ -56,23 +56,69 @@ class Meeting:
 #: Operations that nobody can leave before everybody has entered.
 _BINDING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
+#: Flight Recorders: nobody else tells instants.
+_SOURCES = ("worker_server", "fr_dump")
+
+#: (job, attempt, witness, name)
+_Group = tuple[str, int, str, str]
 _Key = tuple[str, int, str, str, int]
-_Entry = tuple[str, int, int, int | None, int]
+_JobKey = tuple[str, int]
 
 
-def meetings(collectives: Iterable[Collective], clock: CommonClock) -> list[Meeting]:
+@dataclass
+class _Members:
+    """Who takes part in the groups, as far as anybody says.
+
+    Some sources list the members of a group. Of others only those are known that recorded something in it: then a rank
+    of the job from which nothing has been read may be one, too.
+    """
+
+    world_sizes: Mapping[_JobKey, int]
+    said: dict[_Group, set[int]] = field(default_factory=lambda: defaultdict(set))
+    seen: dict[_Group, set[int]] = field(default_factory=lambda: defaultdict(set))
+    heard: dict[_JobKey, set[int]] = field(default_factory=lambda: defaultdict(set))  # ranks that were read
+
+    def hear(self, one: PgStatus | Collective) -> None:
+        if one.rank is None or one.source not in _SOURCES:
+            return
+        if isinstance(one, Collective) or one.status == "ok":
+            self.heard[one.job, one.attempt].add(one.rank)
+        if one.process_group is not None:
+            key = (one.job, one.attempt, WITNESSES[one.source], one.process_group[0])
+            self.seen[key].add(one.rank)
+            if isinstance(one, PgStatus):
+                self.said[key].update(one.ranks or ())
+
+    def are_all(self, group: _Group, entry: Collective, arrived: int) -> bool:
+        """Whether so many that arrived are everybody."""
+        world_size = self.world_sizes.get(group[:2])
+        sizes = [len(self.seen[group]), len(self.said[group]), entry.group_size or 0]
+        if entry.process_group is not None and entry.process_group[1] == DEFAULT:
+            sizes.append(world_size or 0)
+        is_known = self.said[group] or entry.group_size or world_size is None
+        return arrived >= max(sizes) and (bool(is_known) or len(self.heard[group[:2]]) >= (world_size or 0))
+
+
+def meetings(
+    collectives: Sequence[Collective], clock: CommonClock, statuses: Iterable[PgStatus] = (),
+    world_sizes: Mapping[_JobKey, int] | None = None,
+) -> list[Meeting]:  # fmt: skip
     """The collectives that at least two ranks recorded, oldest first; each once, however many captures have it.
 
     Entries without an instant or a number say nothing here, nor do those of nodes that nothing ties to the common
-    clock. Several entries of one rank under one number (coalesced) count as the first.
+    clock. Several entries of one rank under one number (coalesced) count as the first. `statuses` list who is in a
+    group, `world_sizes` how many ranks a job and its attempt has: while some have not been read, nobody can be called
+    the last of a group whose members nothing lists.
     """
     first: dict[_Key, dict[int, Collective]] = defaultdict(dict)
-    members: dict[tuple[str, int, str, str], set[int]] = defaultdict(set)
+    members = _Members(world_sizes or {})
+    for said in (statuses, collectives):
+        for one in said:
+            members.hear(one)
     for entry in collectives:
         if not _counts(entry) or entry.rank is None or entry.process_group is None:
             continue
         witness, name = WITNESSES[entry.source], entry.process_group[0]
-        members[entry.job, entry.attempt, witness, name].add(entry.rank)
         assert entry.collective_seq_id is not None
         by_rank = first[entry.job, entry.attempt, witness, name, entry.collective_seq_id]
         known = by_rank.get(entry.rank)
@@ -81,14 +127,14 @@ def meetings(collectives: Iterable[Collective], clock: CommonClock) -> list[Meet
     found = [
         meeting
         for key, by_rank in first.items()
-        if (meeting := _meeting(key, by_rank, members[key[:4]], clock)) is not None
+        if (meeting := _meeting(key, by_rank, members, clock)) is not None
     ]
     return sorted(found, key=lambda one: (one.job, one.attempt, one.arrivals[0].at.ns))
 
 
 def _counts(entry: Collective) -> bool:
     numbered = entry.collective_seq_id is not None and not entry.is_p2p
-    return numbered and entry.time_created_ns is not None and entry.source in ("worker_server", "fr_dump")
+    return numbered and entry.time_created_ns is not None and entry.source in _SOURCES
 
 
 def _order(entry: Collective) -> tuple[int, int, int]:
@@ -96,7 +142,7 @@ def _order(entry: Collective) -> tuple[int, int, int]:
     return (entry.record_id or 0, entry.time_created_ns or 0, -(entry.read_at or 0))
 
 
-def _meeting(key: _Key, by_rank: dict[int, Collective], members: set[int], clock: CommonClock) -> Meeting | None:
+def _meeting(key: _Key, by_rank: dict[int, Collective], members: _Members, clock: CommonClock) -> Meeting | None:
     job, attempt, _, _, number = key
     is_local = len({entry.node for entry in by_rank.values()}) == 1
     arrivals = [
@@ -108,12 +154,12 @@ def _meeting(key: _Key, by_rank: dict[int, Collective], members: set[int], clock
     if len(kinds) != 1:
         return None  # they do not meet: each is in something else
     entry = next(iter(by_rank.values()))
-    size = max(len(members), entry.group_size or 0)
     kind = kinds.pop()
     assert entry.process_group is not None
     return Meeting(
         "collective", job, attempt, entry.process_group[1] or entry.process_group[0], kind, number,
-        tuple(sorted(arrivals, key=lambda one: one.at.ns)), len(arrivals) >= size, kind in _BINDING,
+        tuple(sorted(arrivals, key=lambda one: one.at.ns)), members.are_all(key[:4], entry, len(arrivals)),
+        kind in _BINDING,
     )  # fmt: skip
 
 

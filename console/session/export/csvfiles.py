@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from ...csvtext import cell
+from ...files import new_text
 from ...records import KINDS, RawRecord, Record, encode
 from ..chosen import Chosen
 from ..question import UNKNOWN
@@ -27,7 +28,7 @@ def write(what: Chosen, folder: Path) -> list[Path]:
             kind = UNKNOWN if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
             if kind not in writers:
                 path = folder / f"{kind}.csv"
-                file = stack.enter_context(path.open("x", encoding="utf-8", errors="backslashreplace", newline=""))
+                file = stack.enter_context(new_text(path))
                 writers[kind] = path, _writer(kind, file)
             writers[kind][1](record)
     return [path for path, _ in writers.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +40,9 @@ def head_spans(seen: ClockSeen) -> tuple[Span, ...]:
 
 def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
     """What is known of one clock, its edges, and its past windows, the newest first."""
-    return (*fact_lines(facts(row), width), plain(""), *_edge_lines(row, width), plain(""), *_past_lines(row, width))
+    gpus = (*_gpu_lines(row, width), plain("")) if row.gpus else ()
+    edges, past = _edge_lines(row, width), _past_lines(row, width)
+    return (*fact_lines(facts(row), width), plain(""), *gpus, *edges, plain(""), *past)
 
 
 def facts(row: ClockRow) -> list[Fact]:
@@ -51,7 +54,8 @@ def facts(row: ClockRow) -> list[Fact]:
         if row.is_reference:
             found.append(Fact("common clock", "this node's own: the others are compared with it"))
         bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, whatever the paths are like"
-        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs (CLOCK_REALTIME minus common)"))
+        of = f"(CLOCK_REALTIME minus that of {clean(line.reference)})"
+        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {of}"))
         found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
         if line.drift_ppm is not None:
             limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window alone)"
@@ -77,6 +81,23 @@ def facts(row: ClockRow) -> list[Fact]:
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
         found.append(Fact("probing costs", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
     return found
+
+
+def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
+    """The timer of each GPU against this node's CLOCK_REALTIME."""
+    sim = "  SIM" if any(one.simulated for one in row.gpus) else ""
+    title = Span("  timer minus CLOCK_REALTIME", "muted")
+    lines = [Line((Span("GPU TIMERS", "accent"), Span(f" {len(row.gpus)}", "muted"), title, Span(sim, "warning")))]
+    for one in row.gpus:
+        name = Span(f"gpu{one.index:<3} ", "muted")
+        if one.ahead_ns is None:
+            lines.append(Line(cut((name, Span(clean(one.error or figures.UNKNOWN), "warning")), width)))
+            continue
+        drift = "" if one.drift_ppm is None else f"  drift {one.drift_ppm:+.3f} ppm"
+        bound = f"±{micro(one.bound_ns)} µs"
+        text = f"{micro(one.ahead_ns, signed=True):>12} {bound:<10}  moves by {one.step_ns} ns{drift}"
+        lines.append(Line(cut((name, Span(text)), width)))
+    return lines
 
 
 def _edge_lines(row: ClockRow, width: int) -> list[Line]:
@@ -138,7 +159,15 @@ def edge_grid(seen: ClockSeen) -> Grid:
         cell = _edge_cell(one)
         cells[number[one.node]][number[one.dst]] = cells[number[one.dst]][number[one.node]] = cell
     labels = tuple(clean(name) for name in names)
-    return Grid(labels, labels, tuple(tuple(row) for row in cells))
+    return Grid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
+
+
+def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
+    """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
+    least, most = min(names), max(names)  # in the order of their letters: what these share, all share
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    start = least[:alike].rstrip("0123456789")
+    return tuple(name[len(start) :] or name for name in names) if len(names) > 1 else tuple(names)
 
 
 def _edge_cell(one: ClockWindow) -> Cell:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...nodesets import natural
-from ...records import ClockCost, ClockNode, ClockSource, ClockWindow
+from ...records import ClockCost, ClockNode, ClockSource, ClockWindow, GpuClock
 from ...store import Store
 from ..status import GLYPHS, Status
 from .spans import Span
@@ -28,6 +28,7 @@ class ClockRow:
     edges: tuple[ClockWindow, ...]  # the newest window of each edge that ends here
     past: tuple[ClockNode, ...]  # oldest first, the line itself last
     age_ns: int | None
+    gpus: tuple[GpuClock, ...] = ()  # the timers of its GPUs, by index
 
     @property
     def key(self) -> str:
@@ -37,7 +38,7 @@ class ClockRow:
     def version(self) -> tuple[object, ...]:
         line, source = self.line, self.source
         age_s = None if self.age_ns is None else self.age_ns // 1_000_000_000
-        return (self.node, line and line.seq, source and source.seq, age_s, len(self.edges))
+        return (self.node, line and line.seq, source and source.seq, age_s, len(self.edges), self.gpus)
 
     @property
     def banner(self) -> None:
@@ -121,6 +122,9 @@ def clock_rows(store: Store, now: int) -> ClockSeen:
         by_node.setdefault(window.node, []).append(window)
         by_node.setdefault(window.dst, []).append(window)
     names = sorted({*book.nodes, *book.sources, *book.snapshots}, key=natural)
+    gpus: dict[str, list[GpuClock]] = {}
+    for key in sorted(book.gpus):
+        gpus.setdefault(key[0], []).append(book.gpus[key])
     rows = []
     for name in names:
         past = tuple(book.nodes.get(name) or ())
@@ -128,7 +132,7 @@ def clock_rows(store: Store, now: int) -> ClockSeen:
         rows.append(
             ClockRow(
                 name, line, book.sources.get(name), book.costs.get(name), tuple(by_node.get(name, ())), past,
-                None if line is None else max(0, now - line.rx),
+                None if line is None else max(0, now - line.rx), tuple(gpus.get(name, ())),
             )
         )  # fmt: skip
     newest = max((row.line for row in rows if row.line), key=lambda line: line.window_id, default=None)

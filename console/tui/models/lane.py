@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from statistics import median
+from typing import Final
 
 from ..status import GLYPHS, Status
 from ..text import fit, width_of
@@ -23,16 +26,47 @@ class Lane:
     status: Status
 
 
-def bar(lane: Lane, width: int, top: float) -> list[Span]:
-    """`├──●──┤` in exactly `width` cells between 0 and `top`; without a known error only the glyph, with a `?`."""
+#: From so many usual errors on, an even axis would show none of them.
+_FAR: Final = 50.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From 0 to `top`. With `fine` even up to about there, and in equal factors beyond."""
+
+    top: float
+    fine: float | None = None
+
+    def share(self, value: float) -> float:
+        """Where a value stands, 0 to 1."""
+        if self.fine is None:
+            return value / self.top
+        return math.log1p(max(0.0, value) / self.fine) / math.log1p(self.top / self.fine)
+
+    @property
+    def middle(self) -> float:
+        """What stands in the middle."""
+        return self.top / 2 if self.fine is None else self.fine * (math.sqrt(1 + self.top / self.fine) - 1)
+
+
+def axis_of(lanes: tuple[Lane, ...]) -> Axis:
+    """To the next round number not below any lane's far end; where that is far above the usual error, not even."""
+    top = round_up(max(((lane.value or 0) + (lane.error or 0) for lane in lanes), default=1.0))
+    errors = [lane.error for lane in lanes if lane.error]
+    fine = median(errors) if errors else None
+    return Axis(top, fine if fine is not None and top > _FAR * fine else None)
+
+
+def bar(lane: Lane, width: int, axis: Axis) -> list[Span]:
+    """`├──●──┤` in exactly `width` cells of the axis; without a known error only the glyph, with a `?`."""
     if lane.value is None or width < 3:
         return [Span(fit("" if width < 3 else f"{GLYPHS['unknown']} unknown", width), "unknown")]
-    at = _cell(lane.value, width, top)
+    at = _cell(lane.value, width, axis)
     if lane.error is None:
         spans = [Span("·" * at, "rule"), Span(GLYPHS[lane.status], lane.status)]
         return [*spans, Span(fit("?", max(0, width - at - 1)), "muted")]
-    first = _cell(lane.value - lane.error, width, top)
-    last = _cell(lane.value + lane.error, width, top)
+    first = _cell(lane.value - lane.error, width, axis)
+    last = _cell(lane.value + lane.error, width, axis)
     left = "├" + "─" * (at - first - 1) if at > first else ""
     right = "─" * (last - at - 1) + "┤" if last > at else ""
     return [
@@ -41,21 +75,16 @@ def bar(lane: Lane, width: int, top: float) -> list[Span]:
     ]  # fmt: skip
 
 
-def _cell(value: float, width: int, top: float) -> int:
-    return min(width - 1, max(0, round(value / top * (width - 1))))
+def _cell(value: float, width: int, axis: Axis) -> int:
+    return min(width - 1, max(0, round(axis.share(value) * (width - 1))))
 
 
-def top_of(lanes: tuple[Lane, ...]) -> float:
-    """The right end of the axis: the next round number not below any lane's far end."""
-    return round_up(max(((lane.value or 0) + (lane.error or 0) for lane in lanes), default=1.0))
-
-
-def ticks(width: int, top: float, unit: str) -> str:
+def ticks(width: int, axis: Axis, unit: str) -> str:
     """The axis: 0, the middle where there is room, and the end with the unit, in exactly `width` cells."""
-    end = f"{short(top)} {unit}"
+    end = f"{short(axis.top)} {unit}"
     if width < width_of(end) + 2:
         return fit("0", max(0, width))
-    middle = short(top / 2)
+    middle = short(axis.middle) if axis.fine is None else f"{axis.middle:.2g}"
     at = round((width - 1) / 2) - len(middle) // 2
     line = "0".ljust(at) + middle if at > 2 and at + len(middle) + 2 <= width - width_of(end) else "0"
     return line + " " * (width - width_of(line) - width_of(end)) + end

@@ -12,7 +12,7 @@ from ...analysis.skew.found import gpu_text
 from ...analysis.skew.ranking import Share
 from ...skewing import SkewSeen
 from ..status import Status
-from ..text import clean
+from ..text import clean, fit, width_of
 from .lane import Lane
 from .spans import Line, Span, cut, glyph, plain
 from .stories import Fact, Story
@@ -135,24 +135,27 @@ def table_lines(seen: SkewSeen, kind: MeetingKind, width: int) -> tuple[Line, ..
 
 
 def _culprit_lines(one: Skew, seen: SkewSeen, width: int) -> list[Line]:
-    title = (Span("LAST", "accent"), Span(f"  {clean(one.job)}", "muted"))
+    lines = [Line(cut((Span("LAST", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
     if not one.culprits:
         words = "nobody is last more often than chance has it" if one.resolved else "the clocks cannot tell who is last"
-        return [Line(title), Line((Span(f"  {words}", "muted"),))]
-    lines = [Line((*title, Span("   last at      behind ms          cost GPU-s   trend ms", "muted")))]
-    for rank in one.culprits[:_MOST]:
+        return [*lines, Line((Span(f"  {words}", "muted"),))]
+    ranks = one.culprits[:_MOST]
+    node = max(4, *(width_of(clean(rank.node)) for rank in ranks))
+    head = f"  rank  {'node':<{node}}  {'last at':>13}  {'behind ms':>12}  {'GPU-s':>6}  {'trend ms':>8}"
+    lines.append(Line(cut((Span(head, "muted"),), width)))
+    for rank in ranks:
         share = "–" if rank.share_last is None else f"{100 * rank.share_last:.0f} %"
+        at = f"{rank.last}/{rank.resolved} {share:>5}"
         behind = f"{millis(rank.behind_ns)} ±{millis(rank.behind_bound_ns)}"
-        text = (
-            f"{rank.last:>4} of {rank.resolved} ({share})  {behind:>14}  {rank.caused_s:>10.3g}  "
-            f"{millis(rank.trend_ns, signed=True):>8}"
-        )
-        gpu = gpu_text(rank, seen.gpus)
+        trend = millis(rank.trend_ns, signed=True)
         spans = (
-            glyph("failed"), Span(f" {rank.rank:<5}", "strong"), Span(f"{clean(rank.node):<12}", "muted"), Span(text),
-            Span(f"  {gpu}" if gpu else "", "warning"),
+            glyph("failed"), Span(f" {rank.rank:<4}  ", "strong"), Span(fit(clean(rank.node), node), "muted"),
+            Span(f"  {at:>13}  {behind:>12}  {rank.caused_s:>6.3g}  {trend:>8}"),
         )  # fmt: skip
         lines.append(Line(cut(spans, width), rank.key))
+        gpu = gpu_text(rank, seen.gpus)
+        if gpu:
+            lines.append(Line(cut((Span(f"  {clean(gpu)}", "warning"),), width), rank.key))
     more = len(one.culprits) - _MOST
     return [*lines, plain(f"  … and {more} more", "muted")] if more > 0 else lines
 

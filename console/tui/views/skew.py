@@ -30,8 +30,9 @@ from ..taking import TakingApp
 from ..watch import Frame
 from ..widgets.bar import Bar
 from ..widgets.lanes import Lanes
+from ..widgets.progress import Progress
 from ..widgets.report import Report
-from .base import Teller, View
+from .base import CancelWanted, Teller, View
 
 #: From this width on the table stands beside the lanes.
 WIDE = 130
@@ -49,6 +50,7 @@ class Skew(View):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._head = Bar(fill="─")
+        self._progress = Progress(id="skew-progress")
         self._lanes = Lanes("rank", "late ms", "ms", id="skew-lanes")
         self._table = Report(id="skew-table")
         self._nothing = Report(id="skew-nothing")
@@ -59,10 +61,14 @@ class Skew(View):
 
     def compose(self) -> ComposeResult:
         yield self._head
+        yield self._progress
         yield self._nothing
         with Container(id="skew-body"):
             yield self._lanes
             yield self._table
+
+    def on_mount(self) -> None:
+        self._progress.display = False
 
     def home(self) -> Widget:
         return self._lanes if self._lanes.lanes else self._nothing
@@ -71,10 +77,19 @@ class Skew(View):
 
     def look(self, frame: Frame) -> None:
         self._frame = frame
+        self._look_progress(frame)
         basis = (frame.time.skew, self._kind, self._job, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
+
+    def _look_progress(self, frame: Frame) -> None:
+        now = frame.capturing
+        if now is None and self._progress.has_focus:
+            self.screen.set_focus(self.home())
+        self._progress.display = now is not None
+        if now is not None:
+            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: Frame) -> None:
         seen = of_job(frame.time.skew, self._job)
@@ -109,14 +124,21 @@ class Skew(View):
         if self._frame is not None:
             self.look(self._frame)
 
-    def climb(self) -> bool:
-        """Escape leads from one job back to all of them."""
-        if not self._job:
-            return False
-        self.attend("")
-        return True
-
     # -- acting ------------------------------------------------------------------------------------------------------
+
+    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
+        event.stop()
+        self.post_message(CancelWanted())
+
+    def climb(self) -> bool:
+        """Escape gives up the capture that is under way, first; then it leads from one job back to all of them."""
+        if self._progress.display:
+            self._progress.action_cancel()
+        elif self._job:
+            self.attend("")
+        else:
+            return False
+        return True
 
     def action_meetings(self) -> None:
         """The next kind of meeting: collectives, steps, captures."""

@@ -55,7 +55,7 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
             "one stream of what happened: XID, OOM, node lost, marks"),
     ViewRow("query", "9", "Query", "Qry", lambda row: Query(id=row.name), "SQL over every record of the session"),
     ViewRow("jobs", "0", "Jobs", "Jobs", lambda row: Jobs(id=row.name),
-            "the jobs that gconsole started: plan, nodes, output"),
+            "the jobs that gconsole started"),
     ViewRow("nodes", "n", "Nodes", "Nodes", lambda row: Nodes(id=row.name),
             "everything known of a node, its log included"),
 )  # fmt: skip

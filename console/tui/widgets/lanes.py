@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..models.lane import Lane, bar, ticks, top_of
+from ..models.lane import Axis, Lane, axis_of, bar, ticks
 from ..models.spans import Span
 from ..text import clean, fit, width_of
 from .cursor_view import CursorView
@@ -30,7 +30,7 @@ class Lanes(CursorView):
         super().__init__(id=id)
         self._heads, self._unit = (label, figure), unit
         self.lanes: tuple[Lane, ...] = ()
-        self._layout: tuple[int, int, float] = (0, 0, 1.0)  # cells of the label, of the figure; the end of the axis
+        self._layout: tuple[int, int, Axis] = (0, 0, Axis(1.0))  # cells of the label, of the figure; the axis
 
     def show(self, lanes: Sequence[Lane]) -> None:
         """Draw these; the cursor stays with its key."""
@@ -51,7 +51,7 @@ class Lanes(CursorView):
         label = max((width_of(clean(lane.label)) for lane in self.lanes), default=0)
         figure = max((width_of(lane.figure) for lane in self.lanes), default=0)
         label, figure = max(label, width_of(self._heads[0])), max(figure, width_of(self._heads[1]))
-        layout = (min(label, third), min(figure, third), top_of(self.lanes))
+        layout = (min(label, third), min(figure, third), axis_of(self.lanes))
         if layout != self._layout:
             self._layout = layout
             self.forget()
@@ -73,13 +73,13 @@ class Lanes(CursorView):
         return self.lanes[y]
 
     def heading(self, y: int) -> Sequence[Span]:
-        label, figure, top = self._layout
+        label, figure, axis = self._layout
         gap = " " * _GAP
         heads = f"{fit(self._heads[0], label)}{gap}{fit(self._heads[1], figure, 'right')}{gap}"
-        return [Span(heads, "accent"), Span(ticks(self._room, top, self._unit), "muted")]
+        return [Span(heads, "accent"), Span(ticks(self._room, axis, self._unit), "muted")]
 
     def line(self, y: int) -> Sequence[Span]:
-        lane, (label, figure, top) = self.lanes[y], self._layout
+        lane, (label, figure, axis) = self.lanes[y], self._layout
         gap = Span(" " * _GAP)
         name, value = fit(clean(lane.label), label), fit(clean(lane.figure), figure, "right")
-        return [Span(name, "text"), gap, Span(value, lane.status), gap, *bar(lane, self._room, top)]
+        return [Span(name, "text"), gap, Span(value, lane.status), gap, *bar(lane, self._room, axis)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -143,3 +144,22 @@ def test_ending_somebody_who_is_gone_is_done(tmp_path):
 def test_the_start_of_a_process_that_is_not_there_is_unknown():
     assert presence.start_ticks(2**22 + 1) is None
     assert presence.start_ticks(os.getpid()) > 0
+
+
+def test_the_agent_of_one_console_that_hears_nothing_is_killed_and_nobody_elses(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    deaf, other = a_process(), a_process()
+    try:
+        a_fact(place, deaf.pid, console="c0ffee")
+        a_fact(place, other.pid, console="another")
+        os.kill(deaf.pid, signal.SIGSTOP)
+
+        presence.kill(place.root, "c0ffee")
+
+        assert deaf.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+        presence.kill(None, "c0ffee")  # without a cache nobody is known
+    finally:
+        for process in (deaf, other):
+            process.kill()
+            process.communicate()

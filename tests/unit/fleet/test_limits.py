@@ -15,7 +15,7 @@ from gconsole.fleet.limits import Bucket, Rations
 from gconsole.fleet.questions import Questions
 from gconsole.fleet.wire import MAX_LINE, BadFrame, Lines, read_hello, unpacked
 from gconsole.hub import Hub
-from gconsole.records import Gap, Job, JobNode, Log, Process, Record, Stack, encode
+from gconsole.records import ClockSource, Gap, Host, Job, JobNode, Log, Process, RankStat, Record, Stack, encode
 from gconsole.store import Store
 from gconsole_remote import wire as remote_wire
 
@@ -190,6 +190,23 @@ def test_what_is_nested_too_deeply_is_told_and_harms_nothing():
         talk.on_bytes(b'{"a":' + b"[" * depth + b"]" * depth + b"}\n")
     assert len(node.complaints) == 7
     assert not talk.ended.is_set()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Host(cpu_pct=1e300, t=1, mono=1),
+        Host(cpu_pct=1.0, t=2**63 - 1, mono=1),
+        Host(cpu_pct=1.0, t=1, mono=-1),
+        ClockSource(daemon="chrony", synced=True, bound_ns=2**63 - 1, t=1, mono=1),
+    ],
+)
+def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(record: Record):
+    node = Node()
+    assert node.say(record) is None
+    assert node.gaps[0].source == "limit"
+    loss = RankStat(job="j", rank=0, pid=1, start_ticks=1, state="moving", watched={"loss": 1e200}, t=1, mono=1)
+    assert node.say(loss) is not None
 
 
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])

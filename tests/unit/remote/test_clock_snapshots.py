@@ -31,6 +31,7 @@ class Desk:
 
 class Agent:
     clocks = Desk()
+    snapshot_period_ms = 100
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def node(monkeypatch) -> Clock:
 
 
 def a_sampler() -> SnapshotSampler:
-    sampler = SnapshotSampler(Context(), Agent(), 100)
+    sampler = SnapshotSampler(Context(), Agent())
     sampler.start()
     return sampler
 
@@ -92,6 +93,16 @@ def test_a_slew_is_a_rate_and_no_step(node):
 
     assert [one["step_ns"] for one in (first, *rest)] == [0, 0]
     assert rest[0]["slew_ppm"] == pytest.approx(500, rel=0.02)
+
+
+def test_how_often_it_reads_may_change_and_end_while_it_runs(node, monkeypatch):
+    sampler = a_sampler()
+    assert sampler.interval_s == 0.1
+    monkeypatch.setattr(Agent, "snapshot_period_ms", 20)
+    assert sampler.interval_s == 0.02
+    monkeypatch.setattr(Agent, "snapshot_period_ms", 0)
+    assert ticks(sampler, node, 300) == []
+    assert sampler.interval_s == 1.0  # then it only looks whether somebody wants it
 
 
 def test_the_real_clocks_are_read_together():

@@ -197,3 +197,15 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     world.hub.publish(gpus(1, first=2))
     assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
     assert not named("one", tmp_path).is_being_written()
+
+
+async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_path):
+    wanted = []
+    world = World(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
+    await world.recorder.start("figures", select(kinds=("gpu",)))
+    assert wanted == []
+    await world.recorder.start("all")
+    assert wanted == [("recording all", True)]
+    await world.recorder.stop("all")
+    assert wanted[-1] == ("recording all", False)
+    await world.recorder.close()

@@ -1,0 +1,57 @@
+"""How long a link waits before it tries again: full jitter, longer each time, and no longer than the node is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+
+FIRST_S, MOST_S = 1.0, 60.0
+#: How often it is looked whether a node that did not answer does again.
+KNOCK_EVERY_S = 0.5
+
+#: Whether something answers where the node was last reached; None where that cannot be known without a login.
+Knock = Callable[[], Awaitable[bool | None]]
+
+
+class Backoff:
+    """The waits of one link. `again` ends the present one: a person wants it."""
+
+    def __init__(self, knock: Knock) -> None:
+        self.again = asyncio.Event()
+        self._knock = knock
+        self._most_s = FIRST_S
+
+    def reset(self) -> None:
+        """The last attempt led to something: the next wait is a short one."""
+        self._most_s = FIRST_S
+
+    def draw_s(self) -> float:
+        """The next wait: anything up to a bound that doubles, so that many nodes do not come back all at once."""
+        most_s, self._most_s = self._most_s, min(self._most_s * 2, MOST_S)
+        return random.uniform(0, most_s)
+
+    async def wait(self, wait_s: float | None) -> None:
+        """Wait that long (None: until `again`), or until a node that does not answer answers.
+
+        One that answers all the while has another trouble, and waits its time.
+        """
+        knocking = asyncio.create_task(self._comes_back()) if wait_s is not None else None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.again.wait()
+        finally:
+            if knocking is not None:
+                knocking.cancel()
+                await asyncio.wait({knocking})
+        self.again.clear()
+
+    async def _comes_back(self) -> None:
+        was_away = False
+        while (answers := await self._knock()) is not None:
+            if answers and was_away:
+                self.again.set()
+            was_away = not answers
+            await asyncio.sleep(KNOCK_EVERY_S)

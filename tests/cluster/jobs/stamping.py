@@ -1,0 +1,136 @@
+"""A proxy of a rank's worker server: what the rank stamped itself comes out as if its node's clock were wrong.
+
+All nodes of the rig share one clock. The agents of a test read theirs with a known error (`shifted`), and the ranks'
+own stamps have to have the same error: the proxy takes the place of the worker server, asks the real one, and changes
+the instants in what it says. An agent finds it as it finds a worker server, by a thread of that name in accept().
+"""
+
+import bisect
+import contextlib
+import ctypes
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from torch._C._distributed_c10d import _WorkerServer
+
+NAME = "pt_workerserver"
+_HIDDEN = b"pt_behind"
+_INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+_PR_SET_NAME = 15  # linux/prctl.h
+_DEADLINE_S = 10.0
+#: torch stamps by the processor's counter, which it thinks it can turn into CLOCK_REALTIME.
+_GRACE_NS = 1_000_000
+
+
+class NodeClock:
+    """This node's clock, as wrong as the test says in CLOCKS: by so much at the epoch, and by so much more a second."""
+
+    def __init__(self) -> None:
+        said = json.loads(os.environ["CLOCKS"])
+        self._epoch = said["epoch"]
+        self._offset, self._ppb = said["nodes"].get(os.uname().nodename, (0, 0))
+
+    def shifted(self, real: int) -> int:
+        """What this node's CLOCK_REALTIME would have read when everybody's read that."""
+        ago = time.clock_gettime_ns(time.CLOCK_REALTIME) - real
+        raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - ago
+        return real + self._offset + (raw - self._epoch) * self._ppb // 1_000_000_000
+
+
+class Plans:
+    """When this rank meant to arrive at each collective of some groups.
+
+    What a shared machine of two cores adds to that is hundreds of microseconds: of these groups the plan is said in
+    the place of the instant of arrival, so that lateness below that can be judged at all.
+    """
+
+    def __init__(self) -> None:
+        self._planned: dict[str, list[int]] = {}
+
+    def add(self, group: str, real: int) -> None:
+        """CLOCK_REALTIME of everybody, ns; before the rank arrives."""
+        self._planned.setdefault(group, []).append(real)
+
+    def planned(self, group: str, real: int) -> int:
+        """The newest plan before what the rank stamped; that itself where there is none."""
+        plans = self._planned.get(group, [])
+        at = bisect.bisect_right(plans, real + _GRACE_NS)
+        return plans[at - 1] if at else real
+
+
+@contextlib.contextmanager
+def worker_server(clock: NodeClock, plans: Plans) -> Iterator[None]:
+    """A worker server that is asked through the proxy."""
+    with tempfile.TemporaryDirectory(prefix="gct-") as folder:
+        path = f"{folder}/worker"
+        server = _WorkerServer(path, -1)
+        _ask(path, b"GET /handler/ HTTP/1.0\r\nHost: localhost\r\n\r\n")  # once it answers it has all its threads
+        _hide_threads()
+        link = socket.create_server(("::", 0), family=socket.AF_INET6)
+        threading.Thread(target=_serve, args=(link, path, _shift(clock, plans)), daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def _hide_threads() -> None:
+    """The real server's threads take another name, so that the agent finds the proxy's."""
+    for comm in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            if comm.read_text().strip() == NAME:
+                comm.write_bytes(_HIDDEN)
+
+
+def _shift(clock: NodeClock, plans: Plans) -> Callable[[dict], None]:
+    def shift(entry: dict) -> None:
+        entry["time_created_ns"] = plans.planned(entry["process_group"][1], entry["time_created_ns"])
+        for name in _INSTANTS:
+            if entry.get(name):
+                entry[name] = clock.shifted(entry[name])
+
+    return shift
+
+
+def _serve(link: socket.socket, path: str, shift: Callable[[dict], None]) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
+    while True:
+        asker, _ = link.accept()
+        asker.settimeout(_DEADLINE_S)
+        with contextlib.suppress(OSError), asker:  # whoever asked has gone
+            asker.sendall(_answer(path, _request(asker), shift))
+
+
+def _request(asker: socket.socket) -> bytes:
+    said = b""
+    while b"\r\n\r\n" not in said:
+        piece = asker.recv(4096)
+        if not piece:
+            break
+        said += piece
+    return said
+
+
+def _answer(path: str, request: bytes, shift: Callable[[dict], None]) -> bytes:
+    head, _, body = _ask(path, request).partition(b"\r\n\r\n")
+    if b"trace_json" in request.partition(b"\r\n")[0]:
+        dump = json.loads(body)
+        for entry in dump.get("entries", []):
+            shift(entry)
+        body = json.dumps(dump).encode()
+    status = head.partition(b"\r\n")[0]
+    return b"%s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+def _ask(path: str, request: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(_DEADLINE_S)
+        link.connect(path)
+        link.sendall(request)
+        return b"".join(iter(lambda: link.recv(1 << 18), b""))

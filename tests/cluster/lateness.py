@@ -1,0 +1,96 @@
+"""A fleet whose nodes' clocks are wrong by known amounts, with a job on it of which one rank comes late.
+
+What ranks and agents stamp is as wrong as the clock of their node, so the truth is known of every instant.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import shifted
+from jobs import start_torchrun
+from jobs.launch import FOLDER
+from program import Run, run_program
+from rig import Rig
+from shifted import Truth, Wrong, copy_with_wrong_clock
+
+from gconsole.cli.offline import folded
+from gconsole.skewing import SkewSeen, skew_of
+
+#: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
+ERRORS = {
+    "node1": Wrong(), "node2": Wrong(300_000_000, 20_000), "node3": Wrong(-150_000_000, -30_000),
+    "node4": Wrong(70_000_000, 10_000),
+}  # fmt: skip
+#: Reading one clock after another, on both sides of a difference, ns.
+READING_NS = 2_000
+
+
+@dataclass(frozen=True)
+class Late:
+    """A process group in which one rank is late. Below what a busy machine adds, ranks tell when they meant to come."""
+
+    group: str
+    rank: int
+    ns: int
+    told: str = "stamped"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Nodes with wrong clocks and a job on them; `run` is the program, with agents that read those clocks."""
+
+    hosts: Path
+    truth: Truth
+    late: tuple[Late, ...]
+    argv: tuple[str, ...]
+
+    def run(self, *args: object) -> Run:
+        report, records = self.hosts.with_suffix(".json"), self.hosts.with_suffix(".ndjson")
+        for path in (report, records):
+            path.unlink(missing_ok=True)
+        run = run_program([*self.argv, "batch", self.hosts, *args, "-o", report, "--records", records])
+        return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()))
+
+    def seen(self) -> SkewSeen:
+        """The lateness that the last run told, with everything that it is made of."""
+        return skew_of(folded(self.hosts.with_suffix(".ndjson")))
+
+
+def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
+    truth = copy_with_wrong_clock(folder / "gconsole_remote", ERRORS)
+    env = {"LATE": json.dumps([[one.group, one.rank, one.ns, one.told] for one in late]), **truth.variables()}
+    hosts = rig.write_hosts_toml(folder / "hosts.toml")
+    with start_torchrun(rig, rig.nodes, nproc_per_node=1, script=FOLDER / "gloo_beat.py", env=env) as job:
+        job.wait_ready()
+        yield Fleet(hosts, truth, late, (sys.executable, shifted.__file__, str(folder / "gconsole_remote")))
+
+
+def check_every_arrival(seen: SkewSeen, truth: Truth) -> int:
+    """No two arrivals are further from where they truly were than their bounds; how many pairs there were."""
+    pairs = 0
+    for one in (arrivals for skew in seen.collectives for lateness in skew.judged
+                for arrivals in combinations(lateness.meeting.arrivals, 2)):  # fmt: skip
+        near, far = one
+        true = truth.real(far.node, far.stamp) - truth.real(near.node, near.stamp)
+        error, bound = abs(far.at.ns - near.at.ns - true), far.at.bound_ns + near.at.bound_ns + READING_NS
+        assert error <= bound, (near, far, true)
+        pairs += 1
+    return pairs
+
+
+def lines_of(run: Run, late: Late) -> list[dict[str, Any]]:
+    """The meetings of that group, as a report has them."""
+    return [line for line in run.report["skew"]["meetings"] if line["group"] == late.group]
+
+
+def check_nothing_is_ranked_below_its_bound(lines: Sequence[dict[str, Any]], late: Late) -> None:
+    """Two namespaces of a quiet machine may be compared so well that even this is told apart: then rightly."""
+    for line in lines:
+        assert line["last"] == [] if line["bound_ns"] >= late.ns else line["last"] in ([], [late.rank]), line

@@ -1,0 +1,239 @@
+"""Probes on networks as they are: a data network of its own, IPv6, ways that are crooked, lose, repeat and reorder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from live import Watched, watched
+from program import gconsole
+from rig import Node, Rig
+from rig.network import ip
+from shifted import Truth, Wrong, wrong_clocks
+from ways import Judged, Words, judged, slow_way, slow_ways
+
+from gconsole.clockwork import Clockwork
+from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
+
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
+
+DRIFTING = {"node2": Wrong(5_000_000, 20_000)}
+HALF_LOST = ("uniform", 50, 150, "lost", 0.5)
+DISORDERLY = ("uniform", 50, 150, "twice", 0.2, "overtake", 0.1, 2_000)
+LONGER = ("uniform", 300, 301)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Rig]:
+    with Rig(nodes=2, name="pair") as rig:
+        yield rig
+
+
+def udp(fleet: Watched) -> list[ClockBins]:
+    return [one for one in fleet.records if isinstance(one, ClockBins) and one.method == "udp"]
+
+
+def total(fleet: Watched, field: str) -> int:
+    return sum(getattr(one, field) for one in fleet.records if isinstance(one, ClockCost))
+
+
+# -- which network -----------------------------------------------------------------------------------------------------
+
+
+def join(one: Node, other: Node) -> None:
+    """A second cable between two nodes, with IPv6 only."""
+    ends = [node.outer_pid(node.processes()[0]) for node in (one, other)]
+    ip("link", "add", "data0", "netns", str(ends[0]), "type", "veth", "peer", "name", "data0", "netns", str(ends[1]))
+    for number, node in enumerate((one, other), 1):
+        node.output(["ip", "-6", "addr", "add", f"fd64::{number}/64", "dev", "data0", "nodad"])
+        node.output(["ip", "link", "set", "data0", "up"])
+
+
+def packets(node: Node) -> int:
+    """What has arrived on that cable."""
+    return int(json.loads(node.output(["ip", "-j", "-s", "link", "show", "data0"]))[0]["stats64"]["rx"]["packets"])
+
+
+@pytest.mark.parametrize(
+    "interface", ["data0", *(pytest.param(one, marks=pytest.mark.full) for one in ("=data0", "^eth0"))]
+)
+async def test_probes_take_the_network_that_was_chosen_over_ipv6(pair: Rig, tmp_path: Path, interface: str) -> None:
+    one, other = pair.nodes
+    join(one, other)
+    try:
+        hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", clock={"interface": interface, "probe_window_s": 2})
+        before = packets(one), packets(other)
+        with wrong_clocks(tmp_path, DRIFTING) as truth:
+            async with watched(hosts) as fleet:
+                await fleet.sampled()
+                fleet.fleet.want_clocks("test", True)
+                await fleet.until(lambda: judged(udp(fleet), truth, 2))
+                said = udp(fleet)  # before the packets are counted: until then only more of those come
+                arrived = packets(one) - before[0], packets(other) - before[1]
+    finally:
+        one.output(["ip", "link", "del", "data0"])
+
+    assert {(record.family, record.stamps) for record in said} == {("ipv6", "kernel_rx")}
+    got = sum(row.got for record in said for row in record.bins)
+    assert min(arrived) >= got > 50
+    assert all(one.is_covered for one in judged(said, truth, 2))
+
+
+# -- ways that are not straight ----------------------------------------------------------------------------------------
+
+
+async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", clock={"cpu_cap_pct": 60})
+    with wrong_clocks(folder, DRIFTING) as truth, slow_ways(*rig.nodes, there, back):
+        async with watched(hosts) as fleet:
+            await fleet.sampled()
+            fleet.fleet.want_clocks("test", True)
+            await fleet.until(lambda: judged(udp(fleet), truth))
+    return fleet, judged(udp(fleet), truth)
+
+
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [(DISORDERLY, DISORDERLY), pytest.param(HALF_LOST, ("uniform", 50, 150), marks=pytest.mark.full)],
+)
+async def test_what_is_lost_repeated_or_out_of_order_leaves_the_truth_within_the_bound(
+    pair: Rig, tmp_path: Path, there: Words, back: Words
+) -> None:
+    fleet, found = await through(pair, tmp_path, there, back)
+
+    for one in found:
+        assert one.window.status == "ok" and one.is_covered
+        assert one.window.bound_ns is not None and one.window.bound_ns < 1_000_000
+    if there is DISORDERLY:
+        assert total(fleet, "replayed") > 50  # each is answered, and believed, once
+        assert all(one.window.kept <= one.window.sent for one in found)
+    else:
+        assert 0.3 < found[0].window.lost / found[0].window.sent < 0.7
+    assert total(fleet, "bad_tag") == total(fleet, "over_rate") == 0
+
+
+# -- one of many is crooked --------------------------------------------------------------------------------------------
+
+
+def errors(lines: Sequence[ClockNode], truth: Truth) -> list[tuple[float, int]]:
+    """(error, bound) of every line of a node, ns, by the common clock of its window."""
+    found = []
+    for number in {line.window_id for line in lines}:
+        window = [line for line in lines if line.window_id == number and line.at_common is not None]
+        own = next((line for line in window if line.node == line.reference), None)
+        if own is None or own.at_common is None:
+            continue
+        epoch = own.at_common - own.at_mono
+        for line in window:
+            if line is not own and line.at_common is not None and line.bound_ns is not None:
+                ahead = line.at_common - line.at_mono - epoch  # as an integer first: a float keeps 256 ns of an epoch
+                found.append((abs(ahead - truth.between(line.node, own.node, line.at_mono)), line.bound_ns))
+    return found
+
+
+#: (errors before, errors after, the edges flagged in each window after, the edge that is crooked)
+Crooked = tuple[list[tuple[float, int]], list[tuple[float, int]], list[set[frozenset[str]]], frozenset[str]]
+
+
+class Mesh:
+    """A fleet whose windows are counted from `forget` on."""
+
+    def __init__(self, fleet: Watched, edges: int) -> None:
+        self._fleet, self._edges, self._from = fleet, edges, 0
+
+    def forget(self) -> None:
+        self._from = len(self._fleet.records)
+
+    @property
+    def windows(self) -> list[list[ClockWindow]]:
+        """The whole windows of the fleet, each with all of its edges."""
+        by_number: dict[int, list[ClockWindow]] = {}
+        for one in self._fleet.records[self._from :]:
+            if isinstance(one, ClockWindow):
+                by_number.setdefault(one.window_id, []).append(one)
+        return [edges for edges in by_number.values() if len(edges) == self._edges]
+
+    def lines(self) -> list[ClockNode]:
+        return [one for one in self._fleet.records[self._from :] if isinstance(one, ClockNode)]
+
+
+async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:
+    """An edge made 300 us longer one way after some clean windows."""
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", clock=clock)
+    wrong = {node.name: Wrong((-1) ** number * number * 1_300_000, number * 7_000 - 20_000)
+             for number, node in enumerate(rig.nodes)}  # fmt: skip
+    one, other = rig.nodes[1], rig.nodes[2]
+    count = len(rig.nodes)
+    with wrong_clocks(folder, wrong) as truth:
+        async with watched(hosts) as fleet:
+            clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+            clockwork.start()
+            await fleet.sampled()
+            fleet.fleet.want_clocks("test", True)
+            mesh = Mesh(fleet, count * (count - 1) // 2)
+            await fleet.until(lambda: len(mesh.windows) >= clean, 60.0)
+            before = errors(mesh.lines(), truth)
+            with slow_way(one, other, LONGER):
+                mesh.forget()
+                await fleet.until(lambda: len(mesh.windows) >= max(4, clean), 60.0)
+                after = errors(mesh.lines(), truth)
+                flagged = [
+                    {frozenset((edge.node, edge.dst)) for edge in window if edge.flagged} for window in mesh.windows
+                ]
+            await clockwork.stop()
+    return before, after, flagged, frozenset((one.name, other.name))
+
+
+async def test_an_edge_that_is_longer_one_way_is_flagged_by_the_others_within_three_windows(
+    rig: Rig, tmp_path: Path
+) -> None:
+    before, after, flagged, ends = await crooked(rig, tmp_path, 1, probe_window_s=2)
+
+    assert all(error <= bound for error, bound in before + after)
+    assert ends in set().union(*flagged[:4])  # the first has a part of both
+    assert all(window <= {ends} for window in flagged)
+
+
+@pytest.mark.full
+async def test_of_six_nodes_none_is_moved_by_it(tmp_path: Path) -> None:
+    """Error of the nodes within twice the clean one and 0.5 us; no other edge flagged."""
+    with Rig(nodes=6, name="mesh") as rig:
+        before, after, flagged, ends = await crooked(rig, tmp_path, 5)
+
+    assert all(error <= bound for error, bound in before + after)
+    clean, dirty = (sorted(error for error, _ in pairs)[len(pairs) // 2] for pairs in (before, after))
+    print(f"node error: {clean:.0f} ns, with the edge 300 us longer {dirty:.0f} ns")
+    assert dirty <= 2 * clean + 500
+    assert ends in set().union(*flagged[:4])
+    assert all(window <= {ends} for window in flagged)
+
+
+# -- other clocks on the same node -------------------------------------------------------------------------------------
+
+
+def test_a_node_in_another_time_namespace_is_compared_as_it_is_and_warned_of(pair: Rig, tmp_path: Path) -> None:
+    """Its MONOTONIC_RAW is 5,000 s ahead, its CLOCK_REALTIME is everybody's."""
+    if not Path("/proc/self/ns/time").exists():
+        pytest.skip("a kernel without time namespaces")
+    node = pair.nodes[1]
+    python = node.folder / "later-python"
+    python.write_text('#!/bin/sh\nexec unshare --time --fork --monotonic 5000 --boottime 5000 python3 "$@"\n')
+    python.chmod(0o755)
+    nodes = {node.name: {"python": f"{node.inside}/later-python"}}
+    hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", nodes=nodes, clock={"probe_window_s": 2})
+
+    run = gconsole("clocks", hosts, "--for", "2s", "--json", "--quiet")
+
+    assert run.status == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    warned = {line["node"]: line["warnings"] for line in lines if line["type"] == "node"}
+    assert "timens" in warned["node2"] and "timens" not in warned["node1"]
+    windows = [line for line in lines if line["type"] == "window" and line["status"] == "ok"]
+    assert windows
+    for line in windows:
+        ahead = 5_000 * 1_000_000_000 * (1 if line["dst"] == "node2" else -1)
+        assert abs(line["beta_ns"] - ahead) <= line["bound_ns"]
+    offsets = {line["node"]: line["offset_ns"] for line in lines if line["type"] == "node"}
+    assert abs(offsets["node2"] - offsets["node1"]) < 1_000_000  # of CLOCK_REALTIME, which is one and the same

@@ -1,0 +1,101 @@
+"""What a real chronyd claims of its node's clock, read by an agent without privileges, and what becomes of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import watched
+from program import batch, gconsole
+from rig import Node, Rig
+
+from gconsole.records import ClockSource
+
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
+
+#: `-x` keeps chronyd off the machine's clock, which all nodes share: it measures, and would adjust.
+_CONF = """{sources}
+cmdport 323
+bindcmdaddress 127.0.0.1
+bindcmdaddress /
+pidfile {folder}/chronyd.pid
+"""
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    """Three nodes on which nobody has privileges: one keeps the time, one follows it, one has lost its source."""
+    if shutil.which("chronyd", path="/usr/sbin:/usr/bin") is None:
+        pytest.skip("no chronyd on this machine")
+    with Rig(nodes=["keeper", "follower", "lonely"], name="chrony", user="ops") as rig:
+        keeper, follower, lonely = rig.nodes
+        start(keeper, "local stratum 5", "allow")
+        start(follower, f"server {keeper.address} iburst minpoll 0 maxpoll 0")
+        start(lonely, "server 192.0.2.1 offline")
+        until_synced(follower)
+        yield rig
+
+
+def start(node: Node, *sources: str) -> None:
+    config = node.folder / "chrony.conf"
+    config.write_text(_CONF.format(sources="\n".join(sources), folder=node.inside))
+    node.run(["/usr/sbin/chronyd", "-x", "-d", "-u", "root", "-f", f"{node.inside}/chrony.conf"], user="root",
+             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+
+
+def until_synced(node: Node) -> None:
+    began = time.monotonic()
+    while True:
+        try:
+            values = node.output(["chronyc", "-c", "-n", "tracking"]).split(",")
+        except subprocess.CalledProcessError:  # it does not answer yet
+            values = []
+        if len(values) > 2 and int(values[2]) > 0:
+            return
+        assert time.monotonic() - began < 60.0, f"{node.name} is not synchronised: {values}"
+        time.sleep(0.2)
+
+
+async def test_an_agent_without_privileges_reads_what_chronyd_claims(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    async with watched(hosts, clock_duty="off") as fleet:
+        await fleet.until(lambda: len([one for one in fleet.records if isinstance(one, ClockSource)]) >= 3)
+    said = {one.node: one for one in fleet.records if isinstance(one, ClockSource)}
+
+    keeper, follower, lonely = (said[node.name] for node in rig.nodes)
+    assert {one.daemon for one in said.values()} == {"chrony"}
+    assert (follower.synced, follower.stratum, follower.source) == (True, 6, rig.nodes[0].address)
+    assert follower.offset_ns is not None and follower.bound_ns is not None
+    assert abs(follower.offset_ns) <= follower.bound_ns < 100_000_000  # both nodes read one and the same clock
+    assert keeper.synced is True and keeper.stratum == 5
+    assert (lonely.synced, lonely.offset_ns, lonely.bound_ns) == (False, None, None)
+    assert lonely.text == "chronyd has no source"
+
+
+def test_the_claim_is_shown_and_a_service_without_a_source_is_a_finding(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_window_s": 2})
+
+    run = batch(hosts, "--clocks", "--fail-on", "clock_unsynced")
+
+    services = {line["node"]: line for line in run.report["clocks"]["services"]}
+    assert services["follower"]["daemon"] == "chrony" and services["follower"]["source"] == rig.nodes[0].address
+    assert run.status == 1
+    found = [one for one in run.report["findings"] if one["id"] == "clock_unsynced"]
+    assert [one["culprits"] for one in found] == [["lonely"]]
+    assert "chrony: chronyd has no source" in found[0]["text"]
+
+
+@pytest.mark.full
+def test_asked_for_ntp_nothing_is_sent_and_the_bound_is_what_both_ends_claim(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"method": "ntp"})
+
+    run = gconsole("clocks", hosts, "--for", "4s")
+
+    rows = {line.split()[0]: line for line in run.stdout.splitlines() if line.strip()}
+    assert " ntp " in rows["follower"] and "chrony" in rows["follower"]
+    assert " ntp " not in rows["lonely"]
+    assert not any(" → " in line for line in run.stdout.splitlines())

@@ -1,0 +1,118 @@
+"""[clock] as it is changed while a fleet is watched: what the agents then really do, by what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from live import Watched, watched
+from program import batch
+from rig import Rig
+
+from gconsole.clockwork import Clockwork
+from gconsole.config import load
+from gconsole.records import AgentCost, ClockBins, ClockSnapshot, ClockWindow, Log
+
+NAMES = {f"node{number}" for number in range(1, 5)}
+
+
+@dataclass
+class Changed:
+    """A watched fleet whose hosts file is saved again and again."""
+
+    fleet: Watched
+    clockwork: Clockwork
+    hosts: Path
+    seen: int = 0
+
+    async def save(self, **clock: object) -> None:
+        """As if a person had saved that file with these keys in [clock]; `since` begins here."""
+        flags = {f"clock.{name}": str(value) for name, value in clock.items()}
+        self.seen = len(self.fleet.records)
+        await self.fleet.fleet.apply(load(str(self.hosts), flags=flags, environ={}))
+
+    def since(self, kind: type) -> list:
+        """Records of that kind since the last change."""
+        return [one for one in self.fleet.records[self.seen :] if isinstance(one, kind)]
+
+    def nodes(self, kind: type, holds=lambda _: True) -> set[str]:
+        """Nodes of which such a record has come since the last change."""
+        return {one.node for one in self.since(kind) if holds(one)}
+
+
+@pytest.fixture
+async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[Changed]:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    async with watched(hosts, clock_probe_window_s="2") as fleet:
+        clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+        clockwork.start()
+        fleet.fleet.followers.append(lambda config: clockwork.follow(config.clock))
+        await fleet.sampled()
+        fleet.fleet.want_clocks("test", True)
+        yield Changed(fleet, clockwork, hosts)
+        await clockwork.stop()
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+async def test_what_is_saved_in_clock_is_what_the_agents_do_from_then_on(changed: Changed, tmp_path: Path) -> None:
+    fleet = changed.fleet
+    await fleet.until(lambda: len(changed.nodes(ClockSnapshot, lambda one: 2 <= one.reads <= 11)) == 4)
+
+    await changed.save(snapshot_period_ms=20, probe_window_s=2)
+    await fleet.until(lambda: changed.nodes(ClockSnapshot, lambda one: one.reads >= 16) == NAMES)
+    await fleet.until(lambda: len([one for one in changed.since(ClockBins) if one.bin_ms == 20]) >= 6)
+    await fleet.until(lambda: any(one.width_ns < 3_500_000_000 for one in changed.since(ClockWindow)))
+
+    await changed.save(preset="high", cpu_cap_pct=100, output_dir=tmp_path / "lines", probe_window_s=3)
+    await fleet.until(lambda: 800 in {one.cadence_us for one in changed.since(ClockBins)})
+    assert {one.bin_ms for one in changed.since(ClockBins) if one.cadence_us == 800} == {50}
+
+    await changed.save(probe_cadence_us=50_000, packet_spacing_us=2_000, output_dir=tmp_path / "lines")
+    await fleet.until(lambda: len([one for one in changed.since(ClockBins) if one.cadence_us == 50_000]) >= 6)
+    gaps = [
+        after.t1 - before.t1
+        for record in changed.since(ClockBins) if record.cadence_us == 50_000
+        for row in record.bins for before, after in zip(row.best, row.best[1:], strict=False)
+    ]  # fmt: skip
+    assert gaps and min(gaps) >= 2_000_000
+    (written,) = (tmp_path / "lines").iterdir()
+    types = {"window", "node"}
+    await fleet.until(lambda: {json.loads(line)["type"] for line in written.read_text().splitlines()} == types)
+
+    await changed.save(interface="nosuch0")
+    await fleet.until(lambda: any("no interface here is called nosuch0" in one.text for one in changed.since(Log)))
+
+    await changed.save(enabled="false")
+    await fleet.until(lambda: len(changed.since(AgentCost)) >= 12)
+    changed.seen = len(fleet.records)
+    await fleet.until(lambda: len(changed.since(AgentCost)) >= 12)
+    assert not changed.since(ClockSnapshot) and not changed.since(ClockBins)
+
+    await changed.save()
+    await fleet.until(lambda: changed.nodes(ClockSnapshot) == NAMES and len(changed.since(ClockBins)) >= 6)
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_preset(rig: Rig, tmp_path: Path) -> None:
+    """By what two agents really did."""
+    clock = {"preset": "low", "probe_cadence_us": 2_000, "snapshot_period_ms": 100, "packet_spacing_us": 100}
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=clock)
+    records, folder = tmp_path / "records.ndjson", tmp_path / "lines"
+    env = {**os.environ, "GCONSOLE_CLOCK_PROBE_CADENCE_US": "10000", "GCONSOLE_CLOCK_SNAPSHOT_PERIOD_MS": "40",
+           "GCONSOLE_CLOCK_OUTPUT_DIR": str(folder), "GCONSOLE_CLOCK_CPU_CAP_PCT": "100"}  # fmt: skip
+
+    batch(hosts, "--clocks", "--records", records, "--set", "clock.snapshot_period_ms=50",
+          "--set", "clock.probe_window_s=2", env=env)  # fmt: skip
+
+    said = [json.loads(line) for line in records.read_text().splitlines()]
+    bins = [one for one in said if one["kind"] == "clock_bins" and one["method"] == "udp"]
+    assert {one["cadence_us"] for one in bins} == {10_000} and {one["bin_ms"] for one in bins} == {50}
+    widths = [one["width_ns"] for one in said if one["kind"] == "clock_window"]
+    assert widths and min(widths) < 3_500_000_000
+    (written,) = folder.iterdir()
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert len([one for one in lines if one["type"] == "window"]) == len(widths)

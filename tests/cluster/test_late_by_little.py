@@ -1,0 +1,68 @@
+"""How little a rank may be late to be told from the others, and from how little on nobody is: by the clocks' bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lateness import (
+    Fleet,
+    Late,
+    check_every_arrival,
+    check_nothing_is_ranked_below_its_bound,
+    fleet,
+    lines_of,
+)
+from rig import Rig
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("needs_namespaces", "needs_torch")]
+
+RANKED = [
+    Late("late_20ms", 2, 20_000_000), Late("late_2ms", 1, 2_000_000), Late("late_200us", 3, 200_000, "planned"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def a_fleet(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterator[Fleet]:
+    yield from fleet(rig, tmp_path, request.param)
+
+
+@pytest.mark.parametrize("a_fleet", RANKED, indirect=True, ids=lambda late: late.group)
+def test_the_late_rank_is_ranked_with_its_bound(a_fleet: Fleet) -> None:
+    [late] = a_fleet.late
+    run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.05", "--fail-on", "straggler")
+
+    assert run.status == 1, run.stderr
+    [skew] = a_fleet.seen().collectives
+    [culprit] = run.report["skew"]["culprits"]
+    print(f"\n{late.group}: last at {culprit['last']} of {culprit['resolved']} resolved of {len(skew.judged)},"
+          f" {culprit['behind_ns'] / 1e3:.1f} ± {culprit['behind_bound_ns'] / 1e3:.1f} µs behind")  # fmt: skip
+    assert culprit["rank"] == late.rank
+    assert culprit["behind_bound_ns"] < culprit["behind_ns"]
+    if late.told == "planned":
+        assert abs(culprit["behind_ns"] - late.ns) <= culprit["behind_bound_ns"]
+    assert check_every_arrival(a_fleet.seen(), a_fleet.truth) > 100
+
+
+@pytest.mark.parametrize("a_fleet", [Late("late_5us", 1, 5_000, "planned")], indirect=True, ids=lambda late: late.group)
+def test_what_is_below_the_bound_is_ranked_by_nobody(a_fleet: Fleet) -> None:
+    [late] = a_fleet.late
+    run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.001", "--fail-on", "straggler")
+
+    [skew] = a_fleet.seen().collectives
+    bounds = sorted(one.bound_ns for one in skew.judged)
+    print(f"\n{skew.unresolved} of {len(skew.judged)} unresolved, bounds {bounds[0] / 1e3:.1f} to"
+          f" {bounds[-1] / 1e3:.1f} µs")  # fmt: skip
+    check_nothing_is_ranked_below_its_bound(lines_of(run, late), late)
+    if skew.unresolved == len(skew.judged):
+        assert run.status == 0 and run.report["skew"]["culprits"] == []
+    assert check_every_arrival(a_fleet.seen(), a_fleet.truth) > 100
+
+
+@pytest.mark.parametrize("a_fleet", RANKED[:1], indirect=True, ids=lambda late: late.group)
+def test_a_bound_wider_than_was_asked_for_fails_the_run(a_fleet: Fleet) -> None:
+    run = a_fleet.run("--skew", "--set", "clock.max_bound_us=1", "--fail-on", "clock_unsynced")
+
+    assert run.status == 1, run.stdout
+    assert {one["id"] for one in run.report["findings"]} >= {"clock_unsynced", "straggler"}

@@ -1,0 +1,119 @@
+"""Ways between nodes that are slow on purpose, and what real agents then find of each other's clocks."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rig import Node, RigUnavailable
+from shifted import Truth
+
+from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+from gconsole.records import ClockBins
+
+_SOURCE = Path(__file__).with_name("slow_way.c")
+Words = Sequence[object]
+
+
+@cache
+def _program() -> Path:
+    """The relay, compiled once a process. Raises RigUnavailable where that cannot be."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise RigUnavailable("no C compiler for the relay that delays")
+    folder = tempfile.mkdtemp(prefix="gconsole-way-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = Path(folder, "slow_way")
+    subprocess.run([compiler, "-O2", "-Wall", "-o", str(target), str(_SOURCE), "-lm"], check=True)
+    return target
+
+
+@contextmanager
+def slow_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
+    """What `node` sends to `other` takes as long as `words` say (see slow_way.c); not what comes back."""
+    if not (node.folder / "slow_way").exists():
+        shutil.copy(_program(), node.folder / "slow_way")  # /tmp is each node's own
+    argv = [f"{node.inside}/slow_way", "eth0", node.address, other.address, str(seed), *map(str, words)]
+    with node.run(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None and program.stdout is not None
+        try:
+            assert program.stdout.readline() == "ready\n", f"{node.name}: no relay"
+            yield
+        finally:
+            program.stdin.close()
+            program.wait(10.0)
+
+
+@contextmanager
+def slow_ways(one: Node, other: Node, there: Words, back: Words, seed: int = 1) -> Iterator[None]:
+    """Both ways between two nodes."""
+    with ExitStack() as stack:
+        stack.enter_context(slow_way(one, other, there, 2 * seed))
+        stack.enter_context(slow_way(other, one, back, 2 * seed + 1))
+        yield
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A window of one edge as the product sees it, beside the truth; errors are ns."""
+
+    window: EdgeWindow
+    records: list[ClockBins]
+    truth: Truth
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        half = self.window.width_ns // 2
+        return self.window.x0 - half, self.window.x0 + half
+
+    @property
+    def instants(self) -> tuple[int, int, int]:
+        return self.ends[0], self.window.x0, self.ends[1]
+
+    @property
+    def edge_error_ns(self) -> float:
+        """How wrong the line is within the window, at most."""
+        return max(abs(self.window.y0 + self.window.at(at)[1] - self._true(at)) for at in self.instants)
+
+    @property
+    def peer_error_ns(self) -> float:
+        """The same of the usual estimate: the middle of the exchange of least round trip, for the whole window."""
+        _, offset = min(
+            (one.rtt, record.ahead + one.ahead - one.rtt / 2)
+            for record in self.records for row in record.bins for one in row.best
+        )  # fmt: skip
+        return max(abs(offset - self._true(at)) for at in self.instants)
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the truth is inside the bound at both ends and in the middle. Without a bound nothing is claimed."""
+        if self.window.region is None:
+            return True
+        return all(low <= self._true(at) - self.window.y0 <= high
+                   for at in self.instants for low, _, high in [self.window.at(at)])  # fmt: skip
+
+    def _true(self, at: int) -> float:
+        return self.truth.between(self.window.src, self.window.dst, at)
+
+
+def judged(records: Sequence[ClockBins], truth: Truth, window_s: int = 4) -> list[Judged]:
+    """All whole windows of each edge, cut from its records one after the other."""
+    by_edge: dict[tuple[str, str], list[ClockBins]] = {}
+    for record in records:
+        by_edge.setdefault((record.node, record.dst), []).append(record)
+    found = []
+    for edge in by_edge.values():
+        part: list[ClockBins] = []
+        for record in sorted(edge, key=lambda one: one.base):
+            part.append(record)
+            if sum(len(one.bins) * one.bin_ms for one in part) >= window_s * 1000:
+                found.append(Judged(edge_window(part), part, truth))
+                part = []
+    return found

@@ -1,0 +1,33 @@
+"""The cluster of these tests, made once for all of them, and a skip with its reason where it cannot be made."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Rig, missing_for
+
+from . import world as worlds
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _needs() -> None:
+    missing = missing_for("namespaces") or (None if shutil.which("tmux") else "tmux is not installed")
+    if missing:
+        pytest.skip(f"namespaces: {missing}")
+
+
+@pytest.fixture(scope="session")
+def world(_needs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[worlds.World]:
+    with worlds.made(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+@pytest.fixture
+def rig(world: worlds.World) -> Rig:
+    return world.rig
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path

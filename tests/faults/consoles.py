@@ -1,0 +1,181 @@
+"""Consoles as processes of their own: one that records, and one whose screen is read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from program import GCONSOLE
+from tmux import Tmux
+
+from gconsole.records import AgentCost, Node, Record
+from gconsole.session.layout import SessionError
+
+from .tally import Tally
+
+DEADLINE_S = 60.0
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> float:
+    """Wait until something is true; how long it took, in seconds."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A home of the test's own: nothing of this user's is read, nothing left there."""
+    return {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_STATE_HOME": ""}
+
+
+@dataclass
+class Latency:
+    """How long ticks took from the node's clock to the console's, by node, ns; in the rig both are one clock."""
+
+    ticks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def take(self, record: Record) -> None:
+        if isinstance(record, AgentCost):
+            self.ticks[record.node].append((record.rx, record.rx - record.t))
+
+    def of(self, nodes: Sequence[str], begin_ns: int, end_ns: int) -> list[int]:
+        """Of the ticks that arrived between two instants."""
+        return [took for node in nodes for rx, took in self.ticks[node] if begin_ns <= rx < end_ns]
+
+
+class Recorder:
+    """`gconsole record`, and what it has put on the disk so far."""
+
+    def __init__(
+        self, hosts: Path, folder: Path, name: str = "night", argv: Sequence[object] = (GCONSOLE,), *options: str,
+        sessions: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`argv`: the program, or what stands in for it; `sessions`: the folder of them, for a disk of its own."""
+        self.folder, self.name = folder, name
+        self.latency = Latency()
+        self.boots: dict[str, str] = {}  # node → the boot id it said last
+        self._sessions = sessions or folder / "sessions"
+        self.tally = Tally(self._sessions / name, self._take)
+        self._argv = [*map(str, argv), "record", str(hosts), "--name", name, "--quiet", *options]
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
+        with (self.folder / f"{self.name}.stderr").open("ab") as errors:
+            return subprocess.Popen(
+                self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
+            )
+
+    def _take(self, record: Record) -> None:
+        self.latency.take(record)
+        if isinstance(record, Node):
+            self.boots[record.node] = record.boot_id
+
+    def again(self) -> None:
+        """The same command once more, after the process has ended."""
+        self.process.wait(DEADLINE_S)
+        self.process = self._start()
+
+    def read(self) -> Tally:
+        assert self.process.poll() is None, (self.folder / f"{self.name}.stderr").read_text()[-2000:]
+        return self.read_session()
+
+    def read_session(self) -> Tally:
+        with contextlib.suppress(SessionError, FileNotFoundError):  # it has not begun
+            self.tally.read()
+        return self.tally
+
+    def wait_for(self, nodes: Sequence[str], state: str = "ok", deadline_s: float = DEADLINE_S) -> None:
+        until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}", deadline_s)
+
+    def wait_for_ticks(self, nodes: Sequence[str], count: int = 2, deadline_s: float = DEADLINE_S) -> None:
+        """Until that many more ticks of each of these nodes are on the disk."""
+        self.read()
+        wanted = {node: len(self.latency.ticks[node]) + count for node in nodes}
+        until(
+            lambda: self.read() and all(len(self.latency.ticks[node]) >= wanted[node] for node in nodes),
+            f"{count} ticks of {nodes}; states {[self.tally.state(node) for node in nodes]}", deadline_s,
+        )  # fmt: skip
+
+    def stop(self) -> Tally:
+        """End it orderly."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(DEADLINE_S)
+        return self.read_session()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One picture of the screen, and since when it stood there (console CLOCK_REALTIME, ns)."""
+
+    at: int
+    text: str
+
+
+class Screen:
+    """The console in a terminal. While it is `watched` every picture is kept with its instant."""
+
+    def __init__(self, hosts: Path, folder: Path, *options: str) -> None:
+        env = {"HOME": str(folder)}
+        command = " ".join(map(shlex.quote, [str(GCONSOLE), "tui", str(hosts), *options]))
+        self.terminal = Tmux(command, env, columns=160, rows=45)
+        self._pictures: list[Seen] = []
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        self._pictures, self._over = [], threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def rest(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _look(self) -> None:
+        while not self._over.wait(0.15):
+            text = self.terminal.screen()
+            if not self._pictures or self._pictures[-1].text != text:
+                self._pictures.append(Seen(time.time_ns(), text))
+
+    def first(self, words: str, since_ns: int) -> Seen | None:
+        """The first picture since then on which this stands (a regular expression)."""
+        return next((one for one in tuple(self._pictures) if one.at >= since_ns and re.search(words, one.text)), None)
+
+    def close(self) -> None:
+        self.rest()
+        self.terminal.press("q")
+        with contextlib.suppress(AssertionError):
+            self.terminal.until_gone()
+        self.terminal.close()
+
+
+def python_with(script: Path) -> list[str]:
+    """The program run by a script of the tests, in the same interpreter."""
+    return [sys.executable, str(script)]

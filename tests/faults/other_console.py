@@ -1,0 +1,46 @@
+"""The program with another agent in its bundle: `other_console.py HOW FOLDER ARGUMENTS…`.
+
+HOW "stepped": the node's CLOCK_REALTIME reads an hour ahead while the node has a file /run/node/step.
+HOW "older": the agent of another version, which does the same as this one's.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from gconsole.cli.main import main
+from gconsole.fleet import bundle
+from gconsole_remote import clock
+
+_CHANGES = {
+    "stepped": """
+
+import os as _os
+import time as _time
+
+_true = _read
+
+
+def _read(clock):
+    ahead = 3600 * 10**9 if clock == _time.CLOCK_REALTIME and _os.path.exists("/run/node/step") else 0
+    return _true(clock) + ahead
+""",
+    "older": "\n\nVERSION = 'another'\n",
+}
+
+
+def change(how: str, folder: Path) -> None:
+    package = folder / how / "gconsole_remote"
+    if not package.exists():
+        shutil.copytree(Path(clock.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+        with (package / "clock.py").open("a") as file:
+            file.write(_CHANGES[how])
+    own = bundle._package_dir
+    bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
+    bundle.build.cache_clear()
+
+
+if __name__ == "__main__":
+    change(sys.argv[1], Path(sys.argv[2]))
+    sys.argv[1:] = sys.argv[3:]
+    sys.exit(main())

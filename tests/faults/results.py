@@ -1,0 +1,104 @@
+"""Produces every fault and writes RESULTS.md of what was measured: `python -m tests.faults.results`, or `make faults`.
+
+    make faults                          every fault, the long ones too: about 25 minutes, and RESULTS.md
+    make faults ARGS="--rounds 3"        all of that three times
+    make faults ARGS="--keep old.jsonl"  with what an earlier run had measured (`--ledger` names where it is kept)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+
+from rig import pick_mode
+
+from tests.bench.conditions import ROOT, conditions
+
+from . import ledger
+from .ledger import Row
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+HEAD = ("fault", "times", "lost", "doubled", "in a gap", "unhealthy after", "healthy after", "shown after",
+        "other nodes", "what was said, notes")  # fmt: skip
+
+
+def main() -> int:
+    as_it_stands = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("faults", description=__doc__, formatter_class=as_it_stands)
+    parser.add_argument("--rounds", type=int, default=1, help="how often everything is produced; 0: only --keep")
+    parser.add_argument("--short", action="store_true", help="without the long forms")
+    parser.add_argument("--keep", action="append", type=Path, default=[], help="a ledger of an earlier run; repeatable")
+    parser.add_argument("--ledger", type=Path, help="where this run's measurements are kept, a line of JSON each")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.ledger or Path(folder, "ledger.jsonl")
+        path.touch()
+        statuses = [_produce(path, options.short) for _ in range(options.rounds)]
+        rows = [row for one in (*options.keep, path) for row in ledger.read(one)]
+    RESULTS.write_text(as_markdown(rows, conditions(pick_mode().name)))
+    print(f"{len(rows)} faults produced; written to {RESULTS.relative_to(ROOT)}")
+    return max(statuses, default=0)
+
+
+def _produce(path: Path, short: bool) -> int:
+    env = {**os.environ, ledger.VARIABLE: str(path)}
+    argv = [sys.executable, "-m", "pytest", "tests/faults", "-q", *(["-m", "not full"] if short else [])]
+    return subprocess.run(argv, cwd=ROOT, env=env, check=False).returncode
+
+
+def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
+    faults: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        faults[row.fault].append(row)
+    lines = [
+        "# Results of the faults", "",
+        "Written by `make faults`. Each row is one fault, produced on real OpenSSH nodes in namespaces with jobs",
+        "running, while a console records them, with `linger_s = 600` unless the row says otherwise, and a second one,",
+        "without a linger, has its screen read. Lost, doubled and in a gap are records by their `seq`, all times",
+        "together. Times are in seconds: the median, and the worst of several. *Unhealthy after* counts from the",
+        "fault, *healthy after* from its end (goals: 3 s and 2 s), *shown after* from the fault to the words on the",
+        "screen. *Other nodes* is the median latency of their ticks during the fault, to that before it (goal: at most",
+        "1.10). A dash: not measured, or it does not apply.", "",
+        "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
+    ]  # fmt: skip
+    lines += ["| " + " | ".join(_cells(fault, found)) + " |" for fault, found in faults.items()]
+    lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in about)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(fault: str, rows: Sequence[Row]) -> list[str]:
+    said = next((row.screen for row in rows if row.screen), "")
+    note = next((row.note for row in reversed(rows) if row.note), "")
+    words = "; ".join(part for part in (f"`{said}`" if said else "", note) if part).replace("|", "\\|")
+    return [
+        fault, str(len(rows)), _sum(rows, lambda row: row.lost), _sum(rows, lambda row: row.doubled),
+        _sum(rows, lambda row: row.gap), _times(rows, lambda row: row.unhealthy_s),
+        _times(rows, lambda row: row.healthy_s), _times(rows, lambda row: row.shown_s),
+        _times(rows, lambda row: row.others_ratio, 2), words,
+    ]  # fmt: skip
+
+
+def _sum(rows: Sequence[Row], value: Callable[[Row], int | None]) -> str:
+    known = [found for found in map(value, rows) if found is not None]
+    return f"{sum(known):,}" if known else "–"
+
+
+def _times(rows: Sequence[Row], value: Callable[[Row], float | None], digits: int = 1) -> str:
+    known = [found for found in map(value, rows) if found is not None]
+    if not known:
+        return "–"
+    middle = f"{statistics.median(known):.{digits}f}"
+    return middle if len(known) == 1 else f"{middle} (worst {max(known):.{digits}f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""One fault after the other for a long time: nothing may leak, nothing may be lost.
+
+    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while
+    make soak ARGS="--for 600"       ten minutes of it
+    make soak ARGS="--seed 7"        the same faults at the same instants
+
+It ends with 1 where a record was lost or doubled, memory grew by more than 1 MB an hour after the warm-up, or
+descriptors did not stay flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# So that `from rig import Rig` and `from tmux import Tmux` work, as in the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
+
+import numpy as np
+from jobs import start_ring
+from rig import Node, Rig
+
+from . import onnode
+from .consoles import Recorder
+from .ledger import Row, write
+from .wire import bad_wire
+
+NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
+GOAL_MB_H = 1.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the console took at one instant."""
+
+    at_s: float
+    rss_bytes: int
+    descriptors: int
+
+
+class Soak:
+    """A console that records, nodes, and what is done to them; every fault is over within 10 s."""
+
+    def __init__(self, rig: Rig, folder: Path, seed: int) -> None:
+        self.rig, self.draw = rig, random.Random(seed)
+        hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"linger_s": 600, "simulate_gpus": 4})
+        self.recorder = Recorder(hosts, folder, "soak")
+        self.names = [node.name for node in rig.nodes]
+        self.samples: list[Sample] = []
+        self.faults: dict[str, int] = {}
+        self._began = time.monotonic()
+
+    def run(self, for_s: float) -> None:
+        self.recorder.wait_for_ticks(self.names)
+        self._began = time.monotonic()
+        while (now_s := time.monotonic() - self._began) < for_s:
+            fault = self.draw.choice(FAULTS)
+            node = self.rig.nodes[-1] if fault is _reboot else self.draw.choice(self.rig.nodes)
+            print(f"{now_s:6.0f} s  {fault.__name__.strip('_')} of {node.name}", flush=True)
+            self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
+            fault(self, node)
+            self._rest(min(for_s, now_s + self.draw.uniform(0.5, 1.5) * EVERY_S))
+        self.recorder.wait_for(self.names, deadline_s=120)
+        self.recorder.wait_for_ticks(self.names)
+
+    def _rest(self, until_s: float) -> None:
+        """Watch the console until then."""
+        while (now_s := time.monotonic() - self._began) < until_s:
+            pid = self.recorder.process.pid
+            with contextlib.suppress(FileNotFoundError):
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                descriptors = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a count
+                self.samples.append(Sample(now_s, pages * os.sysconf("SC_PAGE_SIZE"), descriptors))
+            time.sleep(SAMPLE_S)
+
+
+def _cut(soak: Soak, node: Node) -> None:
+    node.down()
+    try:
+        time.sleep(soak.draw.uniform(0.5, 8))
+    finally:
+        node.up()
+
+
+def _restart_sshd(soak: Soak, node: Node) -> None:
+    node.stop_sshd(sessions=True)
+    time.sleep(soak.draw.uniform(0, 3))
+    node.start_sshd()
+
+
+def _lose_packets(soak: Soak, node: Node) -> None:
+    with bad_wire(node, loss=soak.draw.uniform(0.05, 0.3), seed=soak.draw.randrange(1 << 30)):
+        time.sleep(8)
+
+
+def _forget_connections(soak: Soak, node: Node) -> None:
+    with bad_wire(node, seed=soak.draw.randrange(1 << 30)) as wire:
+        time.sleep(2)  # until each connection has been seen
+        wire.forget_connections()
+        time.sleep(6)
+
+
+def _stop_agent(soak: Soak, node: Node) -> None:
+    for pid in _agents(soak, node):
+        node.kill(pid, signal.SIGSTOP)
+        time.sleep(soak.draw.uniform(1, 6))
+        with contextlib.suppress(ProcessLookupError):
+            node.kill(pid, signal.SIGCONT)
+
+
+def _kill_agent(soak: Soak, node: Node) -> None:
+    for pid in _agents(soak, node):
+        node.kill(pid, signal.SIGKILL)
+
+
+def _reboot(soak: Soak, node: Node) -> None:
+    onnode.reboot(node)
+
+
+def _stop_console(soak: Soak, node: Node) -> None:
+    soak.recorder.process.send_signal(signal.SIGSTOP)
+    time.sleep(soak.draw.uniform(1, 8))
+    soak.recorder.process.send_signal(signal.SIGCONT)
+
+
+FAULTS: Sequence[Callable[[Soak, Node], None]] = (
+    _cut, _cut, _restart_sshd, _lose_packets, _forget_connections, _stop_agent, _kill_agent, _reboot, _stop_console,
+)  # fmt: skip
+
+
+def _agents(soak: Soak, node: Node) -> list[int]:
+    """The agent that lingers there; none while it is on its way."""
+    try:
+        return [onnode.lingering(node, soak.recorder.process.pid)]
+    except ValueError:
+        return []
+
+
+def growth_mb_h(samples: Sequence[Sample]) -> float:
+    """The slope of a line through what the console's memory was, MB an hour."""
+    hours = np.array([one.at_s / 3600 for one in samples])
+    return float(np.polyfit(hours, np.array([one.rss_bytes / 1e6 for one in samples]), 1)[0])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--for", dest="for_s", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Rig(nodes=NODES, name="gcfsoak") as rig,
+        start_ring(rig, rig.nodes[:-1], 1) as job,
+    ):
+        job.wait_ready()
+        soak = Soak(rig, Path(scratch), options.seed)
+        try:
+            soak.run(options.for_s)
+            count = soak.recorder.stop().count()
+        finally:
+            soak.recorder.close()
+    steady = [one for one in soak.samples if one.at_s > min(600.0, options.for_s / 3)]  # after the warm-up
+    grows, few, many = growth_mb_h(steady), steady[0].descriptors, max(one.descriptors for one in steady)
+    rss = [one.rss_bytes / 1e6 for one in steady]
+    write(
+        Row(
+            fault=f"soak {options.for_s / 60:.0f} min, {NODES} nodes, {sum(soak.faults.values())} faults at random",
+            lost=count.lost, doubled=count.doubled, gap=count.gap,
+            note=f"seed {options.seed}; {count.records:,} records of {count.agents} agents; RSS {min(rss):.0f} to"
+            f" {max(rss):.0f} MB, slope {grows:+.1f} MB/h after {steady[0].at_s:.0f} s; descriptors {few} then, {many}"
+            f" at most, {steady[-1].descriptors} at the end",
+        )
+    )  # fmt: skip
+    is_well = (count.lost, count.doubled) == (0, 0) and grows <= GOAL_MB_H and many <= few + NODES
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What stands in for an agent on a node, in a few lines: a light one, or one that says what no agent would.
+
+Run as `stranger.py HOW`, it greets and then says a tick a second and answers pings; HOW "light" does nothing else.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+
+KINDS = ("light", "garbage", "endless", "flood", "other_version")
+
+
+def main(how):
+    agent = os.urandom(8).hex()
+    low_high = [7, 9] if how == "other_version" else [1, 1]
+    say({"gconsole": {"protocol": low_high, "agent": agent, "arch": os.uname().machine, "wanted": []}})
+    seq, due, rest = 0, time.monotonic(), b""
+    while True:
+        if how == "endless":
+            os.write(1, b"x" * 65536)
+            continue
+        if select.select([0], [], [], max(0.0, due - time.monotonic()) if how != "flood" else 0)[0]:
+            data = os.read(0, 65536)
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            answer(lines)
+        if how == "flood":
+            seq = flood(seq)
+        elif time.monotonic() >= due:
+            due += 1.0
+            seq = tick(seq)
+            if how == "garbage":
+                write(os.urandom(4096) + b"\n" + b'{"kind":"gpu","seq":' + b"9" * 400 + b"}\n" + b"[" * 5000 + b"\n")
+
+
+def answer(lines):
+    for line in lines:
+        if line.startswith(b'{"ping":'):
+            say({"pong": json.loads(line.decode())["ping"], "t": time.time_ns(), "mono": time.monotonic_ns()})
+
+
+def tick(seq):
+    say({"kind": "agent_cost", "seq": seq + 1, "t": time.time_ns(), "mono": time.monotonic_ns(),
+         "sample_interval_ms": 1000})  # fmt: skip
+    return seq + 1
+
+
+def flood(seq):
+    """As fast as the pipe takes them, a thousand records at a time."""
+    head = '{"kind":"agent_cost","t":1,"mono":1,"sample_interval_ms":1000,"seq":'
+    write("".join(f"{head}{number}}}\n" for number in range(seq + 1, seq + 1001)).encode())
+    return seq + 1000
+
+
+def say(frame):
+    write(json.dumps(frame, separators=(",", ":")).encode() + b"\n")
+
+
+def write(data):
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except OSError:
+        sys.exit(0)  # the console has gone

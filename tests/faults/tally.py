@@ -1,0 +1,147 @@
+"""What a recorded session has of every agent: numbers that came, came twice, never came, or were counted as a gap."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gconsole.records import Gap, Log, NodeState, Record, decode
+from gconsole.session import frames
+from gconsole.session.layout import Session
+
+
+@dataclass(frozen=True)
+class Count:
+    """Of one node or several: how many records came, and of the numbers between them how many did not."""
+
+    records: int = 0
+    lost: int = 0  # neither came nor stands in a gap
+    doubled: int = 0
+    gap: int = 0  # did not come, and a gap says so
+    agents: int = 0  # incarnations
+
+    def since(self, before: Count) -> Count:
+        return Count(
+            self.records - before.records, self.lost - before.lost, self.doubled - before.doubled,
+            self.gap - before.gap, self.agents - before.agents,
+        )  # fmt: skip
+
+
+@dataclass
+class _Agent:
+    """Numbers of one incarnation. They come in order, so that holes are few: a million records cost a few pairs."""
+
+    node: str
+    last: int = 0
+    records: int = 0
+    doubled: int = 0
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
+
+    def take(self, seq: int) -> None:
+        self.records += 1
+        if seq > self.last:
+            if seq > self.last + 1:
+                self.holes.append((self.last + 1, seq - 1))
+            self.last = seq
+        elif any(first <= seq <= last for first, last in self.holes) and seq not in self.told:
+            self.holes = [part for hole in self.holes for part in _without(hole, seq)]  # it came late
+        else:
+            self.doubled += 1
+
+    @property
+    def missing(self) -> int:
+        return sum(last - first + 1 for first, last in self.holes)
+
+
+def _without(hole: tuple[int, int], seq: int) -> list[tuple[int, int]]:
+    first, last = hole
+    if not first <= seq <= last:
+        return [hole]
+    return [part for part in ((first, seq - 1), (seq + 1, last)) if part[0] <= part[1]]
+
+
+class Tally:
+    """Reads a session while it is written; `read` takes in what is new. `on_record` sees every record."""
+
+    def __init__(self, path: Path, on_record: Callable[[Record], None] = lambda record: None) -> None:
+        self.session = Session(path)
+        self.states: list[NodeState] = []
+        self.gaps: list[Gap] = []
+        self.logs: list[Log] = []  # of the console
+        self._on_record = on_record
+        self._read: dict[Path, int] = defaultdict(int)
+        self._agents: dict[str, _Agent] = {}
+        self._speaking: dict[str, _Agent] = {}  # node → the agent that spoke last
+        self._consoles: set[str] = set()
+
+    def also(self, on_record: Callable[[Record], None]) -> None:
+        """Show every record that is read from now on to somebody else, too."""
+        before = self._on_record
+
+        def both(record: Record) -> None:
+            before(record)
+            on_record(record)
+
+        self._on_record = both
+
+    def read(self) -> Tally:
+        for path in self.session.segments():
+            try:
+                self._read_new(path)
+            except FileNotFoundError:
+                continue  # the last one of a session goes when nothing was written to it
+        return self
+
+    def _read_new(self, path: Path) -> None:
+        with path.open("rb") as file:
+            for found in frames.scan(path):
+                if isinstance(found, frames.Frame) and found.at >= self._read[path]:
+                    file.seek(found.start)
+                    for line in frames.unpack(file.read(found.label.bytes), found.label).split(b"\n")[:-1]:
+                        self._take(decode(line))
+                    self._read[path] = found.end
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, NodeState):
+            self.states.append(record)
+            self._consoles.add(record.agent)
+        elif isinstance(record, Log) and record.source == "console":
+            self.logs.append(record)
+        elif isinstance(record, Gap) and not record.source.startswith("sampler"):
+            self.gaps.append(record)
+            self._tell(record)
+        elif record.node and record.agent and record.agent not in self._consoles:
+            agent = self._agents.setdefault(record.agent, _Agent(record.node))
+            self._speaking[record.node] = agent
+            agent.take(record.seq)
+        self._on_record(record)
+
+    def _tell(self, gap: Gap) -> None:
+        agent = self._speaking.get(gap.node)
+        if agent is not None and gap.first_seq is not None and gap.last_seq is not None:
+            agent.told |= set(range(gap.first_seq, gap.last_seq + 1))
+
+    def count(self, *nodes: str) -> Count:
+        """Of these nodes together; without any, of all."""
+        agents = [agent for agent in self._agents.values() if not nodes or agent.node in nodes]
+        gap = sum(
+            last - first + 1 - len(set(range(first, last + 1)) - agent.told)
+            for agent in agents for first, last in agent.holes
+        )  # fmt: skip
+        missing = sum(agent.missing for agent in agents)
+        return Count(
+            sum(agent.records for agent in agents), missing - gap, sum(agent.doubled for agent in agents), gap,
+            len(agents),
+        )  # fmt: skip
+
+    def told(self, words: str) -> bool:
+        """Whether the console has said this (a regular expression) as a line, or as why a node is not there."""
+        said = [one.text for one in self.logs] + [one.error.text for one in self.states if one.error]
+        return any(re.search(words, text) for text in said)
+
+    def state(self, node: str) -> str | None:
+        return next((one.state for one in reversed(self.states) if one.node == node), None)

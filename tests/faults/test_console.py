@@ -1,0 +1,169 @@
+"""The console itself fails: what was acknowledged stays, what was not yet comes again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from program import GCONSOLE
+
+from gconsole.records import AgentCost, Finding, Record
+
+from . import other_console
+from .consoles import Recorder, until
+from .ledger import Row, write
+from .world import World
+
+
+@contextlib.contextmanager
+def recording(
+    world: World, folder: Path, name: str, sessions: Path | None = None, argv: Sequence[object] = (GCONSOLE,)
+) -> Iterator[Recorder]:
+    """A console of the test's own, which records the first node and lingers there."""
+    node = world.rig.nodes[0]
+    hosts = world.rig.write_hosts_toml(folder / f"{name}.toml", only=[node.name], agent=world.agent)
+    recorder = Recorder(hosts, folder, name, argv, sessions=sessions)
+    try:
+        recorder.wait_for_ticks([node.name])
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def tell(fault: str, recorder: Recorder, note: str = "") -> None:
+    """End the recording, have its figures in the ledger, and nothing may be missing."""
+    count = recorder.stop().count()
+    write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, note=note))
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+    assert count.agents == 1, "the agent that lingered is the one that goes on"
+
+
+def test_a_console_that_is_killed_goes_on_where_the_disk_ends(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "killed") as recorder:
+        recorder.process.kill()
+        recorder.again()
+        recorder.wait_for_ticks([node])
+        tell("console killed (SIGKILL), started again at once", recorder)
+
+
+@pytest.mark.parametrize("stopped_s", [4, pytest.param(120, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
+def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path: Path, stopped_s: int) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "asleep") as recorder:
+        recorder.process.send_signal(signal.SIGSTOP)
+        time.sleep(stopped_s)  # the fault itself: a laptop asleep
+        recorder.process.send_signal(signal.SIGCONT)
+        recorder.wait_for([node])
+        recorder.wait_for_ticks([node])
+        tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder)
+
+
+def test_a_console_without_descriptors_connects_again_once_it_has_some(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "descriptors") as recorder:
+        pid = recorder.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new one, whatever is closed
+        node.stop_sshd(sessions=True)
+        node.start_sshd()
+        until(lambda: "no_descriptors" in _errors(recorder, node.name), "the console says what it lacks")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        recorder.wait_for([node.name])
+        recorder.wait_for_ticks([node.name])
+        tell("console out of file descriptors while a link is lost", recorder)
+
+
+def _errors(recorder: Recorder, node: str) -> set[str]:
+    return {one.error.name for one in recorder.read().states if one.node == node and one.error}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB of its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gcf", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_disk_that_is_full_while_recording_costs_nothing(world: World, tmp_path: Path, small_disk: Path) -> None:
+    node = world.rig.nodes[0].name
+    with recording(world, tmp_path, "full", sessions=small_disk) as recorder:
+        ballast = small_disk / "ballast"
+        _fill(ballast)
+        before = recorder.read().count().records
+        time.sleep(4)  # the fault itself
+        assert recorder.read().count().records <= before + 50, "nothing fits any more"
+        ballast.unlink()
+        recorder.wait_for_ticks([node], 6)
+        tell("console's disk full while recording, 4 s", recorder)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            os.write(file.fileno(), bytes(512))
+
+
+def other(how: str, folder: Path) -> list[str]:
+    """The program with another agent in its bundle."""
+    return [sys.executable, other_console.__file__, how, str(folder)]
+
+
+def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "stepped", argv=other("stepped", tmp_path)) as recorder:
+        stamps, findings = [], []
+
+        def look(record: Record) -> None:
+            if isinstance(record, AgentCost):
+                stamps.append(record.t)
+            elif isinstance(record, Finding):
+                findings.append(record.id)
+
+        recorder.tally.also(look)
+        recorder.wait_for_ticks([node.name], 4)
+        step = node.folder / "step"
+        struck_ns = time.time_ns()
+        step.touch()
+        try:
+            until(lambda: recorder.read() and stamps[-1] > struck_ns + 3590 * 10**9, "stamps are an hour ahead")
+            recorder.wait_for_ticks([node.name], 3)
+        finally:
+            step.unlink()
+        until(lambda: recorder.read() and stamps[-1] < time.time_ns() + 10**9, "stamps are right again")
+        assert not [one for one in recorder.tally.states if one.rx > struck_ns], "the node is well all the while"
+        tell("node's clock stepped by +1 h, and back", recorder, f"findings: {', '.join(sorted(set(findings))) or '–'}")
+
+
+def test_an_agent_of_another_version_is_ended_and_replaced(world: World, tmp_path: Path) -> None:
+    """It lingers with records that nobody has had: what is missing is told, as ticks, because nobody can number it."""
+    node = world.rig.nodes[0]
+    with recording(world, tmp_path, "older", argv=other("older", tmp_path)) as recorder:
+        recorder.process.kill()
+        recorder.process.wait()
+        newer = Recorder(tmp_path / "older.toml", tmp_path, "older")
+        try:
+            newer.wait_for_ticks([node.name])
+            tally = newer.stop()
+        finally:
+            newer.close()
+    count = tally.count()
+    ticks = sum(gap.count or 0 for gap in tally.gaps)
+    write(
+        Row(
+            fault="an agent of another version lingers on the node", lost=count.lost, doubled=count.doubled, gap=ticks,
+            note="it is ended; what it held is told as a gap, in ticks",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.agents, len(tally.gaps)) == (0, 0, 2, 1)

@@ -1,0 +1,230 @@
+"""Many nodes at once, the way to all of them, and nodes that say what no agent would."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import GCONSOLE
+from rig import Node, Rig, keys
+
+from . import stranger
+from .consoles import Recorder, Screen, until
+from .ledger import Row, write
+from .names import Names
+
+MANY = 64
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Rig]:
+    """Two nodes with scripts in the place of agents, and one behind a bastion."""
+    with Rig(nodes=["left", "right"], name="gcf2") as rig:
+        rig.add_node("inner", behind=rig.add_bastion())
+        for node in rig.nodes:
+            shutil.copy(stranger.__file__, node.folder / "stranger.py")
+            for how in stranger.KINDS:
+                script = node.folder / how
+                script.write_text(f"#!/bin/sh\nexec python3 -I -S {node.inside}/stranger.py {how}\n")
+                script.chmod(0o755)
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def before(fleet: Rig, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """The latency of one node's ticks while nobody disturbs it, ns."""
+    folder = tmp_path_factory.mktemp("calm")
+    return _latency(fleet.write_hosts_toml(folder / "calm.toml", only=["left"]), folder, "calm")[0]
+
+
+def entry(node: Node, name: str, how: str) -> str:
+    lines = ["[[nodes]]", f'hosts = "{name}"', f'address = "{node.address}"', f"port = {node.port}"]
+    return "\n".join([*lines, f'python = "{node.inside}/{how}"', ""])
+
+
+def many(rig: Rig, folder: Path) -> Path:
+    """A hosts.toml in which one half of many nodes is on the left, the other on the right."""
+    entries = [entry(rig.nodes[number * 2 // MANY], f"n{number:02}", "light") for number in range(MANY)]
+    return rig.write_hosts_toml(folder / "many.toml", only=[], extra="\n".join(entries))
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=[pytest.mark.full, pytest.mark.timeout(600)])])
+def test_half_of_a_fleet_dies_at_once_and_comes_back(fleet: Rig, tmp_path: Path, rounds: int) -> None:
+    names = [f"n{number:02}" for number in range(MANY)]
+    left, right = names[: MANY // 2], names[MANY // 2 :]
+    recorder = Recorder(many(fleet, tmp_path), tmp_path)
+    screen = Screen(many(fleet, tmp_path), tmp_path) if rounds > 1 else None
+    try:
+        recorder.wait_for(names)
+        recorder.wait_for_ticks(names, 1)
+        if screen:
+            screen.terminal.until("64/64 nodes")
+        for _ in range(rounds):
+            _kill_half(fleet, recorder, screen, left, right)
+    finally:
+        recorder.close()
+        if screen:
+            screen.close()
+
+
+def _kill_half(fleet: Rig, recorder: Recorder, screen: Screen | None, left: list[str], right: list[str]) -> None:
+    if screen:
+        screen.watch()
+    calm_ns = time.time_ns()
+    recorder.wait_for_ticks(right, 3)
+    struck_ns = time.time_ns()
+    fleet.nodes[0].down()
+    try:
+        recorder.wait_for(left, "lost")
+        if screen:
+            until(lambda: screen.first("32/64 nodes", struck_ns), "the screen shows it")
+        recorder.wait_for_ticks(right, 3)
+    finally:
+        fleet.nodes[0].up()
+    mended_ns = time.time_ns()
+    recorder.wait_for(left)
+    recorder.wait_for_ticks(left, 1)
+    states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+    assert not [one for one in states if one.node in right], "the other half is not touched"
+    first_lost = {name: next(one.rx for one in states if one.node == name and one.state == "lost") for name in left}
+    well = [one.rx for one in states if one.state == "ok"]
+    latencies = [statistics.median(recorder.latency.of(right, *span)) for span in (
+        (calm_ns, struck_ns), (struck_ns, mended_ns))]  # fmt: skip
+    seen = screen.first("32/64 nodes", struck_ns) if screen else None
+    if screen:
+        screen.rest()
+    count = recorder.read().count()
+    write(
+        Row(
+            fault=f"{len(left)} of {MANY} nodes die at once", doubled=count.doubled,
+            lost=recorder.tally.count(*right).lost, gap=count.gap,
+            unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
+            shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen="32/64 nodes" if seen else "",
+            others_ratio=latencies[1] / latencies[0], note="scripts in place of agents; last of the 32; no linger",
+        )
+    )  # fmt: skip
+    assert (recorder.tally.count(*right).lost, count.doubled) == (0, 0)
+
+
+def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Rig, tmp_path: Path) -> None:
+    bastion = fleet.node("bastion")
+    hosts = fleet.write_hosts_toml(tmp_path / "inner.toml", only=["inner"], agent={"linger_s": 600})
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks(["inner"])
+        struck_ns = time.time_ns()
+        bastion.stop_sshd(sessions=True)
+        recorder.wait_for(["inner"], "lost")
+        bastion.start_sshd()
+        mended_ns = time.time_ns()
+        recorder.wait_for(["inner"])
+        recorder.wait_for_ticks(["inner"])
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
+        count = recorder.stop().count()
+    finally:
+        recorder.close()
+    write(
+        Row(
+            fault="bastion restarted", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 1)
+
+
+def test_a_fleet_whose_dns_is_gone_keeps_its_links_and_names_what_is_missing(fleet: Rig, tmp_path: Path) -> None:
+    left, name = fleet.nodes[0], "left.gcf.test"
+    with fleet.known_hosts.open("a") as file:
+        file.write(keys.known_hosts_line([name], left.port, left.host_key()))
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text(f"nameserver {_bridge(fleet)}\noptions timeout:1 attempts:1\n")
+    hosts = fleet.write_hosts_toml(tmp_path / "hosts.toml", only=["left", "right"], nodes={"left": {"address": name}},
+                                   agent={"linger_s": 600})  # fmt: skip
+    names = Names(_bridge(fleet), {name: left.address})
+    names.start()
+    argv = ["unshare", "-m", "sh", "-c", f'mount --bind {resolver} /etc/resolv.conf && exec "$@"', "sh", str(GCONSOLE)]
+    recorder = Recorder(hosts, tmp_path, "night", argv)
+    try:
+        recorder.wait_for_ticks(["left", "right"])
+        names.gone = True
+        recorder.wait_for_ticks(["left", "right"])
+        struck_ns = time.time_ns()
+        left.stop_sshd(sessions=True)
+        left.start_sshd()
+        until(lambda: _fails_for(recorder, "left", "dns"), "the failure is called dns")
+        names.gone = False
+        mended_ns = time.time_ns()
+        recorder.wait_for(["left"])
+        recorder.wait_for_ticks(["left", "right"])
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        well_ns = next(one.rx for one in states if one.node == "left" and one.state == "ok")
+        text = next(one.error.text for one in states if one.error and one.error.name == "dns")
+        assert not [one for one in states if one.node == "right"], "the other node is not touched"
+        count = recorder.stop().count()
+    finally:
+        recorder.close()
+        names.close()
+    write(
+        Row(
+            fault="DNS gone, and a link lost meanwhile", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            healthy_s=(well_ns - mended_ns) / 1e9, screen=f"dns: {text}", note="healthy: after DNS was back",
+        )
+    )  # fmt: skip
+    assert names.unanswered
+    assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 2)
+
+
+def _bridge(fleet: Rig) -> str:
+    """The address of this machine on the nodes' network."""
+    return fleet._builder.relay_address()
+
+
+def _fails_for(recorder: Recorder, node: str, why: str) -> bool:
+    return any(one.node == node and one.error and one.error.name == why for one in recorder.read().states)
+
+
+@pytest.mark.parametrize(("how", "what", "says"), [
+    ("garbage", "a node that sends garbage", "does not fit|no JSON|makes no sense"),
+    ("endless", "a node that sends an endless line", "a line of more than"),
+    ("other_version", "an agent that speaks another protocol", "it speaks protocol 7 to 9"),
+    ("flood", "a node that sends records as fast as it can", ""),
+])  # fmt: skip
+def test_a_node_that_says_what_no_agent_would_harms_nobody(
+    fleet: Rig, before: float, tmp_path: Path, how: str, what: str, says: str
+) -> None:
+    left, right = fleet.nodes[:2]
+    hosts = tmp_path / "hosts.toml"
+    fleet.write_hosts_toml(hosts, only=[left.name], extra=entry(right, "bad", how))
+    after, recorder = _latency(hosts, tmp_path, "loud", says)
+    good, bad = recorder.tally.count(left.name), recorder.tally.count("bad")
+    write(
+        Row(
+            fault=what, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap, others_ratio=after / before,
+            note=f"of the other node: {before / 1e6:.0f} ms alone, {after / 1e6:.0f} ms beside it; of the bad one"
+            f" {bad.records} records came, {bad.lost} were lost",
+        )
+    )  # fmt: skip
+    assert (good.lost, good.doubled, bad.doubled) == (0, 0, 0)
+    assert not [one for one in recorder.tally.states if one.node == left.name and one.state not in _HEALTHY]
+
+
+_HEALTHY = ("expected", "connecting", "ok")
+
+
+def _latency(hosts: Path, folder: Path, name: str, says: str = "") -> tuple[float, Recorder]:
+    """The middle latency of the good node's ticks, once the bad one has been heard."""
+    recorder = Recorder(hosts, folder, name)
+    try:
+        recorder.wait_for(["left"])
+        recorder.wait_for_ticks(["left"], 5)
+        if says:
+            until(lambda: recorder.read().told(says), f"the console says {says!r}")
+        recorder.stop()
+    finally:
+        recorder.close()
+    return statistics.median(took for _, took in recorder.latency.ticks["left"]), recorder

@@ -1,0 +1,159 @@
+"""A call on the node hangs: the driver's, or the reader of stacks. What hangs is named, everything else goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+from program import batch
+from rig import Node
+
+from gconsole.records import AgentCost, Gpu, Record
+from tests.gpus.nvml import library, scenarios
+
+from .consoles import Recorder, until
+from .ledger import Row, write
+from .world import World
+
+
+def test_a_driver_call_that_hangs_stops_its_own_sampler_only(world: World, tmp_path: Path) -> None:
+    node = world.rig.nodes[1]
+    scenario = _arm(node)
+    python = {node.name: {"python": f"{node.inside}/gpu-python"}}
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], nodes=python, agent={"linger_s": 600})
+    recorder = Recorder(hosts, tmp_path)
+    seen = Seen()
+    recorder.tally.also(seen.take)
+    try:
+        until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
+        struck_ns = time.time_ns()
+        _hang(scenario)
+        until(lambda: recorder.read() and seen.hung, "the sampler is called hung")
+        shown_s = (seen.hung_ns - struck_ns) / 1e9
+        recorder.wait_for_ticks([node.name], 3)
+        assert not [one for one in recorder.tally.states if one.rx > struck_ns], "the node itself is well"
+        _let_go(scenario)
+        before = seen.gpus
+        until(lambda: recorder.read() and seen.gpus > before and not seen.hung, "the GPUs are read again")
+        count = recorder.stop().count()
+    finally:
+        _let_go(scenario)
+        recorder.close()
+    write(
+        Row(
+            fault="NVML hangs in a call", lost=count.lost, doubled=count.doubled, gap=count.gap, shown_s=shown_s,
+            screen="agent_cost.hung: gpu", note="named after 5 s by design; the other samplers went on",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+
+
+class Seen:
+    """GPU figures that came, and what the agent calls hung."""
+
+    def __init__(self) -> None:
+        self.gpus, self.hung, self.hung_ns = 0, False, 0
+
+    def take(self, record: Record) -> None:
+        if isinstance(record, Gpu):
+            self.gpus += 1
+        elif isinstance(record, AgentCost):
+            self.hung = "gpu" in record.hung
+            if self.hung and not self.hung_ns:
+                self.hung_ns = record.rx
+
+
+def _arm(node: Node) -> library.Scenario:
+    shutil.copytree(library.folder(), node.folder / "lib", dirs_exist_ok=True)
+    scenario = library.Scenario(node.folder / "scenario", scenarios.hgx_h100())
+    python = node.folder / "gpu-python"
+    python.write_text(f'#!/bin/sh\nexport NVML_SCENARIO={node.inside}/scenario LD_LIBRARY_PATH={node.inside}/lib\n'
+                      'exec python3 "$@"\n')  # fmt: skip
+    python.chmod(0o755)
+    return scenario
+
+
+def _hang(scenario: library.Scenario) -> None:
+    """The library reads its scenario anew where the file was replaced, and whoever opens a pipe waits for a writer."""
+    pipe = scenario.path.with_name("pipe")
+    os.mkfifo(pipe)
+    pipe.rename(scenario.path)
+
+
+def _let_go(scenario: library.Scenario) -> None:
+    if scenario.path.is_fifo():
+        pipe = scenario.path.with_name("opened")
+        scenario.path.rename(pipe)
+        scenario.change()
+        text = scenario.path.read_bytes()
+        with pipe.open("wb") as writer:  # whoever waits there reads what it would have read
+            writer.write(text)
+        pipe.unlink()
+
+
+def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World, tmp_path: Path) -> None:
+    node, told = world.rig.nodes[1], tmp_path / "records.ndjson"
+    stopper = Stopper(node)
+    stopper.start()
+    began = time.monotonic()
+    try:
+        run = batch(world.plain_hosts, "--capture", "--samples", "1", "--records", told, deadline_s=120)
+    finally:
+        stopper.close()
+    took_s = time.monotonic() - began
+    stacks = [one for one in map(json.loads, told.read_text().splitlines()) if one["kind"] == "stack"]
+    statuses = {one["node"]: one["status"] for one in stacks}
+    write(
+        Row(
+            fault="py-spy hangs", screen=f"the rank's status: {statuses.get(node.name)}",
+            note=f"{stopper.stopped} stopped; the command took {took_s:.1f} s; the other ranks were read",
+        )
+    )  # fmt: skip
+    assert stopper.stopped, f"it was met while it ran: {run.stdout}{run.stderr}"
+    assert statuses.pop(node.name) != "ok"
+    assert set(statuses.values()) == {"ok"}
+
+
+class Stopper(threading.Thread):
+    """Stops every py-spy on a node as soon as it is seen."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(name="gcf-stopper", daemon=True)
+        self._node, self._over, self._seen = node, threading.Event(), set[int]()
+
+    @property
+    def stopped(self) -> int:
+        return len(self._seen)
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            agents = [one.outer for one in self._node._place.processes() if "gconsole-agent" in _command(one.outer)]
+            looked = time.monotonic()
+            while time.monotonic() - looked < 0.2 and not self._over.wait(0.0005):
+                for pid in {child for agent in agents for child in _children(agent)} - self._seen:
+                    if "dump\0--json" in _command(pid):
+                        os.kill(pid, signal.SIGSTOP)
+                        self._seen.add(pid)
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
+    except OSError:
+        return []

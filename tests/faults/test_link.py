@@ -1,0 +1,123 @@
+"""The way to one node fails and comes back: with a linger nothing is lost and nothing doubled."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from .consoles import Recorder, until
+from .ledger import Row, write
+from .wire import bad_wire
+from .world import World
+
+LOST = "no word for"
+
+
+@pytest.mark.parametrize("cut_s", [1, 5])
+def test_a_cut_link_that_comes_back_costs_no_record(world: World, cut_s: int) -> None:
+    node = world.rig.nodes[0]
+    with world.fault(f"link cut {cut_s} s", node, LOST if cut_s > 3 else "") as fault:
+        fault.strike()
+        node.down()
+        try:
+            time.sleep(cut_s)  # the fault itself
+        finally:
+            node.up()
+        fault.mend()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cut_s", [30, 300])
+def test_a_long_cut_costs_no_record(world: World, cut_s: int) -> None:
+    node = random.Random(cut_s).choice(world.rig.nodes)
+    with world.fault(f"link cut {cut_s} s", node, LOST) as fault:
+        fault.strike()
+        node.down()
+        try:
+            time.sleep(cut_s)
+        finally:
+            node.up()
+        fault.mend()
+
+
+@pytest.mark.parametrize(("what", "loss", "delay_s"), [
+    pytest.param("5 % of all packets lost", 0.05, 0.0, marks=pytest.mark.full),
+    ("30 % of all packets lost", 0.3, 0.0), ("500 ms delay each way", 0.0, 0.5),
+])  # fmt: skip
+def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: float, delay_s: float) -> None:
+    node = world.rig.nodes[1]
+    with world.fault(what, node) as fault:
+        fault.strike()
+        with bad_wire(node, loss=loss, delay_s=delay_s, seed=7):
+            time.sleep(5)
+        fault.mend()
+
+
+def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) -> None:
+    """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
+    node = world.rig.nodes[2]
+    with world.fault("half-open TCP (no RST)", node, LOST) as fault, bad_wire(node, seed=3) as wire:
+        world.recorder.wait_for_ticks([node.name])
+        fault.strike()
+        wire.forget_connections()
+        fault.mend()
+        fault.wait_until_lost()
+        fault.wait_until_well()  # before the cable is a good one again
+
+
+@pytest.mark.full  # its short form is in tests/cluster/test_loss.py
+def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> None:
+    """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
+    node = world.rig.nodes[0]
+    agent = {"linger_s": 600, "buffer_bytes": 65536, "cpu_budget_pct": 100, "sample_interval_ms": 100}
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent=agent | {"simulate_gpus": 64})
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks([node.name])
+        node.stop_sshd(sessions=True)
+        time.sleep(6)  # until more was said than can be held
+        node.start_sshd()
+        until(lambda: recorder.read().gaps, "the gap is told")
+        recorder.wait_for_ticks([node.name])
+        count = recorder.stop().count()
+    finally:
+        recorder.close()
+    write(Row(fault="link away 6 s, a buffer of 64 KiB", lost=count.lost, doubled=count.doubled, gap=count.gap))
+    assert (count.lost, count.doubled, count.agents) == (0, 0, 1)
+    assert count.gap
+
+
+@pytest.mark.full  # likewise
+def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> None:
+    """The agent ends with its connection; what was then nobody knows, and another incarnation begins at 1."""
+    node = world.rig.nodes[0]
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks([node.name])
+        struck_ns = time.time_ns()
+        node.stop_sshd(sessions=True)
+        time.sleep(2)
+        node.start_sshd()
+        mended_ns = time.time_ns()
+        recorder.wait_for_ticks([node.name])
+        count = recorder.stop().count()
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        ticks = [rx for rx, _ in recorder.latency.ticks[node.name]]
+    finally:
+        recorder.close()
+    hole_s = max(after - before for before, after in itertools.pairwise(ticks)) / 1e9
+    lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
+    write(
+        Row(
+            fault="link away 2 s, without linger", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            note=f"{hole_s:.1f} s without a tick, and a new agent",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 2)

@@ -1,0 +1,101 @@
+"""A node, or the agent on it, fails and comes back."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from . import onnode
+from .world import World
+
+
+def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
+    node = world.rig.nodes[0]
+    with world.fault("sshd restarted, its sessions ended", node, "the connection ended|lost") as fault:
+        fault.strike()
+        node.stop_sshd(sessions=True)
+        time.sleep(1)
+        node.start_sshd()
+        fault.mend()
+
+
+def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -> None:
+    node = world.rig.nodes[3]
+    with world.fault("node rebooted", node, "no word for|lost", loses=True) as fault:
+        before = world.recorder.boots[node.name]
+        fault.strike()
+        node.down()
+        time.sleep(3)
+        onnode.reboot(node)
+        fault.mend()
+        fault.wait_until_well()
+        assert fault.count.agents == 1
+        assert world.recorder.boots[node.name] != before
+
+
+def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
+    node = world.rig.nodes[1]
+    with world.fault("agent killed (SIGKILL)", node, loses=True) as fault:
+        pid = onnode.lingering(node, world.recorder.process.pid)
+        fault.strike()
+        fault.mend()
+        node.kill(pid, signal.SIGKILL)
+        fault.wait_until_lost()
+        fault.wait_until_well()
+        assert fault.count.agents == 1
+
+
+@pytest.mark.parametrize("stopped_s", [4, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
+def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) -> None:
+    node = world.rig.nodes[2]
+    with world.fault(f"agent stopped {stopped_s} s (SIGSTOP), continued", node, loses=stopped_s > 20) as fault:
+        pid = onnode.lingering(node, world.recorder.process.pid)
+        fault.strike()
+        node.kill(pid, signal.SIGSTOP)
+        time.sleep(stopped_s)
+        if pid in node.processes():  # else it was ended meanwhile, and another took its place
+            node.kill(pid, signal.SIGCONT)
+        fault.mend()
+        fault.wait_until_well()
+        assert len([one for one in onnode.agents(node) if one["linger_s"]]) == 1
+
+
+def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -> None:
+    node = world.rig.nodes[1]
+    with world.fault("agent out of memory (no more is given), then again some", node, loses=True) as fault:
+        pid = onnode.lingering(node, world.recorder.process.pid)
+        fault.strike()
+        with onnode.without_memory(node.outer_pid(pid)):
+            time.sleep(4)
+        fault.mend()
+        fault.wait_until_well()
+
+
+@pytest.mark.full  # the kernel takes its time; for the console it is an agent that was killed
+def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> None:
+    node = world.rig.nodes[0]
+    with world.fault("agent ended by the OOM killer", node, loses=True) as fault:
+        pid = node.outer_pid(onnode.lingering(node, world.recorder.process.pid))
+        fault.strike()
+        fault.mend()
+        onnode.kill_by_memory_limit(pid)
+        fault.wait_until_lost()
+        fault.wait_until_well()
+        assert fault.count.agents == 1
+
+
+@pytest.mark.parametrize("how", ["disk full", "home read-only"])
+def test_an_agent_starts_anew_on_a_node_that_cannot_be_written(world: World, how: str) -> None:
+    node = world.rig.nodes[2]
+    unwritable = onnode.full_disks if how == "disk full" else onnode.read_only_home
+    with world.fault(f"{how} on the node, and the agent killed there", node, loses=True) as fault:
+        pid = onnode.lingering(node, world.recorder.process.pid)
+        with unwritable(node):
+            world.recorder.wait_for_ticks([node.name])  # it goes on as it is
+            fault.strike()
+            node.kill(pid, signal.SIGKILL)
+            fault.mend()
+            fault.wait_until_lost()
+            fault.wait_until_well()

@@ -1,0 +1,157 @@
+"""The cluster that most faults happen to: a job on real nodes, a console that records, a console with a screen."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs import start_ring
+from rig import Node, Rig
+
+from .consoles import Recorder, Screen, until
+from .ledger import Row, write
+from .tally import Count
+
+#: The agent of the recording console outlives a cut this long.
+LINGER_S = 600
+#: How long a fault's end may take to show before the test gives up. Not a goal: those stand in the table.
+DEADLINE_S = 120.0
+#: So many nodes have a rank of the job each; what ends a node's processes happens to the last one.
+RINGED = 3
+
+
+@dataclass
+class Fault:
+    """One fault under way: `strike` and `mend` note their instants, and what came of it can be asked for afterwards."""
+
+    world: World
+    node: str
+    began: Count
+    struck_ns: int = 0
+    mended_ns: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def strike(self) -> None:
+        self.struck_ns = time.time_ns()
+
+    def mend(self) -> None:
+        self.mended_ns = time.time_ns()
+
+    def said(self, state: str, since_ns: int) -> int | None:
+        """When the recording console first said that of the node, since then."""
+        states = self.world.recorder.read().states
+        return next((one.rx for one in states if one.node == self.node and one.state == state and one.rx >= since_ns),
+                    None)  # fmt: skip
+
+    def wait_until_lost(self) -> float:
+        """How long after the strike the console said so, in seconds."""
+        until(lambda: self.said("lost", self.struck_ns), f"{self.node} lost", DEADLINE_S)
+        at = self.said("lost", self.struck_ns)
+        assert at is not None
+        return (at - self.struck_ns) / 1e9
+
+    def wait_until_well(self) -> float:
+        """How long after it was mended the node was ok, in seconds; then one more tick of it."""
+        lost = self.said("lost", self.struck_ns) or self.struck_ns
+        until(lambda: self.world.recorder.read().state(self.node) == "ok", f"{self.node} ok", DEADLINE_S)
+        at = self.said("ok", lost)
+        self.world.recorder.wait_for_ticks([self.node], deadline_s=DEADLINE_S)
+        return max(0.0, (at - self.mended_ns) / 1e9) if at is not None else 0.0
+
+    @property
+    def count(self) -> Count:
+        """What came of the node's records since the fault began."""
+        return self.world.recorder.read().count(self.node).since(self.began)
+
+
+class World:
+    """`nodes` are real, with a rank each; `recorder` lingers, `screen` does not."""
+
+    def __init__(self, rig: Rig, folder: Path) -> None:
+        self.rig, self.folder = rig, folder
+        self.agent = {"linger_s": LINGER_S, "simulate_gpus": 4}
+        self.hosts = rig.write_hosts_toml(folder / "hosts.toml", agent=self.agent)
+        self.plain_hosts = rig.write_hosts_toml(folder / "plain.toml", agent={"simulate_gpus": 4})
+        self.recorder = Recorder(self.hosts, folder)
+        self.screen = Screen(self.plain_hosts, folder)
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.rig.nodes]
+
+    def wait_until_well(self) -> None:
+        self.recorder.wait_for(self.names)
+        self.recorder.wait_for_ticks(self.names, 1)
+        self.screen.terminal.until(f"{len(self.names)}/{len(self.names)} nodes")
+
+    @contextlib.contextmanager
+    def fault(self, what: str, node: Node, words: str = "", loses: bool = False) -> Iterator[Fault]:
+        """Have something happen to a node; at the end the ledger has a row, and the other nodes were left in peace.
+
+        `words`: what the screen has to say meanwhile (a regular expression). `loses`: records may be lost, because the
+        agent itself goes.
+        """
+        self.wait_until_well()
+        fault = Fault(self, node.name, self.recorder.read().count(node.name))
+        calm_ns = time.time_ns()
+        self.screen.watch()
+        try:
+            yield fault
+            if words:
+                until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
+                      f"{self.screen.terminal.screen()}")  # fmt: skip
+        finally:
+            self.screen.rest()
+        well_s = fault.wait_until_well()
+        count = fault.count
+        lost_ns, seen = fault.said("lost", fault.struck_ns), self.screen.first(words, fault.struck_ns)
+        write(
+            Row(
+                fault=what, lost=count.lost, doubled=count.doubled, gap=count.gap,
+                unhealthy_s=(lost_ns - fault.struck_ns) / 1e9 if lost_ns else None,
+                healthy_s=well_s if lost_ns else None,
+                shown_s=(seen.at - fault.struck_ns) / 1e9 if words and seen else None,
+                screen=_line(seen.text, words) if words and seen else "",
+                others_ratio=self._others(node.name, calm_ns, fault.struck_ns, fault.mended_ns or time.time_ns()),
+                note="; ".join(fault.notes),
+            )
+        )  # fmt: skip
+        assert count.doubled == 0
+        assert loses or count.lost == 0
+        others = {one.node for one in self.recorder.tally.states if one.rx >= calm_ns and one.state != "ok"}
+        assert others <= {node.name}, "no other node is touched"
+
+    def _others(self, node: str, calm_ns: int, struck_ns: int, mended_ns: int) -> float | None:
+        """Latency of the other nodes' ticks during the fault, to that of the 20 s before it."""
+        others = [name for name in self.names if name != node]
+        before = self.recorder.latency.of(others, struck_ns - 20_000_000_000, struck_ns)
+        during = self.recorder.latency.of(others, struck_ns, mended_ns + 3_000_000_000)
+        return statistics.median(during) / statistics.median(before) if before and during else None
+
+    def close(self) -> None:
+        self.screen.close()
+        self.recorder.close()
+
+
+def _line(picture: str, words: str) -> str:
+    """The line of a picture on which that stands."""
+    found = next((line for line in picture.splitlines() if re.search(words, line)), "")
+    return " ".join(found.split())
+
+
+@contextlib.contextmanager
+def made(folder: Path, nodes: int = 4) -> Iterator[World]:
+    """A world of its own; everything of it is gone afterwards."""
+    with Rig(nodes=nodes, name="gcf") as rig, start_ring(rig, rig.nodes[:RINGED], 1) as job:
+        job.wait_ready()
+        world = World(rig, folder)
+        try:
+            world.wait_until_well()
+            yield world
+        finally:
+            world.close()

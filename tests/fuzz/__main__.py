@@ -1,0 +1,106 @@
+"""Runs the targets for a while each and says how many inputs were tried. Exit code 1 where one failed.
+
+With atheris (`pip install -e .[fuzz]`) libFuzzer chooses the inputs by what they reach; without it honest bytes are
+changed at random. An input that fails is kept in `.fuzz/NAME/`, beside the corpus that later runs go on from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from .targets import FOUND, TARGETS, Target
+from .vary import varied
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / ".fuzz"
+SECONDS = 60
+RSS_MB = 1500
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of one target."""
+
+    name: str
+    inputs: int
+    seconds: float
+    how: str  # atheris, or random
+    failure: str = ""  # the input that failed, and how
+
+
+def run(target: Target, seconds: int) -> Tried:
+    """Try one target."""
+    if importlib.util.find_spec("atheris") is None:
+        return _at_random(target, seconds)
+    folder = PLACE / target.name
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (corpus / f"seed{number}").write_bytes(seed)
+    argv = [
+        sys.executable, "-m", "tests.fuzz.one", target.name, str(corpus), str(FOUND / target.name),
+        f"-max_total_time={seconds}", f"-max_len={target.most}", f"-rss_limit_mb={RSS_MB}", "-timeout=20",
+        "-print_final_stats=1", f"-dict={Path(__file__).parent / 'dictionary.txt'}", f"-artifact_prefix={folder}/",
+    ]  # fmt: skip
+    (FOUND / target.name).mkdir(exist_ok=True)
+    began = time.monotonic()
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False,
+                          preexec_fn=lambda: os.nice(19))  # fmt: skip
+    counted = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
+    failure = "" if done.returncode == 0 else _story(done.stderr)
+    return Tried(target.name, int(counted[1]) if counted else 0, time.monotonic() - began, "atheris", failure)
+
+
+def _story(said: str) -> str:
+    lines = said.splitlines()
+    at = next((number for number, line in enumerate(lines) if "Uncaught" in line or "ERROR" in line), 0)
+    kept = next((line for line in lines if "artifact_prefix" in line), "")
+    return "\n".join([*lines[at : at + 15], kept])
+
+
+def _at_random(target: Target, seconds: int) -> Tried:
+    draw, seeds, inputs, began = random.Random(), target.seeds(), 0, time.monotonic()
+    while time.monotonic() - began < seconds:
+        data = varied(draw.choice(seeds), draw)[: target.most]
+        inputs += 1
+        try:
+            target.read(data)
+        except Exception:  # whatever it is, that is what is looked for
+            kept = PLACE / target.name
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / f"failed-{inputs}").write_bytes(data)
+            return Tried(target.name, inputs, time.monotonic() - began, "random", traceback.format_exc(limit=-4))
+    return Tried(target.name, inputs, time.monotonic() - began, "random")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="TARGET", help=f"only these of {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="for each target")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(TARGETS)
+    if unknown:
+        parser.error(f"there is no target {', '.join(sorted(unknown))}")
+    failed = False
+    for name, target in TARGETS.items():
+        if options.names and name not in options.names:
+            continue
+        tried = run(target, options.seconds)
+        failed = failed or bool(tried.failure)
+        verdict = f"FAILED\n{tried.failure}" if tried.failure else "nothing found"
+        print(f"{name:10s} {tried.inputs:>10,} inputs in {tried.seconds:4.0f} s ({tried.how})  {verdict}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

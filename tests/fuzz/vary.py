@@ -1,0 +1,35 @@
+"""Honest bytes made dishonest, where there is no atheris: cut, doubled, swapped, with words that formats trip over."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final
+
+#: The words of `dictionary.txt`, which libFuzzer reads as it is.
+WORDS: Final = tuple(
+    line.strip()[1:-1].encode().decode("unicode_escape").encode("latin-1")
+    for line in (Path(__file__).parent / "dictionary.txt").read_text().splitlines()
+    if line.strip()
+)
+
+
+def varied(seed: bytes, draw: random.Random) -> bytes:
+    """One to four changes."""
+    data = bytearray(seed)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(data) + 1)
+        to = min(len(data), at + draw.choice((1, 2, 8, 64, 1024)))
+        match draw.randrange(5):
+            case 0:
+                data[at:to] = bytes(draw.randrange(256) for _ in range(to - at))
+            case 1:
+                del data[at:to]
+            case 2:
+                data[at:at] = draw.choice(WORDS)
+            case 3:
+                data[at:at] = data[at:to] * draw.randint(1, 8)
+            case _:
+                if at < len(data):
+                    data[at] ^= 1 << draw.randrange(8)
+    return bytes(data)

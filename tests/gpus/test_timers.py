@@ -1,0 +1,137 @@
+"""The timers of GPUs against the node's clock, read through a stand-in for libcuda (no GPU is here, and none is used).
+
+What stands in follows the driver's ABI, and takes CLOCK_REALTIME for a timer: what it was set ahead by is the truth.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from cuda.library import CALLS, NAME, folder
+from fakeproc import check
+
+from gconsole_remote import gputimer
+from gconsole_remote.samplers.base import Context, Unavailable
+from gconsole_remote.samplers.gputimer import GpuTimerSampler
+from gconsole_remote.simulate import SimulatedNvml
+
+AHEAD_NS = 7_000_000
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder()))
+    monkeypatch.setenv("CUDA_AHEAD_NS", str(AHEAD_NS))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # a login's own choice hides no GPU from us
+
+
+def looked(times: int = 1) -> list:
+    sampler = GpuTimerSampler(Context())
+    sampler.start()
+    return [check(kind, fields) for tick in range(times) for kind, fields in sampler.tick(60.0 * tick)]
+
+
+def test_the_truth_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_COUNT", "3")
+    monkeypatch.setenv("CUDA_LOG", str(tmp_path / "log"))
+    found = looked()
+    assert [one.index for one in found] == [0, 1, 2]
+    assert found[2].uuid == "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a002"
+    for one in found:
+        assert one.error is None and not one.simulated
+        assert abs(one.ahead_ns - (one.index + 1) * AHEAD_NS) <= one.bound_ns
+        assert one.bound_ns >= one.width_ns // 2 + one.step_ns
+        assert 1 <= one.reads <= 64
+    said = (tmp_path / "log").read_text().split("\n")
+    assert said[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # no context is left
+
+
+def test_a_timer_that_moves_in_steps_is_known_no_better_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_STEP_NS", "1000000")
+    [one] = looked()
+    assert one.step_ns >= 1_000_000
+    assert abs(one.ahead_ns - AHEAD_NS) <= one.bound_ns
+
+
+def test_from_the_second_read_on_its_drift_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = looked(times=2)
+    assert first.drift_ppm is None
+    # CLOCK_REALTIME is the timer here; whatever slews it, it stays within what a time service may do
+    assert abs(second.drift_ppm) <= 500 + second.drift_bound_ppm
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails_is_named_and_costs_only_its_gpu(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    monkeypatch.setenv("CUDA_COUNT", "2")
+    monkeypatch.setenv("CUDA_FAIL", f"{call}=46@1")
+    if call in ("cuInit", "cuDeviceGetCount"):
+        monkeypatch.setenv("CUDA_FAIL", f"{call}=46")
+        with pytest.raises(Unavailable) as caught:
+            looked()
+        assert caught.value.name == "gpu_clock_failed"
+        assert call in caught.value.text and "busy or unavailable (46)" in caught.value.text
+        return
+    good, bad = looked()
+    assert good.error is None and good.ahead_ns is not None
+    assert bad.error == f"{call}: CUDA-capable device(s) is/are busy or unavailable (46)"
+    assert bad.ahead_ns is None and bad.bound_ns is None
+
+
+def test_a_driver_that_explains_nothing_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_FAIL", "cuCtxCreate_v2=719")
+    assert [one.error for one in looked()] == ["cuCtxCreate_v2: error 719"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [({"CUDA_FAIL": "cuInit=100"}, "gpu_clock_none"), ({"CUDA_COUNT": "0"}, "gpu_clock_none"),
+     ({"LD_LIBRARY_PATH": "/nowhere"}, "gpu_clock_no_cuda")],
+)  # fmt: skip
+def test_a_node_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, scenario: dict[str, str], name: str) -> None:
+    for key, value in scenario.items():
+        monkeypatch.setenv(key, value)
+    if name == "gpu_clock_no_cuda" and _has_cuda():
+        pytest.skip(f"this machine has a {NAME} of its own")
+    with pytest.raises(Unavailable) as caught:
+        looked()
+    assert caught.value.name == name and caught.value.try_
+
+
+def _has_cuda() -> bool:
+    said = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    return NAME in said
+
+
+def test_a_fault_in_the_driver_ends_the_process_that_asked_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DIE", "cuCtxCreate_v2")
+    with pytest.raises(Unavailable) as caught:
+        looked()
+    assert "ended with status -11" in caught.value.text
+    assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent's own process never loads it
+
+
+def test_what_could_be_read_before_and_no_longer_can_is_a_record_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = GpuTimerSampler(Context())
+    sampler.start()
+    list(sampler.tick(0.0))
+    monkeypatch.setenv("CUDA_FAIL", "cuInit=999")
+    [(kind, fields)] = sampler.tick(60.0)
+    assert "cuInit: error 999" in check(kind, fields).error
+
+
+def test_invented_gpus_have_invented_timers_that_say_so() -> None:
+    sampler = GpuTimerSampler(Context(simulate_gpus=2), SimulatedNvml(2, "host"))
+    sampler.start()
+    found = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+    assert [one.index for one in found] == [0, 1] and all(one.simulated and one.ahead_ns for one in found)
+
+
+def test_what_runs_on_the_gpu_is_what_the_stand_in_was_given() -> None:
+    """The PTX itself: both entries there, for every GPU since Pascal; nothing here can run it."""
+    text = gputimer.PTX.decode("ascii")
+    assert ".target sm_60" in text
+    assert text.count(".visible .entry") == 2 and text.count("%globaltimer") == 3
+    assert text.count("{") == text.count("}") == 2

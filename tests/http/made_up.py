@@ -1,0 +1,56 @@
+"""Runs schemathesis, as its users do, against a server that is really there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from talking import Api
+
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+#: These take seconds for every request that is well-formed, or reach out for machines that are none of ours; of them
+#: only ill-formed ones are made up. A stream of events has no end; it has tests of its own.
+SLOW = ("post_nodes", "post_nodes_health", "post_captures", "post_diagnose")
+ENDLESS = ("get_events",)
+#: Letters of a node set do not make one yet, and no pattern can say what does: there 400 is an answer to what fits.
+CONFIGURATION = """
+[checks]
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+
+[[operations]]
+include-operation-id = ["post_jobs", "post_jobs_plan"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 403, 404, 409]
+"""
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """What came of it: the exit status, how many requests there were, and what schemathesis says."""
+
+    status: int
+    requests: int
+    text: str
+
+
+def made_up(api: Api, folder: Path, examples: int) -> MadeUp:
+    """Well-formed and ill-formed requests to everything, `examples` of each sort and operation beside fixed ones."""
+    quick = _run(api, folder, examples, *(f"--exclude-operation-id={name}" for name in (*SLOW, *ENDLESS)))
+    wrong = _run(api, folder, examples, "--mode=negative", *(f"--include-operation-id={name}" for name in SLOW))
+    return MadeUp(quick.status or wrong.status, quick.requests + wrong.requests, quick.text + wrong.text)
+
+
+def _run(api: Api, folder: Path, examples: int, *args: str) -> MadeUp:
+    config = folder / "schemathesis.toml"
+    config.write_text(CONFIGURATION)
+    argv = [
+        SCHEMATHESIS, f"--config-file={config}", "run", f"{api.url}/openapi.json", "-H",
+        f"Authorization: Bearer {api.token}", f"--max-examples={examples}", "--request-timeout=60", "--no-color",
+        "--seed=1", "--generation-database=none", *args,
+    ]  # fmt: skip
+    done = subprocess.run(list(map(str, argv)), cwd=folder, capture_output=True, text=True, check=False, timeout=500)
+    text = done.stdout + done.stderr
+    count = re.search(r"([\d,]+) generated", text)
+    return MadeUp(done.returncode, int(count[1].replace(",", "")) if count else 0, text)

@@ -1,0 +1,131 @@
+"""`gconsole api` as a script meets it: the real process, and requests to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from program import GCONSOLE
+
+DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Api:
+    """A server that runs. `tls` is what a client trusts, where it speaks TLS."""
+
+    port: int
+    token: str
+    pid: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, token: str | None = "", deadline_s: float = DEADLINE_S,
+        **headers: str,
+    ) -> Answer:  # fmt: skip
+        """One request; `token` None sends none, "" the right one; `headers` with _ for -. A body becomes JSON."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent.setdefault("Authorization", f"Bearer {token or self.token}")
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        talk = self.connected(deadline_s)
+        try:
+            talk.request(method, path, data, sent)
+            said = talk.getresponse()
+            return Answer(said.status, {k.lower(): v for k, v in said.getheaders()}, said.read())
+        finally:
+            talk.close()
+
+    def connected(self, deadline_s: float = DEADLINE_S) -> http.client.HTTPConnection:
+        if self.tls is not None:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=deadline_s, context=self.tls)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=deadline_s)
+
+    def get(self, path: str, **headers: str) -> Any:
+        """The JSON of a GET that works."""
+        answer = self.ask("GET", path, **headers)
+        assert answer.status == 200, (path, answer)
+        return answer.json
+
+    def post(self, path: str, body: Any = None, status: int = 200) -> Any:
+        """The JSON of a POST that is answered so."""
+        answer = self.ask("POST", path, {} if body is None else body, deadline_s=150.0)
+        assert answer.status == status, (path, answer)
+        return answer.json
+
+    def until_connected(self, nodes: int) -> None:
+        """Wait until so many nodes are there, and have sampled."""
+
+        def are_there() -> bool:
+            seen = self.get("/nodes")["nodes"]
+            return sum(one["about"]["state"] == "ok" and one["cost"] is not None for one in seen) == nodes
+
+        until(are_there)
+
+
+def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """Wait until something is true; what it was."""
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {deadline_s:g} s"
+        time.sleep(0.1)
+    return found
+
+
+@contextlib.contextmanager
+def serving(
+    hosts: Path, folder: Path, *args: str, listen: str = "127.0.0.1:0", tls: ssl.SSLContext | None = None
+) -> Iterator[Api]:
+    """The real command, until the block ends; then it must end by itself, and orderly."""
+    token = folder / "token"
+    argv = [GCONSOLE, "api", hosts, "--listen", listen, "--token-file", token, "--set",
+            f"sessions.folder={folder / 'sessions'}", *args]  # fmt: skip
+    with (folder / "api.err").open("wb") as errors:
+        process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=errors, text=True, env=_environment())  # fmt: skip
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, (folder / "api.err").read_text()
+        yield Api(int(address.rpartition(":")[2]), token.read_text().strip(), process.pid, tls)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0, (folder / "api.err").read_text()
+    finally:
+        process.kill()
+        process.communicate()
+    said = (folder / "api.err").read_text()
+    assert said == "", said
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what is meant for the tests: gconsole warns of names that look like its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GCONSOLE_TEST_")}

@@ -1,0 +1,120 @@
+"""Who may come in, and where the server listens at all."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from program import gconsole
+from rig import Rig
+from talking import Api, serving
+
+
+def test_every_operation_wants_the_token(api: Api) -> None:
+    found = api.get("/openapi.json")["paths"]
+    asked = [(method.upper(), path.replace("{name}", "x").replace("{id}", "x"))
+             for path, methods in found.items() for method in methods]  # fmt: skip
+    assert len(asked) > 20
+    for method, path in asked:
+        for token in (None, "wrong", api.token[:-1], f"{api.token}x", api.token.swapcase(), "\xe9"):
+            answer = api.ask(method, path, token=token)
+            assert answer.status == 401, (method, path, token)
+            assert answer.json["name"] == "no_token"
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_name_that_was_made_to_point_here_is_refused_before_the_token_is_looked_at(api: Api) -> None:
+    for host in ("evil.example", f"evil.example:{api.port}", "127.0.0.1.evil.example", "192.0.2.1", "", "localhost@x"):
+        assert api.ask("GET", "/status", Host=host).status in (400, 403), host
+    for host in ("localhost", f"127.0.0.1:{api.port}", "[::1]:1", "LOCALHOST"):
+        assert api.ask("GET", "/status", Host=host).status == 200, host
+
+
+def test_a_page_of_another_site_gets_nothing_and_is_allowed_nothing(api: Api) -> None:
+    answer = api.ask("GET", "/status", Origin="http://evil.example")
+    assert answer.status == 403
+    asked = api.ask("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
+                    Access_Control_Request_Method="POST")  # fmt: skip
+    assert asked.status in (401, 403)
+    for one in (answer, asked, api.ask("GET", "/status", Origin=api.url)):
+        assert not [name for name in one.headers if name.startswith("access-control")]
+
+
+def test_what_cannot_be_done_is_said_with_what_can(api: Api) -> None:
+    answer = api.ask("DELETE", "/nodes")
+    assert answer.status == 405 and answer.headers["allow"] == "GET, POST"
+    assert api.ask("GET", "/nope").json["name"] == "no_such_path"
+
+
+def test_too_many_requests_are_told_when_to_come_back(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with serving(hosts, tmp_path, "--rate", "1") as api:
+        answers = [api.ask("GET", "/") for _ in range(40)]
+        late = [one for one in answers if one.status == 429]
+        assert late and late[0].headers["retry-after"] == "1"
+        assert {one.status for one in answers} == {200, 429}
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:0", "10.99.0.1:0", "[::]:0"])
+def test_others_are_listened_to_with_tls_or_not_at_all(tmp_path: Path, where: str) -> None:
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text('[[nodes]]\nhosts = "here"\ntransport = "local"\n')
+    done = gconsole("api", hosts, "--listen", where)
+    assert done.status == 2
+    assert "--tls-cert" in done.stderr and "ssh -L" in done.stderr
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    hosts, token = tmp_path / "hosts.toml", tmp_path / "token"
+    hosts.write_text('[[nodes]]\nhosts = "here"\ntransport = "local"\n')
+    token.write_text("a" * 40)
+    token.chmod(0o640)
+    done = gconsole("api", hosts, "--token-file", token)
+    assert done.status == 2 and f"chmod 600 {token}" in done.stderr
+
+
+def test_with_tls_files_it_speaks_tls_and_nothing_else(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    certificate, key = certified(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with serving(hosts, tmp_path, *tls, listen="0.0.0.0:0", tls=trusting) as api:
+        assert api.get("/")["message"] == "gconsole HTTP API"
+        assert api.ask("GET", "/", Host=f"api.rig.example:{api.port}").status == 200, "a name of the certificate"
+        assert api.ask("GET", "/", Host="evil.example").status == 403
+        assert api.ask("GET", "/", token="wrong").status == 401
+        plain = Api(api.port, api.token, api.pid)
+        with pytest.raises(OSError):
+            plain.ask("GET", "/")
+        distrusting = Api(api.port, api.token, api.pid, ssl.create_default_context())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            distrusting.ask("GET", "/")
+
+
+def certified(folder: Path) -> tuple[Path, Path]:
+    """A certificate of its own making for 127.0.0.1 and a name, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gconsole test")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("api.rig.example")]
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    certificate, private = folder / "cert.pem", folder / "key.pem"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, private

@@ -1,0 +1,107 @@
+"""The stream of events: what happens, to whoever listens, and nothing for whoever went away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from talking import Api, until
+
+#: So many streams there are.
+STREAMS = 32
+
+
+class Stream:
+    """A client that listens."""
+
+    def __init__(self, api: Api, path: str = "/events", **headers: str) -> None:
+        self.talk = api.connected()
+        self.talk.request("GET", path, headers={"Authorization": f"Bearer {api.token}", **headers})
+        self.answer: http.client.HTTPResponse = self.talk.getresponse()
+
+    def events(self) -> Iterator[tuple[str, str, Any]]:
+        """(kind, id, record), one after the other."""
+        kind = name = ""
+        while line := self.answer.readline().decode().rstrip("\n"):
+            while line and not line.startswith("data: "):
+                word, _, value = line.partition(": ")
+                kind, name = (value, name) if word == "event" else (kind, value) if word == "id" else (kind, name)
+                line = self.answer.readline().decode().rstrip("\n")
+            if line:
+                yield kind, name, json.loads(line.removeprefix("data: "))
+                self.answer.readline()
+
+    def until(self, kind: str, **fields: Any) -> tuple[str, Any]:
+        """The first event of that kind with these fields, and its id."""
+        for said, name, record in self.events():
+            if said == kind and fields.items() <= record.items():
+                return name, record
+        raise AssertionError(f"the stream ended before {kind} {fields}")
+
+    def close(self) -> None:
+        self.talk.close()
+
+
+@contextmanager
+def listening(api: Api, path: str = "/events", **headers: str) -> Iterator[Stream]:
+    with closing(Stream(api, path, **headers)) as stream:
+        assert stream.answer.status == 200
+        assert stream.answer.headers["content-type"].startswith("text/event-stream")
+        assert stream.answer.readline() == b": gconsole events\n"
+        stream.answer.readline()
+        yield stream
+
+
+def test_two_clients_hear_of_a_node_that_comes_back_and_one_goes_on_where_it_stopped(api: Api) -> None:
+    with listening(api) as one, listening(api, "/events?kinds=node_state") as other:
+        api.ask("DELETE", "/nodes/node4")
+        api.post("/nodes", {"nodes": "node4"}, status=202)
+        first, _ = one.until("node_state", node="node4", state="connecting")
+        name, record = other.until("node_state", node="node4", state="ok")
+        assert record["kind"] == "node_state"
+    with listening(api, **{"Last-Event-ID": first}) as again:
+        assert again.until("node_state", node="node4")[1]["state"] == "ok", "nothing in between is missing"
+    with listening(api, **{"Last-Event-ID": "0123456789abcdef-7"}) as elsewhere:
+        api.ask("DELETE", "/nodes/node4")
+        api.post("/nodes", {"nodes": "node4"}, status=202)
+        assert elsewhere.until("node_state", node="node4")[1]["state"] == "expected", "another console's number"
+    assert name != first
+    api.until_connected(4)
+
+
+def test_a_client_that_goes_away_leaves_its_place_to_another(api: Api) -> None:
+    until(lambda: _all_are_free(api))
+    streams = until(lambda: _opened(api))
+    try:
+        with closing(Stream(api)) as more:
+            assert more.answer.status == 503 and json.loads(more.answer.read())["name"] == "busy"
+        assert api.ask("GET", "/").status == 200, "the others are answered all the same"
+    finally:
+        for one in streams:
+            one.close()
+    until(lambda: _all_are_free(api))
+
+
+def _opened(api: Api) -> list[Stream] | None:
+    """All streams that there are; None where one of them is still somebody else's."""
+    streams = [Stream(api) for _ in range(STREAMS)]
+    if all(one.answer.status == 200 and one.answer.readline() == b": gconsole events\n" for one in streams):
+        return streams
+    for one in streams:
+        one.close()
+    return None
+
+
+def _all_are_free(api: Api) -> bool:
+    streams = _opened(api)
+    for one in streams or ():
+        one.close()
+    return streams is not None
+
+
+def test_kinds_that_are_none_are_refused(api: Api) -> None:
+    answer = api.ask("GET", "/events?kinds=finding,nonsense")
+    assert answer.status == 400 and "nonsense" in answer.json["text"]

@@ -1,0 +1,23 @@
+"""Requests that schemathesis makes up from the OpenAPI document: the real server answers each as the document says."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import made_up
+from talking import Api
+
+
+def test_every_answer_is_as_the_document_says(api: Api, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = made_up(api, tmp_path, examples=1)
+    with capsys.disabled():
+        print(f"\n  {found.requests} requests made up from the OpenAPI document")
+    assert found.status == 0, found.text
+    assert found.requests > 300
+
+
+@pytest.mark.full
+def test_many_more_are_answered_so_too(api: Api, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = made_up(api, tmp_path, examples=50)
+    with capsys.disabled():
+        print(f"\n  {found.requests} requests made up from the OpenAPI document")
+    assert found.status == 0, found.text

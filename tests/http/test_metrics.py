@@ -1,0 +1,74 @@
+"""What Prometheus gets: text that its own parser reads, figures of now alone, a thousand times."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+from rig import Rig
+from talking import Api, until
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+SCRAPES, CLIENTS = 1000, 4
+
+
+def scraped(api: Api) -> dict[str, Metric]:
+    """Every family by its name, as Prometheus' own parser reads OpenMetrics."""
+    answer = api.ask("GET", "/metrics", Accept=OPENMETRICS)
+    assert answer.status == 200 and answer.headers["content-type"].startswith("application/openmetrics-text")
+    return {family.name: family for family in openmetrics(answer.body.decode())}
+
+
+def labelled(family: Metric | None, label: str) -> set[str]:
+    return {sample.labels[label] for sample in family.samples} if family else set()
+
+
+def test_prometheus_reads_both_formats_and_finds_the_same_in_them(api: Api) -> None:
+    until(lambda: len(labelled(scraped(api).get("gconsole_gpu_power_watts"), "uuid")) == 16)
+    found = scraped(api)
+    power, spent = found["gconsole_gpu_power_watts"], found["process_cpu_seconds"]
+    assert (power.type, power.unit) == ("gauge", "watts")
+    assert power.samples[0].labels.keys() == {"node", "gpu", "uuid"}
+    assert (spent.type, spent.samples[0].name) == ("counter", "process_cpu_seconds_total")
+    answer = api.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    older = {family.name: family for family in plain(answer.body.decode())}
+    names = {sample.name for family in found.values() for sample in family.samples}
+    assert names == {sample.name for family in older.values() for sample in family.samples}
+
+
+def test_every_name_has_its_unit_and_every_ratio_lies_between_0_and_1(api: Api) -> None:
+    units = ("ratio", "bytes", "watts", "joules", "celsius", "hertz", "seconds", "bytes_per_second")
+    for family in scraped(api).values():
+        if family.name.endswith(units) or family.unit:
+            assert family.unit and family.name.endswith(family.unit), family.name
+        if family.unit == "ratio" and "agent" not in family.name and "rank" not in family.name:
+            assert all(0 <= sample.value <= 1 for sample in family.samples), family.name
+
+
+def test_series_of_a_node_that_cannot_be_heard_end_and_begin_again(api: Api, rig: Rig) -> None:
+    rig.nodes[3].down()
+    try:
+        until(lambda: labelled(scraped(api).get("gconsole_gpu_power_watts"), "node") == {"node1", "node2", "node3"})
+        up = {sample.labels["node"]: sample.value for sample in scraped(api)["gconsole_node_up"].samples}
+        assert up == {"node1": 1, "node2": 1, "node3": 1, "node4": 0}
+    finally:
+        rig.nodes[3].up()
+    api.ask("DELETE", "/nodes/node4")
+    until(lambda: labelled(scraped(api)["gconsole_node_up"], "node") == {"node1", "node2", "node3"})
+    api.post("/nodes", {"nodes": "node4"}, status=202)
+    until(lambda: "node4" in labelled(scraped(api).get("gconsole_gpu_power_watts"), "node"))
+    api.until_connected(4)
+
+
+def test_a_thousand_scrapes_are_answered_whole(api: Api, record_property: pytest.Function) -> None:
+    def many(number: int) -> Iterable[bytes]:
+        return [api.ask("GET", "/metrics", Accept=OPENMETRICS).body[-6:] for _ in range(number)]
+
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
+        ends = [end for found in clients.map(many, [SCRAPES // CLIENTS] * CLIENTS) for end in found]
+    assert ends == [b"# EOF\n"] * SCRAPES

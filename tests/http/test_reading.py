@@ -1,0 +1,130 @@
+"""What the API tells of a cluster, in our words and in those of gswarm's documentation."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from talking import Api, until
+
+NAMES = ["node1", "node2", "node3", "node4"]
+
+
+def test_every_node_and_gpu_is_told_with_its_figures(api: Api) -> None:
+    nodes = api.get("/nodes")["nodes"]
+    assert [one["node"] for one in nodes] == NAMES
+    assert [one["about"]["hostname"] for one in nodes] == NAMES
+    assert all(one["figures"]["mem_used_bytes"] > 0 for one in nodes)
+    until(lambda: sum(gpu["power_w"] is not None for gpu in api.get("/gpus")["gpus"]) == 16)
+    assert [gpu["index"] for gpu in api.get("/gpus?node=node2")["gpus"]] == [0, 1, 2, 3]
+    assert api.get("/gpus?node=elsewhere") == {"gpus": []}
+
+
+def test_what_gswarm_documents_answers_as_it_documents(api: Api) -> None:
+    status = api.get("/status")
+    assert status["connected_clients"] == NAMES and status["total_gpus"] == 16
+    assert status["is_profiling"] is False and status["active_sessions"] == []
+    clients = api.get("/clients")
+    assert clients["total_clients"] == 4
+    assert clients["clients"][0]["gpus"][0]["id"].startswith("node1:0:"), "hostname:device_idx:device_name"
+    latest = until(lambda: (found := api.get("/metrics/latest"))["client_data"].keys() == set(NAMES) and found)
+    metric = latest["client_data"]["node3"]["gpus_metrics"][0]
+    assert 0 <= metric["gpu_util"] <= 100 and 0 <= metric["mem_util"] <= 100, "percent"
+    assert "message" in api.get("/") and "version" in api.get("/")
+
+
+def test_several_sessions_run_at_a_time_and_end_by_their_names(api: Api) -> None:
+    for name in ("full_training", "one_phase"):
+        assert api.post("/profiling/start", {"name": name})["success"] is True
+    assert api.get("/status")["is_profiling"] is True
+    again = api.ask("POST", "/profiling/start", {"name": "one_phase"})
+    assert again.status == 409 and "being recorded already" in again.json["text"]
+    assert api.get("/profiling/sessions")["active"] == ["full_training", "one_phase"]
+    until(lambda: all(one["records"] > 0 for one in api.get("/status")["active_sessions"]))
+    assert [one["name"] for one in api.post("/profiling/stop", {"name": "one_phase"})["stopped"]] == ["one_phase"]
+    assert api.ask("POST", "/profiling/stop", {"name": "one_phase"}).status == 404
+    unnamed = api.post("/profiling/start", {})["name"]
+    assert {one["name"] for one in api.post("/profiling/stop", {})["stopped"]} == {"full_training", unnamed}
+    assert api.post("/profiling/stop", {})["message"] == "Profiling is not active."
+    kept = {one["name"]: one["state"] for one in api.get("/profiling/sessions")["sessions"]}
+    assert kept["full_training"] == kept["one_phase"] == "closed"
+
+
+def test_a_node_comes_and_goes(api: Api) -> None:
+    assert api.ask("DELETE", "/nodes/node4").status == 200
+    assert [one["node"] for one in api.get("/nodes")["nodes"]] == NAMES[:3]
+    assert api.ask("DELETE", "/nodes/node4").status == 404
+    assert api.post("/nodes", {"nodes": "node[1-4]"}, status=202) == {"added": ["node4"]}
+    api.until_connected(4)
+
+
+def test_the_doctor_examines_the_nodes_that_are_named(api: Api) -> None:
+    exams = api.post("/nodes/health", {"nodes": "node[1-2]"})["nodes"]
+    assert [one["node"] for one in exams] == ["node1", "node2"]
+    assert all(one["reached"] and one["checks"] for one in exams)
+    stranger = api.ask("POST", "/nodes/health", {"nodes": "nobody7"})
+    assert stranger.status == 404 and "nobody7" in stranger.json["text"]
+
+
+def test_a_capture_where_no_job_is_says_so_and_fails_nowhere(api: Api) -> None:
+    found = api.post("/captures", {"samples": 1})
+    assert found["jobs"] == [] and found["failures"] == {}
+    assert api.post("/diagnose", {"samples": 1})["verdicts"] == []
+
+
+def test_two_clients_are_answered_side_by_side(api: Api) -> None:
+    def many(_: int) -> list[list[str]]:
+        return [[one["node"] for one in api.get("/nodes")["nodes"]] for _ in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as clients:
+        assert list(clients.map(many, range(2))) == [[NAMES] * 20] * 2
+
+
+def test_without_allow_run_nothing_is_started_or_stopped(api: Api) -> None:
+    for path in ("/jobs", "/jobs/train-1/stop"):
+        answer = api.ask("POST", path, {"command": ["true"]} if path == "/jobs" else {})
+        assert answer.status == 403 and answer.json["name"] == "read_only"
+        assert "--allow-run" in answer.json["try"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/jobs/plan", b"{", 400), ("/jobs/plan", {"command": []}, 400), ("/jobs/plan", {"command": "true"}, 400),
+        ("/jobs/plan", {"command": ["true"], "nodez": 2}, 400), ("/nodes", {"nodes": "a;b"}, 400),
+        ("/nodes/health", {"nodes": "node[1-"}, 400), ("/captures", {"samples": 0}, 400),
+        ("/captures", b"[" * 100_000, 400), ("/captures", b" " * (1 << 20) + b"{}", 413),
+        ("/jobs/plan", {"command": ["true"], "env": {"GCONSOLE_JOB": "x"}}, 400),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_described_is_refused_with_what_is_wrong(api: Api, path: str, body: Any, status: int) -> None:
+    answer = api.ask("POST", path, body)
+    assert answer.status == status, answer
+    assert answer.json["status"] == status and answer.json["text"]
+
+
+def test_a_body_that_is_no_json_by_its_own_word_is_refused(api: Api) -> None:
+    """What a page of another site can send without asking: a form, or plain text."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert api.ask("POST", "/captures", b'{"samples": 1}', Content_Type=kind).status == 415
+
+
+def test_the_page_loads_nothing_and_tells_of_every_path(api: Api) -> None:
+    answer = api.ask("GET", "/docs")
+    page = answer.body.decode()
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert all(f"<code>{path}</code>" in page for path in api.get("/openapi.json")["paths"])
+    assert "<script" not in page and "src=" not in page and "http" not in page.partition("<style>")[0]
+
+
+def test_a_browser_may_say_the_token_as_a_password_where_the_api_tells_of_itself_and_nowhere_else(api: Api) -> None:
+    handlers = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    handlers.add_password(None, api.url, "anybody", api.token)
+    browser = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(handlers))
+    with browser.open(f"{api.url}/openapi.json") as found:
+        assert json.load(found)["openapi"] == "3.1.0"
+    assert api.ask("GET", "/nodes", token=None, Authorization="Basic YTpi").status == 401

@@ -1,0 +1,70 @@
+"""Clients that are slow on purpose: they hold nothing up, and are hung up on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+from talking import DEADLINE_S, Api
+
+#: As many as would keep a server with a thread each from answering anybody.
+CLIENTS = 100
+
+
+@contextlib.contextmanager
+def clients(api: Api, count: int, head: bytes) -> Iterator[list[socket.socket]]:
+    """Connections that have said this much, and no more."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_connection(("127.0.0.1", api.port), DEADLINE_S))
+                 for _ in range(count)]  # fmt: skip
+        for one in found:
+            one.sendall(head)
+        yield found
+
+
+def ended(one: socket.socket) -> bytes:
+    """All that the server says until it hangs up; a reset is also an end."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := one.recv(65536):
+            said += part
+    return said
+
+
+def test_half_a_head_holds_nobody_up_and_is_hung_up_on(api: Api) -> None:
+    half = b"GET /status HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+    body = (b"POST /captures HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{" % api.token.encode())  # fmt: skip
+    whole = b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % api.token.encode()
+    with (
+        clients(api, CLIENTS, half) as heads, clients(api, 5, b"") as silent, clients(api, 5, body) as bodies,
+        clients(api, 1, whole) as [again],
+    ):  # fmt: skip
+        first = again.recv(65536)
+        again.sendall(b"GET / HTTP/1.1\r\nHos")
+        assert api.get("/status")["connected_clients"], "others are answered meanwhile"
+        for one in heads[:20]:
+            with contextlib.suppress(OSError):
+                one.sendall(b"a")  # a byte now and then buys no time
+        assert [ended(one) for one in (*heads, *silent)] == [b""] * (CLIENTS + 5)
+        for one in bodies:
+            said = ended(one)
+            assert said.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in said
+        assert (first + ended(again)).count(b"HTTP/1.1 200 ") == 1, "nor is a second request waited for"
+    assert api.get("/status")["connected_clients"]
+
+
+def test_what_is_no_http_is_answered_in_our_form(api: Api) -> None:
+    with clients(api, 1, b"\x16\x03\x01 hello\r\n\r\n") as [one]:
+        said = ended(one)
+    assert said.startswith(b"HTTP/1.1 400 ") and b'"no_http"' in said
+
+
+def test_a_head_without_end_is_refused(api: Api) -> None:
+    with clients(api, 1, b"GET / HTTP/1.1\r\n") as [one]:
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                one.sendall(b"X-More: %s\r\n" % (b"x" * 1000))
+        said = ended(one)
+    assert said == b"" or said.startswith(b"HTTP/1.1 4")

@@ -1,0 +1,85 @@
+"""A script does over HTTP what a newcomer does at a terminal: start a real job, see it break, learn who, stop it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs import find_torch_python
+from rig import Rig
+from starting import processes_of
+from talking import Api, serving, until
+
+pytestmark = pytest.mark.usefixtures("needs_torch")
+
+#: Every rank steps an all_reduce. Once there is a file `break`, rank 5 does something else, and the others wait for it.
+TRAIN = '''
+import os, time
+import torch, torch.distributed as dist
+
+def save_checkpoint():
+    while True:
+        time.sleep(3600)
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(1_000_000):
+    total = torch.ones(8)
+    dist.all_reduce(total)
+    print(f"step {step} sum {total[0]:.0f}", flush=True)
+    if rank == 5 and os.path.exists("break"):
+        save_checkpoint()
+    time.sleep(0.05)
+'''
+RANKS = 8
+
+
+def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    for node in rig.nodes:
+        (node.folder / "train.py").write_text(TRAIN)
+    with serving(hosts, tmp_path, "--allow-run", "--rate", "1000") as api:
+        api.until_connected(4)
+        asked = {
+            "command": [str(find_torch_python()), "train.py"], "nodes": 4, "procs_per_node": RANKS // 4,
+            "workdir": rig.nodes[0].inside, "env": {"OMP_NUM_THREADS": "1"},
+        }  # fmt: skip
+        plan = api.post("/jobs/plan", asked)
+        assert [one["node"] for one in plan["nodes"]] == ["node1", "node2", "node3", "node4"]
+        assert plan["world_size"] == RANKS and "train.py" in plan["nodes"][0]["commands"][0]
+        assert processes_of(rig, "train.py") == [], "a plan starts nothing"
+        cannot = api.ask("POST", "/jobs/plan", {**asked, "nodes": 5})
+        assert cannot.status == 409 and cannot.json["change"], "what to ask for instead"
+
+        started = api.post("/jobs", asked, status=201)
+        job = started["job"]
+        assert started["seen"]["state"] == "running"
+        until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
+            " ", "%20"))["lines"])  # fmt: skip
+        until(lambda: (seen := api.get(f"/jobs/{job}")["ranks"]) and seen["ranks_found"] == list(range(RANKS)))
+        assert [rank["rank"] for rank in api.get(f"/ranks?job={job}")["ranks"]] == list(range(RANKS))
+        assert f'gconsole_job_ranks_found{{job="{job}"}} {RANKS}' in api.ask("GET", "/metrics").body.decode()
+
+        (rig.nodes[2].folder / "break").touch()
+        until(lambda: _stands_still(api, job))
+        [verdict] = api.post("/diagnose")["verdicts"]
+        assert (verdict["state"], verdict["kind"]) == ("hung", "rank_missing"), verdict
+        [culprit] = verdict["culprits"]
+        assert (culprit["rank"], culprit["node"]) == (5, "node3")
+        assert culprit["site"]["function"] == "save_checkpoint", "and why"
+        [finding] = [one for one in api.get("/findings?open=true")["findings"] if one["id"] == "rank_missing"]
+        assert finding["culprits"] == ["rank 5"]
+        assert 'gconsole_findings{id="rank_missing",severity="error"} 1' in api.ask("GET", "/metrics").body.decode()
+
+        stopped = api.post(f"/jobs/{job}/stop", {"grace_s": 3})
+        assert stopped["ended"] is True and [one["left"] for one in stopped["nodes"]] == [[]] * 4
+        assert processes_of(rig, "train.py") == []
+        until(lambda: api.get(f"/jobs/{job}")["state"] == "stopped")
+        assert api.ask("POST", f"/jobs/{job}-x/stop", {}).status == 404
+    assert processes_of(rig, "supervisor.py") == []
+
+
+def _stands_still(api: Api, job: str) -> bool:
+    """Whether its output has come to an end: two looks show the same last line of every rank."""
+    looks = [api.get(f"/jobs/{job}/logs?tail=1&fold=false")["lines"] for _ in range(2)]
+    return looks[0] == looks[1] and len(looks[0]) >= RANKS and len({line.split("] ")[1] for line in looks[0]}) == 1

@@ -1,0 +1,79 @@
+"""The agent of a node that has been taken over. It stands in place of `python3` there, and says what it was told to.
+
+Beside it lie `said` (the bytes it writes after its hello), `answers.json` (verb -> what it answers) and `how`, one of:
+
+once      the bytes, and then it behaves: pings and requests are answered
+again     the bytes over and over, as fast as they are taken, with numbers that go on
+garbage   bytes from a generator, for ever
+endless   one line that never ends
+deaf      a good hello, and then no word
+"""
+
+import json
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main():
+    out, lock = sys.stdout.buffer, threading.Lock()
+    stdin = sys.stdin.buffer
+    header = stdin.readline().split()
+    stdin.read(int(header[2]))
+    start = json.loads(stdin.readline().decode("utf-8"))["start"]
+    how = (HERE / "how").read_text().strip()
+    said = (HERE / "said").read_bytes()
+    answers = json.loads((HERE / "answers.json").read_text())
+    hello = {"gconsole": {"protocol": start["protocol"], "agent": "e" * 16, "arch": "x86_64\x1b[2J", "wanted": []}}
+
+    def write(data):
+        with lock:
+            out.write(data)
+            out.flush()
+
+    write(b"\x1b]0;owned\x07\x1b[2Jmotd of evil\r\n\x9b31m" + json.dumps(hello).encode() + b"\n")
+    if how != "deaf":
+        threading.Thread(target=talk, args=(how, said, write), daemon=True).start()
+    for line in stdin:
+        frame = json.loads(line.decode("utf-8"))
+        if "stop" in frame:
+            return
+        if how in ("once", "again") and "ping" in frame:
+            now = time.time_ns()
+            write(json.dumps({"pong": frame["ping"], "t": now, "mono": now}).encode() + b"\n")
+        if how == "once" and "id" in frame:
+            no = {"error": {"name": "\x1b[31m", "text": "<b>no</b>\x1b[2J", "try": "$(x)"}}
+            write(json.dumps(dict(answers.get(frame.get("do"), no), re=frame["id"])).encode() + b"\n")
+
+
+def talk(how, said, write):
+    if how == "once":
+        write(said)
+    elif how == "again":
+        again(said, write)
+    elif how == "endless":
+        while True:
+            write(b'{"kind":"log","text":"' + b"A" * 60000)
+    elif how == "garbage":
+        draw = random.Random(7)
+        while True:
+            write(bytes(draw.getrandbits(8) for _ in range(20000)))
+
+
+def again(said, write):
+    lines = said.splitlines()
+    seq = 0
+    while True:
+        batch = []
+        for line in lines:
+            seq += 1
+            batch.append(line.replace(b'"seq":0', b'"seq":%d' % seq).replace(b"NUMBER", b"%d" % seq))
+        write(b"\n".join(batch) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Whether what came out can do harm: to a terminal, a browser, a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from html.parser import HTMLParser
+
+#: How a line of progress begins: back to its start, and the line cleared.
+_PROGRESS = re.compile(r"\r(\x1b\[K)?")
+
+
+def assert_safe_text(text: str, where: str) -> None:
+    """No control character but newlines, and nothing that turns the reading order around."""
+    for line in _PROGRESS.sub("\n", text).split("\n"):
+        bad = [letter for letter in line if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")]
+        assert not bad, f"{where}: {bad!r} in {line[:300]!r}"
+
+
+class _Tags(HTMLParser):
+    """What a browser would obey."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.values: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.values += [value or "" for _, value in attrs]
+
+
+def assert_safe_page(page: str, where: str) -> None:
+    """No script, no image, no handler, nothing loaded from anywhere."""
+    found = _Tags()
+    found.feed(page)
+    loads = {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
+    assert not found.tags & loads, f"{where}: {found.tags}"
+    assert not [name for name in found.attributes if name.startswith("on") or name in ("src", "srcdoc")], where
+    assert not [value for value in found.values if "javascript:" in value.lower()], where
+
+
+def assert_safe_cells(text: str, where: str) -> None:
+    """No cell that a spreadsheet would run; numbers may be negative."""
+    for row in csv.reader(io.StringIO(text)):
+        for cell in row:
+            assert not cell.startswith(("=", "@", "\t", "\r")), f"{where}: {cell[:80]!r}"
+            is_number = re.fullmatch(r"-?[0-9.e+-]+(inf|nan)?", cell)
+            assert is_number or not cell.startswith(("+", "-")), f"{where}: {cell[:80]!r}"

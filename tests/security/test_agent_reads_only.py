@@ -1,0 +1,137 @@
+"""The agent reads only, by construction: what it may start is one list, and what it writes is its cache."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import start_ring
+from program import batch
+from rig import Rig, pythons
+
+import gconsole_remote
+from gconsole_remote import commands
+
+SOURCES = Path(gconsole_remote.__file__).parent
+#: Names by which Python starts programs, makes processes or runs text.
+STARTS = frozenset(
+    [
+        "Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen",
+        "startfile", "posix_spawn", "posix_spawnp", "fork", "forkpty", "exec", "eval", "compile", "__import__",
+    ]
+)  # fmt: skip
+UNPACKS = frozenset(["load", "loads", "dumps"])
+MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "runpy", "pickle", "marshal", "shelve"])
+#: Every place of the agent that does: what, and why it is no way in.
+PLACES = {
+    ("commands.py", "subprocess.Popen"): "the one list",
+    ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, as ordered by `gconsole run start`",
+    ("bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
+    ("linger.py", "os.fork"): "the agent leaves its channel",
+    ("bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
+    ("bootstrap.py", "exec"): "the same",
+    ("bootstrap.py", "marshal.dumps"): "the same, compiled, into a cache that is ours and 0700",
+    ("bootstrap.py", "marshal.loads"): "the same, out of it",
+}
+VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*\"(\w+)\"")
+
+
+def calls(path: Path) -> Iterator[str]:
+    """Dotted names of what a module calls that could start something."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in STARTS - {"run", "call"}:
+            yield function.id
+        elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            owner, name = function.value.id, function.attr
+            if owner in MODULES and (name in STARTS | UNPACKS or name.startswith(("exec", "spawn"))):
+                yield f"{owner}.{name}"
+
+
+def test_whatever_could_start_a_program_or_run_text_is_in_a_known_place():
+    found = {
+        (str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)
+    }
+    assert found == set(PLACES)
+
+
+def test_nothing_of_the_agent_asks_a_shell():
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not (isinstance(node, ast.keyword) and node.arg == "shell"), path
+
+
+def test_every_command_that_is_asked_for_is_in_the_list_and_the_list_has_no_other():
+    asked = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
+    by_variable = {"py_spy_dump", "py_spy_locals", "py_spy_native", "pystack_dump", "pystack_locals"}
+    text = "".join((SOURCES / name).read_text() for name in ("pyspy.py", "pystack.py", "native.py"))
+    assert all(f'"{name}"' in text for name in by_variable)
+    services = {name for name in commands.COMMANDS if f'"{name}"' in (SOURCES / "clocks/services.py").read_text()}
+    assert asked | by_variable | services == set(commands.COMMANDS)
+
+
+def test_no_listed_command_takes_a_word_that_is_not_its_own_but_a_number_or_a_checked_path():
+    for argv in commands.COMMANDS.values():
+        assert all(isinstance(word, str) for word in argv)
+        assert {word for word in argv if "{" in word} <= {"{blob}", "{pid}", "{python}", "{program}"}
+        assert argv[0] not in ("sh", "bash", "env", "/bin/sh")
+
+
+#: System calls by which files change, programs start and others are listened to.
+TRACED = (
+    "openat,open,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,rmdir,link,linkat,symlink,symlinkat,"
+    "chmod,fchmodat,chown,truncate,mknod,mknodat,execve,socket,listen,kill,mount"
+)
+_WRITES = re.compile(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]*)", [^)]*O_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND)')
+_CHANGES = re.compile(r'(?:creat|mkdir|rename|unlink|rmdir|link|symlink|chmod|chown|truncate|mknod)\w*\((.*)\) = 0')
+_EXECUTED = re.compile(r'execve\("([^"]*)", \[(.*?)\].*\) = 0')
+
+
+@pytest.fixture(scope="module")
+def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Every such call of an agent that watched a job, captured its stacks and probed clocks."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace on this machine")
+    with Rig(nodes=2, name="gcy-trace") as rig, start_ring(rig, nproc_per_node=1) as job:
+        job.wait_ready()
+        node = rig.nodes[0]
+        python = node.folder / "bin" / "python3"
+        python.unlink()
+        traced = f"strace -f -qq -e trace={TRACED} -o {node.inside}/trace {pythons.own_python()}"
+        python.write_text(f'#!/bin/sh\nexec {traced} "$@"\n')
+        python.chmod(0o755)
+        hosts = rig.write_hosts_toml(tmp_path_factory.mktemp("trace") / "hosts.toml")
+        run = batch(hosts, "--for", "6s", "--clocks", "--capture", "--samples", "1")
+        assert run.node("node1")["state"] == "ok", run.stderr
+        return (node.folder / "trace").read_text(errors="replace").splitlines()
+
+
+@pytest.mark.full
+def test_it_writes_nowhere_but_into_its_cache(traced: list[str]):
+    mine = re.compile(r"(/var/tmp|/tmp)/gconsole-\d+(/|$)|/dev/null$|/proc/(self|\d+)/")
+    written = {found[1] for line in traced if "ENOENT" not in line and (found := _WRITES.search(line))}
+    changes = [found[1] for line in traced if (found := _CHANGES.search(line))]
+    changed = {path for change in changes for path in re.findall(r'"([^"]*)"', change)}
+    assert written and changed, "nothing was traced"
+    assert {path for path in written | changed if not mine.match(path)} == set()
+
+
+@pytest.mark.full
+def test_it_starts_nothing_that_is_not_in_the_list(traced: list[str]):
+    first = {argv[0] for argv in commands.COMMANDS.values() if not argv[0].startswith("{")}
+    started = [found[1] for line in traced if (found := _EXECUTED.search(line))]
+    checked = re.compile(r"/blob/[0-9a-f]{64}$|^/proc/\d+/fd/\d+$")  # binaries whose SHA-256 has just been looked at
+    others = [path for path in started[1:] if Path(path).name not in first and not checked.search(path)]
+    assert started and others == []
+
+
+@pytest.mark.full
+def test_it_listens_to_nobody_over_tcp(traced: list[str]):
+    assert not [line for line in traced if re.search(r"\blisten\(", line)]
+    assert [line for line in traced if "SOCK_DGRAM" in line], "the clocks were probed meanwhile"

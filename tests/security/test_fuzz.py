@@ -1,0 +1,41 @@
+"""Every way in for bytes, tried with what once did harm and with a few hundred inputs; `make fuzz` tries more."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parents[2]))  # for `tests.fuzz`, which needs no conftest
+
+from tests.fuzz.targets import FOUND, TARGETS
+from tests.fuzz.vary import varied
+
+REGRESSIONS = [(name, path) for name in TARGETS for path in sorted((FOUND / name).glob("*"))]
+
+
+@pytest.mark.parametrize(("name", "path"), REGRESSIONS, ids=[f"{name}: {path.name}" for name, path in REGRESSIONS])
+def test_what_was_found_once_does_no_harm_again(name: str, path: Path) -> None:
+    TARGETS[name].read(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_whatever_bytes_come_in_the_answer_is_what_is_declared(name: str) -> None:
+    target = TARGETS[name]
+    seeds = target.seeds()
+
+    @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(seeds), st.integers(0, 2**32), st.one_of(st.none(), st.binary(max_size=200)))
+    def tried(seed: bytes, number: int, plain: bytes | None) -> None:
+        target.read(varied(seed, random.Random(number)) if plain is None else plain)
+
+    tried()
+
+
+def test_every_place_that_reads_what_others_wrote_has_a_target() -> None:
+    ways = {"wire", "link", "record", "py-spy", "dumps", "flight", "library", "segment", "import", "meta"}
+    assert set(TARGETS) >= ways

@@ -1,0 +1,243 @@
+"""A node that has been taken over says whatever it likes: nobody is harmed, and nobody else is seen differently."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harmless import assert_safe_cells, assert_safe_page, assert_safe_text
+from lies import TOUCHED, as_bytes
+from live import watched
+from program import Run, batch, gconsole
+from rig import Node, Rig, pythons
+from tmux import Tmux
+
+HERE = Path(__file__).parent
+HOSTS = "HOSTS"
+LONG = pytest.mark.full
+#: What it answers to everything it may be asked.
+ANSWERS = {
+    "doctor": {"ok": [{"name": "\x1b[2J", "state": "ok", "text": "<script>", "try": ""}]},
+    "clean": {"ok": {"removed": ["\x1b]0;owned\x07/etc"],
+                     "kept": [{"path": "\x9b2J", "why": "x", "users": [{"pid": 1}]}],
+                     "ended": [{"label": "\x1b[31m", "console": "\x1b[2J"}]}},
+    "capture": {"ok": {"ranks": 2**62, "processes": 1, "samples": 1, "statuses": {"\x1b[2J": 1}, "spread_ns": None,
+                       "stopped_since": 0, "last_seq": 5}},
+    "job_files": {"ok": {"path": "/a/out", "files": [["../../../../.." + TOUCHED, 3], ["\x1b[2Jname", 3]]}},
+    "job_read": {"ok": {"data": "RVZJTA==", "end": False}},
+    "offer": {"ok": ["psutil", "\x1b[2J"] * 1000},
+    "settled": {"ok": {}},
+}  # fmt: skip
+
+
+def take_over(node: Node, how: str, said: bytes = b"") -> None:
+    """From the next connection on this node's `python3` is the hostile agent."""
+    folder = node.folder / "evil"
+    folder.mkdir()
+    (folder / "agent.py").write_text((HERE / "evil_agent.py").read_text())
+    (folder / "how").write_text(how)
+    (folder / "said").write_bytes(said)
+    (folder / "answers.json").write_text(json.dumps(ANSWERS))
+    python = node.folder / "bin" / "python3"
+    python.unlink()
+    python.write_text(f"#!/bin/sh\nexec {pythons.own_python()} {node.inside}/evil/agent.py\n")
+    python.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def rig(needs_namespaces: None) -> Iterator[Rig]:
+    """Two good nodes, and one that lies about everything there is a record for."""
+    with Rig(nodes=["node1", "node2", "evil"], name="gcy-lies") as rig:
+        take_over(rig.node("evil"), "once", as_bytes())
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def night(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[str, str]]:
+    """The folder in which batch wrote a report, records and a session; the run; the environment of its sessions."""
+    folder = tmp_path_factory.mktemp("night")
+    env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions")}
+    hosts = rig.write_hosts_toml(folder / "hosts.toml")
+    run = batch(hosts, "--for", "6s", "--capture", "--samples", "1", "--records", folder / "night.ndjson",
+                "--record", "night", env=env)  # fmt: skip
+    return folder, run, env
+
+
+def test_the_others_are_seen_as_if_it_were_not_there(night) -> None:
+    _, run, _ = night
+    states = {line["node"]: line["state"] for line in run.report["nodes"]}
+    assert states == {"node1": "ok", "node2": "ok", "evil": "ok"}
+    for name in ("node1", "node2"):
+        line = run.node(name)
+        assert line["hostname"] == name and not line.get("error"), line
+        assert not [one for one in run.report["gpus"] if one["node"] == name], "it gave somebody else a GPU"
+
+
+def test_nothing_it_says_steers_the_terminal_of_batch(night) -> None:
+    _, run, _ = night
+    assert run.status in (0, 1, 3), run.stderr
+    assert_safe_text(run.stdout, "stdout")
+    assert_safe_text(run.stderr, "stderr")
+
+
+def test_no_record_is_in_anothers_name(night) -> None:
+    folder, _, _ = night
+    agents: dict[str, set[str]] = {}
+    for line in (folder / "night.ndjson").read_bytes().splitlines():
+        record = json.loads(line)
+        agents.setdefault(record["agent"], set()).add(record.get("node", ""))
+    assert agents["e" * 16] == {"evil"}
+    assert "somebody else's" not in agents
+
+
+@pytest.mark.parametrize("form", ["html", "json", "perfetto", "gswarm"])
+def test_what_is_exported_is_harmless_where_it_is_opened(night, tmp_path: Path, form: str) -> None:
+    _, _, env = night
+    out = tmp_path / f"out.{form}"
+    done = gconsole("export", "night", "--format", form, "-o", out, env=env)
+    assert done.status == 0, done.stderr
+    assert_safe_text(done.stdout + done.stderr, "export")
+    if form == "html":
+        assert_safe_page(out.read_text(), form)
+    if form in ("json", "gswarm"):
+        json.loads(out.read_bytes())
+
+
+def test_tables_have_no_formula_and_their_files_are_where_they_belong(night, tmp_path: Path) -> None:
+    _, _, env = night
+    done = gconsole("export", "night", "--format", "csv", "-o", tmp_path / "figures", env=env)
+    assert done.status == 0, done.stderr
+    files = list((tmp_path / "figures").rglob("*"))
+    assert files and all(file.suffix == ".csv" for file in files)
+    for file in files:
+        assert_safe_cells(file.read_text(), file.name)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["sessions", "verify", "night"],
+        ["query", "night", "SELECT node, text FROM log"],
+        pytest.param(["sessions", "list"], marks=LONG),
+        pytest.param(["sessions", "compact", "night"], marks=LONG),
+        pytest.param(["stat", "night", "--by", "rank"], marks=LONG),
+        pytest.param(["diagnose", "night"], marks=LONG),
+        pytest.param(["query", "night", "SELECT * FROM ranks_now"], marks=LONG),
+        pytest.param(["query", "night", "SELECT node, uuid FROM gpu_info", "--format", "csv"], marks=LONG),
+    ],
+)
+def test_a_session_of_it_is_sound_and_can_be_asked(night, args: list[str]) -> None:
+    _, _, env = night
+    done = gconsole(*args, env=env)
+    assert done.status in (0, 1), done.stdout + done.stderr
+    assert "internal error" not in done.stderr
+    assert_safe_text(done.stderr, "stderr")
+    if "csv" in args:
+        assert_safe_cells(done.stdout, "stdout")
+        assert list(csv.reader(done.stdout.splitlines()))
+    else:
+        assert_safe_text(done.stdout, "stdout")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["ps", HOSTS],
+        ["doctor", HOSTS],
+        pytest.param(["clean", HOSTS], marks=LONG),
+        pytest.param(["run", "status", HOSTS], marks=LONG),
+        pytest.param(["topo", HOSTS], marks=LONG),
+        pytest.param(["clocks", HOSTS, "--for", "2s"], marks=LONG),
+    ],
+)
+def test_every_command_that_shows_nodes_shows_its_words_as_words(rig: Rig, tmp_path: Path, args: list[str]) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    done = gconsole(*(hosts if word == HOSTS else word for word in args))
+    assert done.status in (0, 1, 3), done.stdout + done.stderr
+    assert "internal error" not in done.stderr
+    assert_safe_text(done.stdout, "stdout")
+    assert_safe_text(done.stderr, "stderr")
+    if args[0] in ("doctor", "clean"):
+        assert "node1" in done.stdout or "node[1-2]" in done.stdout
+
+
+@LONG
+def test_it_cannot_choose_where_files_of_a_job_are_put(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    status = json.loads(gconsole("run", "status", hosts, "--json").stdout)
+    job = next(one["job"] for one in status["jobs"] if one["ordered"]["node"] == "evil" and one["job"].isprintable())
+    out = tmp_path / "back"
+    done = gconsole("run", "fetch", hosts, job, "out", "-o", out)
+    assert_safe_text(done.stdout + done.stderr, "fetch")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "back/evil" not in str(path)
+                and path != hosts], "something was written elsewhere"  # fmt: skip
+
+
+def test_nothing_it_said_was_run_here_or_on_the_others(rig: Rig, night) -> None:
+    assert not Path(TOUCHED).exists()
+    for node in rig.nodes:
+        assert node.output(["sh", "-c", f"ls {TOUCHED} 2>/dev/null; true"]) == ""
+
+
+@LONG
+def test_the_screen_goes_on_in_every_view(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    terminal = Tmux(f"{sys.executable} -m gconsole {hosts}", _home(tmp_path), columns=150, rows=45)
+    try:
+        terminal.until("3/3 nodes")
+        for key in "1234567890":
+            terminal.press(key)
+            terminal.until("3/3 nodes")
+        assert "owned" not in terminal._tmux("display-message", "-p", "-t", "it", "#{pane_title}")
+        terminal.press("q")
+        terminal.until_gone()
+    finally:
+        terminal.close()
+
+
+def _home(folder: Path) -> dict[str, str]:
+    return {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "DATA", "CONFIG", "CACHE")}
+
+
+FLOODS = {
+    "records": ("again", b'{"kind":"gpu","seq":0,"uuid":"u","index":0}\n'),
+    "events": ("again", b'{"kind":"log","seq":0,"source":"agent","text":"NUMBER"}\n'),
+    "things": ("again", b'{"kind":"process","seq":0,"pid":NUMBER,"start_ticks":1,"ppid":1,"uid":0,"comm":"x",'
+                        b'"role":"child"}\n'),
+    "captures": ("again", b'{"kind":"stack","seq":0,"capture":"cNUMBER","sample":0,"job":"j","rank":0,"pid":1,'
+                          b'"start_ticks":1,"status":"gone"}\n'),
+    "kinds": ("again", b'{"kind":"quarkNUMBER","seq":0}\n'),
+    "nonsense": ("again", b'{"kind":"gpu","seq":"x"}\n[1]\n{"re":7,"ok":1}\n'),
+    "garbage": ("garbage", b""),
+    "endless": ("endless", b""),
+    "deaf": ("deaf", b""),
+}  # fmt: skip
+
+
+@LONG
+async def test_while_nodes_flood_the_console_the_others_are_heard_on_time_and_in_full(
+    needs_namespaces: None, tmp_path: Path
+) -> None:
+    with Rig(nodes=["node1", "node2", *FLOODS], name="gcy-flood") as rig:
+        for name, (how, said) in FLOODS.items():
+            take_over(rig.node(name), how, said)
+        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
+            good = ("node1", "node2")
+            await fleet.until(lambda: all(fleet.state(name) == "ok" for name in good), 60)
+            await fleet.until(lambda: all(_ticks(fleet, name) >= 4 for name in good), 120)
+            for name in good:
+                [seqs] = fleet.seqs(name).values()
+                assert seqs == list(range(1, len(seqs) + 1))
+                assert fleet.gaps(name) == []
+            assert fleet.store.captures.values() == []
+            assert len([key for key in fleet.store.processes if key[0] == "things"]) <= 65_536
+            assert {record.node for record in fleet.records} <= {"", "node1", "node2", *FLOODS}
+
+
+def _ticks(fleet, node: str) -> int:
+    return sum(record.node == node and type(record).__name__ == "AgentCost" for record in fleet.records)

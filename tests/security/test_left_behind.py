@@ -1,0 +1,147 @@
+"""What is there after a run that was not there before: processes, files, sockets, known_hosts; also after kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from program import GCONSOLE, batch, gconsole
+from rig import Node, Rig
+
+#: Folders of a node in which a program of this user could leave something.
+_PLACES = "/tmp /var/tmp /dev/shm /run ~"
+CACHE = re.compile(r"/(var/)?tmp/gconsole-\d+(/|$)")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is on one node."""
+
+    processes: frozenset[str]
+    files: frozenset[str]
+    sockets: frozenset[str]  # that listen or are bound: TCP, UDP, unix
+
+    def beyond(self, before: Seen) -> tuple[set[str], set[str], set[str]]:
+        return (
+            set(self.processes - before.processes), set(self.files - before.files), set(self.sockets - before.sockets)
+        )  # fmt: skip
+
+
+def look(node: Node) -> Seen:
+    # sshd's own come and go with every connection; what the rig runs stays
+    listed = [line.split(None, 2) for line in node.ps().splitlines() if "sshd" not in line]
+    processes = {command for _, state, command in listed if state != "Z"}
+    files = node.output(["sh", "-c", f"find {_PLACES} -xdev 2>/dev/null; true"]).splitlines()
+    listening = node.output(["sh", "-c", "cd /proc/net; cat tcp tcp6 udp udp6 unix"])
+    sockets = set()
+    for line in listening.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[0].endswith(":") and words[3] in ("0A", "07"):  # listening TCP, bound UDP
+            sockets.add(words[1])
+        elif len(words) == 8 and words[0].endswith(":") and "gconsole" in words[7]:
+            sockets.add(words[7])
+    return Seen(frozenset(processes), frozenset(files), frozenset(sockets))
+
+
+@pytest.fixture(scope="module")
+def rig(needs_namespaces: None) -> Iterator[Rig]:
+    with Rig(nodes=1, name="gcy-left") as rig:
+        yield rig
+
+
+@pytest.fixture
+def node(rig: Rig, tmp_path: Path) -> Iterator[Node]:
+    """A node on which nothing of ours is left."""
+    gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
+    yield rig.nodes[0]
+    gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
+
+
+def until(condition: Callable[[], object], deadline_s: float = 45.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {deadline_s:g} s"
+        time.sleep(0.1)
+
+
+def agents(node: Node) -> list[int]:
+    return [int(line.split()[0]) for line in node.ps().splitlines() if "gconsole-agent" in line]
+
+
+def started(hosts: Path) -> subprocess.Popen[bytes]:
+    argv = [str(GCONSOLE), "batch", str(hosts), "--for", "60s", "--quiet"]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+
+
+def test_a_normal_exit_leaves_the_cache_folder_and_clean_not_even_that(rig: Rig, node: Node, tmp_path: Path) -> None:
+    hosts, known = rig.write_hosts_toml(tmp_path / "hosts.toml"), rig.known_hosts.read_bytes()
+    before = look(node)
+    assert batch(hosts, "--capture", "--samples", "1").status == 0
+    processes, files, sockets = look(node).beyond(before)
+    assert (processes, sockets) == (set(), set())
+    assert files and [path for path in files if not CACHE.match(path)] == []
+    assert gconsole("clean", hosts).status == 0
+    assert look(node).beyond(before) == (set(), set(), set())
+    assert rig.known_hosts.read_bytes() == known
+
+
+@pytest.mark.parametrize("linger_s", [0, pytest.param(2, marks=pytest.mark.full)])
+def test_an_ephemeral_run_leaves_nothing_at_all(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"ephemeral": True, "linger_s": linger_s})
+    before = look(node)
+    assert batch(hosts, "--capture", "--samples", "1").status == 0
+    until(lambda: not agents(node))
+    assert look(node).beyond(before) == (set(), set(), set())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ephemeral": True, "orphan_s": 1},
+        pytest.param({"ephemeral": True, "orphan_s": 1, "linger_s": 2}, marks=pytest.mark.full),
+        pytest.param({"orphan_s": 1}, marks=pytest.mark.full),
+        pytest.param({"orphan_s": 1, "linger_s": 2}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+def test_a_console_that_was_killed_leaves_no_more_than_one_that_ended(
+    rig: Rig, node: Node, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent=settings)
+    before = look(node)
+    process = started(hosts)
+    until(lambda: agents(node))
+    process.kill()
+    process.wait()
+    until(lambda: not agents(node))
+    processes, files, sockets = look(node).beyond(before)
+    assert (processes, sockets) == (set(), set())
+    assert [path for path in files if not CACHE.match(path)] == []
+    assert not (settings.get("ephemeral") and files)
+    if not settings.get("ephemeral"):
+        assert gconsole("clean", hosts).status == 0
+        assert look(node).beyond(before) == (set(), set(), set())
+
+
+@pytest.mark.parametrize("linger_s", [0, pytest.param(30, marks=pytest.mark.full)])
+def test_clean_removes_what_an_agent_that_was_killed_left(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"linger_s": linger_s})
+    before = look(node)
+    process = started(hosts)
+    until(lambda: agents(node))
+    until(lambda: any(".who" in path for path in look(node).files))
+    for pid in agents(node):
+        os.kill(node.outer_pid(pid), signal.SIGKILL)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not agents(node))
+    done = gconsole("clean", hosts)
+    assert done.status == 0, done.stdout
+    assert look(node).beyond(before) == (set(), set(), set())

@@ -1,0 +1,49 @@
+"""The socket of an agent that lingers is for its own user, even where the folder around it has been opened."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from live import watched
+from rig import Node, Rig
+
+#: What another user of the node tries: to be told who is there, and to end it.
+KNOCK = """
+import socket, sys
+link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+link.settimeout(5)
+try:
+    link.connect(sys.argv[1])
+    link.sendall(sys.argv[2].encode() + b"\\n")
+    print("heard:", link.recv(4096).decode() or "nothing")
+except OSError as error:
+    print("refused:", type(error).__name__)
+"""
+
+
+def knock(node: Node, socket: str, words: str, user: str) -> str:
+    return node.output(["python3", "-c", KNOCK, socket, words], user=user)
+
+
+async def test_another_user_of_the_node_is_neither_answered_nor_obeyed(needs_namespaces: None, tmp_path: Path) -> None:
+    with Rig(nodes=1, name="gcy-sock") as rig:
+        node = rig.nodes[0]
+        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), agent_linger_s=60) as fleet:
+            await fleet.sampled()
+            found = await asyncio.to_thread(node.output, ["sh", "-c", "ls /var/tmp/gconsole-*/run/*.sock"])
+            socket = found.strip()
+            assert "PermissionError" in knock(node, socket, '{"who": true}', "other"), "the folder is 0700"
+            folder = Path(socket).parent
+            opened = f"chmod 755 {folder.parent} {folder}; chmod 666 {socket}"
+            node.output(["sh", "-c", opened])
+            for words in ('{"who": true}', '{"stop": true}', '{"start": {}}'):
+                assert "heard: nothing" in knock(node, socket, words, "other") or "refused" in knock(
+                    node, socket, words, "other"
+                )
+            assert '"agent"' in knock(node, socket, '{"who": true}', "root"), "its own user is answered"
+            before = len(fleet.records)
+            await fleet.until(lambda: len(fleet.records) > before + 10)
+            assert fleet.state("node1") == "ok"
+            assert len(fleet.seqs("node1")) == 1, "it is still the same agent"
+            node.output(["sh", "-c", f"chmod 700 {folder.parent} {folder}"])

@@ -1,0 +1,33 @@
+"""SECURITY.md names tests; each of them exists, and what it says is only in `make full` is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`( \(\*full\*\))?")
+
+
+def functions(path: Path) -> dict[str, str]:
+    """Tests of a file with their decorators' text."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[node.name] = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+    return found
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = NAMED.findall((ROOT / "SECURITY.md").read_text())
+    assert len(named) > 40
+    for path, name, _ in named:
+        assert name in functions(ROOT / path), f"{path}::{name}"
+
+
+def test_a_test_that_only_the_long_run_tries_is_marked_so() -> None:
+    for path, name, is_full in NAMED.findall((ROOT / "SECURITY.md").read_text()):
+        decorators = functions(ROOT / path)[name]
+        is_marked = re.search(r"^(LONG|pytest\.mark\.full)\b", decorators) is not None
+        assert is_marked == bool(is_full), f"{path}::{name}"

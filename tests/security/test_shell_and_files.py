@@ -1,0 +1,148 @@
+"""Names and paths reach no shell as anything but themselves; what is written is 0600, whole, and no link."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from program import gconsole
+
+from gconsole import files
+from gconsole.config import ConfigError, NodeConfig, SshConfig, load
+from gconsole.fleet import bundle
+from gconsole.fleet.subprocesses import ssh_argv
+
+#: What a shell makes of it, if it ever gets it: `touch TOUCHED`.
+NASTY = "it's; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | \"x\" > y \\ *"
+
+
+def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -> None:
+    folder = tmp_path / NASTY.replace("/", "_")
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    hosts = tmp_path / "hosts.toml"
+    python = str(folder / "python3").replace("\\", "\\\\").replace('"', '\\"')
+    agent = f'[agent]\npython = "{python}"\nephemeral = true\n'
+    hosts.write_text(f'[ssh]\ntransport = "local"\n{agent}[[nodes]]\nhosts = "a"\n')
+    done = gconsole("doctor", hosts)
+    assert "host key, login and agent work" in done.stdout, done.stdout + done.stderr
+    assert not [*tmp_path.rglob("TOUCHED"), *Path.cwd().glob("TOUCHED")]
+
+
+@given(python=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
+def test_whatever_the_interpreter_is_called_it_is_one_word_of_the_command(python: str) -> None:
+    words = shlex.split(bundle.command(python, "sudo"))
+    assert words[:7] == ["exec", "sudo", "-n", "--", python, "-I", "-B"]
+    assert words[7:] == ["-c", bundle.STAGE0, "gconsole-agent"]
+
+
+@given(name=st.text(max_size=40))
+def test_a_name_of_a_node_is_a_plain_word_or_refused(name: str) -> None:
+    try:
+        config = load(name, environ={})
+    except ConfigError:
+        return
+    for node in config.nodes:
+        argv = ssh_argv(node, "true")
+        assert argv[-3] == "--" and not node.host.startswith("-")
+        assert shlex.quote(node.host.replace("%", "")) == node.host.replace("%", ""), node.host
+
+
+@pytest.mark.parametrize("text", [NASTY, "a b", "-oProxyCommand=touch TOUCHED", "100%h"])
+def test_paths_of_hosts_toml_are_one_word_for_ssh_and_no_token(text: str) -> None:
+    node = NodeConfig(name="n", ssh=SshConfig(identity_file=f"/k/{text}", known_hosts=f"/h/{text}"))
+    argv = ssh_argv(node, "true")
+    options = dict(word.split("=", 1) for at, word in enumerate(argv) if argv[at - 1] == "-o")
+    for key, folder in (("IdentityFile", "/k/"), ("UserKnownHostsFile", "/h/")):
+        value = options[key]
+        assert value.strip('"') == (folder + text).replace("%", "%%")
+        assert value.startswith('"') or not any(letter.isspace() for letter in value)
+
+
+def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
+    options = ssh_argv(NodeConfig(name="n"), "true")
+    assert "ForwardAgent=no" in options and "ClearAllForwardings=yes" in options and "-x" in options
+    from inspect import getsource
+
+    from gconsole.fleet import ssh
+
+    assert "agent_forwarding=False" in getsource(ssh) and "agent_forwarding=True" not in getsource(ssh)
+    assert "known_hosts=None" not in getsource(ssh), "which would skip the check of host keys"
+
+
+def test_what_is_written_is_for_nobody_else_and_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    files.write_atomically(path, b"1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(ZeroDivisionError), files.being_written(path) as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"1"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_appended_to_or_new_goes_through_no_link(tmp_path: Path) -> None:
+    theirs, link = tmp_path / "theirs", tmp_path / "link"
+    theirs.write_text("precious")
+    link.symlink_to(theirs)
+    with pytest.raises(OSError):
+        files.open_new(link)
+    with pytest.raises(FileExistsError):
+        files.write_new(link, b"x")
+    assert theirs.read_text() == "precious"
+
+
+@pytest.mark.parametrize("write", [files.write_new, lambda path, data: files.new_text(path).close()])
+def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tmp_path: Path) -> None:
+    write(tmp_path / "new", b"x")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "link", b"x")
+    assert not (tmp_path / "nowhere").exists()
+
+
+#: Modules of the console that open a file for writing by themselves, and why they may.
+WRITERS = {
+    "files.py": "the one place",
+    "config/write.py": "hosts.toml is a person's own document, with the mode that they gave it",
+    "cli/crash.py": "0600, new",
+    "fleet/hostkeys.py": "known_hosts: appended to, locked, 0600, no link",
+    "session/segments.py": "a segment: appended to, 0600, no link",
+    "session/retention.py": "what an interrupted removal left",
+    "session/recovery.py": "a segment: its torn end is cut",
+    "session/layout.py": "the lock of a session, and its folder, synced",
+    "session/compact.py": "the lock of what is made Parquet",
+    "session/pseudonyms.py": "the key behind pseudonyms: 0600, new, no link",
+    "tui/leaving.py": "/dev/null",
+    "demo/cluster.py": "in a folder of its own, 0700",
+    "demo/recorder.py": "in the demo's folder",
+}
+
+
+def test_whoever_writes_a_file_does_so_through_one_module() -> None:
+    import ast
+
+    import gconsole
+
+    root = Path(gconsole.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            text = ast.unparse(node.func)
+            words = [ast.unparse(argument) for argument in node.args]
+            modes = {word.strip("'\"") for word in words} & {"w", "wb", "x", "xb", "a", "ab", "a+b"}
+            opens = text.endswith(("open", ".fdopen")) and modes
+            raw = text == "os.open" and (
+                len(words) > 2 or any("O_WRONLY" in word or "O_RDWR" in word for word in words)
+            )
+            if opens or raw or text.endswith((".write_text", ".write_bytes")):
+                found.add(str(path.relative_to(root)))
+    assert found - set(WRITERS) == set()

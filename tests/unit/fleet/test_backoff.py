@@ -1,0 +1,88 @@
+"""When a link tries again: at random within a bound that doubles, and at once when the node is back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from gconsole.fleet import backoff
+from gconsole.fleet.backoff import Backoff
+from gconsole.fleet.knocking import Addresses, answers
+
+
+async def never_known() -> bool | None:
+    return None
+
+
+def test_the_wait_is_anything_up_to_a_bound_that_doubles_from_one_second_to_sixty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def draw(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return random.Random(1).uniform(low, high)
+
+    monkeypatch.setattr(backoff.random, "uniform", draw)
+    one = Backoff(never_known)
+    waits = [one.draw_s() for _ in range(8)]
+    one.reset()
+    one.draw_s()
+    assert bounds == [(0, most) for most in (1, 2, 4, 8, 16, 32, 60, 60, 1)]
+    assert all(wait <= most for wait, (_, most) in zip(waits, bounds, strict=False))
+
+
+async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
+    seen: Iterator[bool] = iter([False, False, True])
+
+    async def knock() -> bool | None:
+        return next(seen, True)
+
+    async with asyncio.timeout(20):
+        await Backoff(knock).wait(3600)
+
+
+async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
+    knocks = 0
+
+    async def knock() -> bool | None:
+        nonlocal knocks
+        knocks += 1
+        return True
+
+    one = Backoff(knock)
+    waiting = asyncio.create_task(one.wait(3600))
+    async with asyncio.timeout(20):
+        while knocks < 5:  # noqa: ASYNC110 - counted in a function that is called, no event
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    one.again.set()
+    await waiting
+
+
+async def test_without_a_time_only_a_person_ends_the_wait() -> None:
+    one = Backoff(never_known)
+    waiting = asyncio.create_task(one.wait(None))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    one.again.set()
+    await waiting
+    assert not one.again.is_set(), "the next wait is a wait again"
+
+
+async def test_a_port_answers_while_somebody_listens_there() -> None:
+    known = Addresses()
+    assert await known.answer("node1") is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        known.note("node1", address)
+        assert await known.answer("node1") is True
+    assert await answers(address) is False
+    known.note("node2", None)  # a connection that was already over
+    assert await known.answer("node2") is None

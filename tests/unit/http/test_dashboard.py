@@ -1,0 +1,82 @@
+"""The Grafana dashboard asks for nothing that there is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+from known import NOW, everything
+from prometheus_client.parser import text_string_to_metric_families
+
+from gconsole.http.metrics.exposition import PLAIN
+from gconsole.http.metrics.resource import written
+from gconsole.http.metrics.samples import look
+from gconsole.hub import RecordingNow
+
+DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json").read_text())
+
+
+def told() -> dict[str, set[str]]:
+    """Every series that a console with everything has, and its labels."""
+    text = b"".join(written(look(everything(), [RecordingNow("x", NOW, 1, 1)], NOW), PLAIN)).decode()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+
+
+def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
+    """(name, labels that are matched) of every selector below a node of a parsed query."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node.name, {matcher.name for matcher in node.matchers.matchers}
+    for part in ("expr", "lhs", "rhs", "vector_selector"):
+        below = getattr(node, part, None)
+        if below is not None:
+            yield from selectors(below)
+    args = getattr(node, "args", None)
+    for below in args or ():
+        yield from selectors(below)
+
+
+@pytest.mark.parametrize("text", expressions())
+def test_every_query_is_promql_and_asks_for_series_and_labels_that_there_are(text: str) -> None:
+    known = told()
+    found = list(selectors(promql_parser.parse(text)))
+    assert {name for name, _ in found} == set(re.findall(r"\b(?:gconsole|process)_\w+", text)), "none was left out"
+    for name, labels in found:
+        assert name in known, name
+        assert labels <= known[name], (name, labels)
+
+
+def test_labels_that_legends_and_groups_name_are_there() -> None:
+    known = told()
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            names = set(re.findall(r"\b(?:gconsole|process)_\w+", target["expr"]))
+            labels = set().union(*(known[name] for name in names))
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target
+
+
+def test_variables_ask_for_labels_that_there_are() -> None:
+    known = told()
+    for variable in DASHBOARD["templating"]["list"]:
+        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", str(variable.get("definition", "")))
+        if match:
+            assert match[2] in known[match[1]]
+
+
+def test_nothing_is_asked_of_a_source_that_is_not_chosen_by_whoever_looks() -> None:
+    text = json.dumps(DASHBOARD)
+    assert set(re.findall(r'"uid": "([^"]+)"', text)) == {"${source}", "gconsole"}
+    assert "http" not in text
+    assert len(expressions()) > 25

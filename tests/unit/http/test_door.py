@@ -1,0 +1,128 @@
+"""Who may come in to `gconsole api`, how often, and where it listens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gconsole.http.door import Door
+from gconsole.http.limits import Rate
+from gconsole.http.listening import BadListen, listen_at
+from gconsole.http.problems import Refused
+from gconsole.http.tokens import BadToken, new_token, token_of
+
+TOKEN = "a-token-that-nobody-guesses"
+HERE = Door(TOKEN, frozenset({"localhost"}), loopback=True)
+OUTSIDE = Door(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), loopback=False, scheme="https")
+
+
+def status_of(door: Door, host: str, basic: bool = False, **headers: str) -> int:
+    said = {"host": host, "authorization": f"Bearer {TOKEN}", **headers}
+    try:
+        door.check(said, basic=basic)
+    except Refused as error:
+        return error.problem.status
+    return 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8091", "127.0.0.1:1", "127.0.0.2", "[::1]:80", "localhost."])
+def test_names_and_addresses_of_this_machine_are_let_in(host: str) -> None:
+    assert status_of(HERE, host) == 200
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "192.0.2.1", "localhost:1:2", "a@b",
+                                  "127.0.0.1, evil.example", "[::1", "[fe80::1]", "localhost\n", "0x7f.1"])  # fmt: skip
+def test_other_names_and_addresses_are_not(host: str) -> None:
+    assert status_of(HERE, host) == 403
+
+
+def test_outside_any_address_is_let_in_and_the_names_of_the_certificate() -> None:
+    for host in ("192.0.2.1:8091", "head.example", "a.pod.example"):
+        assert status_of(OUTSIDE, host) == 200
+    for host in ("pod.example", "a.b.pod.example", "evil.example"):
+        assert status_of(OUTSIDE, host) == 403
+
+
+def test_a_page_of_the_same_address_is_no_other_site() -> None:
+    assert status_of(HERE, "localhost:1", origin="http://localhost:1") == 200
+    for origin in ("http://localhost:2", "https://localhost:1", "null", "http://evil.example"):
+        assert status_of(HERE, "localhost:1", origin=origin) == 403
+
+
+@pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "Basic x", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN,
+                                  f"Digest {TOKEN}", "Bearer \xe9\xe9", "Basic bm9ib2R5Ondyb25n"])  # fmt: skip
+def test_what_is_not_the_token_is_not(said: str) -> None:
+    assert status_of(HERE, "localhost", basic=True, authorization=said) == 401
+
+
+def test_a_password_counts_only_where_it_may() -> None:
+    said = "Basic YW55Ym9keTphLXRva2VuLXRoYXQtbm9ib2R5LWd1ZXNzZXM="
+    assert status_of(HERE, "localhost", basic=True, authorization=said) == 200
+    assert status_of(HERE, "localhost", authorization=said) == 401
+
+
+def test_a_burst_is_let_through_and_then_the_rate_holds_for_each_address() -> None:
+    now = [100.0]
+    rate = Rate(10.0, lambda: now[0])
+    assert [rate.wait_s("a") for _ in range(20)] == [0.0] * 20
+    assert rate.wait_s("a") == pytest.approx(0.1)
+    assert rate.wait_s("b") == 0.0
+    now[0] += 0.35
+    assert [rate.wait_s("a") > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_addresses_that_come_by_the_thousand_are_not_remembered_for_ever() -> None:
+    rate = Rate(1.0, lambda: 0.0)
+    for number in range(5000):
+        rate.wait_s(str(number))
+    assert len(rate._buckets) <= 1024
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "localhost:8091", "[::1]:65535", "127.9.9.9:1"])
+def test_this_machine_is_listened_to_without_tls(text: str) -> None:
+    assert listen_at(text).is_loopback and listen_at(text).scheme == "http"
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:1", "[::]:1", "192.0.2.1:8091", "head:8091", "8091", "127.0.0.1", ":1",
+                                  "127.0.0.1:70000", "127.0.0.1:x", ""])  # fmt: skip
+def test_everything_else_is_refused_without_tls(text: str) -> None:
+    with pytest.raises(BadListen):
+        listen_at(text)
+
+
+def test_tls_files_belong_together() -> None:
+    with pytest.raises(BadListen, match="belong together"):
+        listen_at("127.0.0.1:1", Path("cert.pem"))
+    assert listen_at("0.0.0.0:1", Path("cert.pem"), Path("key.pem")).scheme == "https"
+
+
+def test_a_token_file_is_made_once_for_its_owner_alone_and_read_after_that(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    token = token_of(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert token_of(path) == token and len(token) >= 40
+    assert len({new_token() for _ in range(20)}) == 20
+
+
+@pytest.mark.parametrize("content", ["", "short", "two words that are long enough", "a" * 600])
+def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "token"
+    path.touch(0o600)
+    path.write_text(content)
+    with pytest.raises(BadToken):
+        token_of(path)
+
+
+def test_a_token_that_others_read_or_that_is_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    token_of(path)
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for bad in ("link", "pipe"):
+        with pytest.raises((BadToken, OSError)):
+            token_of(tmp_path / bad)
+    path.chmod(0o604)
+    with pytest.raises(BadToken, match="chmod 600"):
+        token_of(path)

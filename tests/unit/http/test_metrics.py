@@ -1,0 +1,137 @@
+"""What Prometheus gets of a store: names, units, and nothing that is not so any more."""
+
+from __future__ import annotations
+
+import pytest
+from known import NOW, UUID, everything, with_every_figure
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+from gconsole.http.metrics.exposition import OPENMETRICS, PLAIN, labels, wanted_format
+from gconsole.http.metrics.resource import written
+from gconsole.http.metrics.samples import MOST_JOBS, STALE_NS, look
+from gconsole.hub import RecordingNow
+from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
+from gconsole.store import Store
+
+RECORDING = RecordingNow("evening", NOW, 7, 4096)
+
+
+def text_of(store: Store, media: str = OPENMETRICS, now: int = NOW) -> str:
+    return b"".join(written(look(store, [RECORDING], now), media)).decode()
+
+
+def read(store: Store, now: int = NOW) -> dict[str, Metric]:
+    return {family.name: family for family in openmetrics(text_of(store, now=now))}
+
+
+def value(found: dict[str, Metric], name: str, **wanted: str) -> float:
+    [sample] = [one for one in found[name].samples if wanted.items() <= one.labels.items()]
+    return sample.value
+
+
+def test_figures_come_in_base_units() -> None:
+    found = read(everything())
+    assert value(found, "gconsole_gpu_utilization_ratio") == 0.015, "1.5 %"
+    assert value(found, "gconsole_gpu_sm_clock_hertz") == 1.5e6, "1.5 MHz"
+    assert value(found, "gconsole_gpu_memory_bytes") == 80 << 30
+    assert value(found, "gconsole_clock_offset_seconds") == 2e-9, "2 ns"
+    assert value(found, "gconsole_gpu_ecc_errors", type="uncorrected") == 2
+    assert found["gconsole_gpu_energy_joules"].samples[0].name == "gconsole_gpu_energy_joules_total"
+    assert found["gconsole_gpu_power_watts"].samples[0].labels == {"node": "node1", "gpu": "0", "uuid": UUID}
+    assert value(found, "gconsole_recording_bytes", session="evening") == 4096
+
+
+def test_ranks_and_gpus_are_joined_by_the_name_that_the_job_was_given() -> None:
+    found = read(everything())
+    assert value(found, "gconsole_gpu_rank", uuid=UUID, job="train-1", rank="0") == 1
+    assert value(found, "gconsole_rank_step", job="train-1", rank="0", node="node1") == 2
+    assert value(found, "gconsole_job_state", job="train-1", state="running") == 1
+
+
+def test_both_formats_say_the_same() -> None:
+    store = everything()
+    new = {sample.name for family in openmetrics(text_of(store)) for sample in family.samples}
+    old = {sample.name for family in plain(text_of(store, PLAIN)) for sample in family.samples}
+    assert new == old and len(new) > 60
+    assert "# EOF" not in text_of(store, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [("", PLAIN), ("*/*", PLAIN), ("text/plain", PLAIN), ("application/openmetrics-text; version=1.0.0", OPENMETRICS),
+     ("text/plain;q=0.1, Application/OpenMetrics-Text;q=0.9", OPENMETRICS)],
+)  # fmt: skip
+def test_the_format_is_the_one_that_is_asked_for(accept: str, media: str) -> None:
+    assert wanted_format(accept) == media
+
+
+def test_what_was_not_heard_of_for_a_minute_is_no_figure_of_now() -> None:
+    found = read(everything(), NOW + STALE_NS)
+    assert "gconsole_gpu_power_watts" not in found and "gconsole_node_load1" not in found
+    assert "gconsole_rank_step" not in found and "gconsole_nic_up" not in found
+    assert value(found, "gconsole_node_up") == 1, "its connection is there"
+
+
+def test_of_a_node_that_is_lost_only_that_is_told() -> None:
+    store = everything()
+    store.apply([NodeState(node="node1", state="lost", rx=NOW)])
+    found = read(store)
+    assert value(found, "gconsole_node_up") == 0
+    told = {name for name in found if found[name].samples and "node" in found[name].samples[0].labels}
+    assert told == {"gconsole_node_up"}
+
+
+def test_of_a_gpu_that_the_driver_lost_only_that_is_told() -> None:
+    store = everything()
+    store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, lost="GPU is lost")])
+    found = read(store)
+    assert value(found, "gconsole_gpu_up") == 0
+    assert "gconsole_gpu_power_watts" not in found
+
+
+def test_a_rank_that_ended_is_no_series() -> None:
+    store = everything()
+    store.apply([Rank(node="node1", job="train-1@10.0.0.1:29500", rank=0, pid=7, start_ticks=5, source="environ",
+                      status="exited", rx=NOW)])  # fmt: skip
+    assert "gconsole_rank_step" not in read(store)
+
+
+def test_two_processes_that_claim_one_rank_make_one_series() -> None:
+    store = everything()
+    for pid in (8, 9):
+        process = {"job": "train-1@10.0.0.1:29500", "rank": 0, "pid": pid, "start_ticks": 5}
+        store.apply([with_every_figure(Rank, source="environ", **process),
+                     with_every_figure(RankStat, state="moving", **process)])  # fmt: skip
+    assert len(read(store)["gconsole_rank_step"].samples) == 1
+
+
+def test_jobs_that_come_by_the_thousand_do_not_fill_prometheus() -> None:
+    store = everything()
+    store.apply([
+        with_every_figure(Rank, job=f"job{number}", rank=0, pid=number + 10, start_ticks=1, source="environ")
+        for number in range(1000)
+    ])  # fmt: skip
+    assert len(read(store)["gconsole_job_ranks_found"].samples) <= MOST_JOBS
+
+
+NAMES = ['a"b', "a\\b", "a\nb", "a\x1b[31mb", "}", "ü", "\u202eevil", "x" * 10_000, "{le=\"1\"}"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_whatever_a_node_calls_its_things_the_text_stays_readable(name: str) -> None:
+    store = everything()
+    store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, name=name)])
+    found = read(store)
+    assert len(found["gconsole_gpu"].samples[0].labels["name"]) <= 200
+    assert value(found, "gconsole_gpu_power_watts") == 1.5
+    assert "\x1b" not in text_of(store) and "\x1b" not in labels(x=name)
+
+
+def test_a_figure_that_nobody_measured_is_no_series_and_never_0() -> None:
+    store = everything()
+    store.apply([Gpu(node="node1", agent="a" * 16, rx=NOW, index=0, uuid=UUID, power_w=0.0)])
+    found = read(store)
+    assert value(found, "gconsole_gpu_power_watts") == 0.0, "measured"
+    assert "gconsole_gpu_temperature_celsius" not in found

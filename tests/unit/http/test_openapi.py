@@ -1,0 +1,53 @@
+"""The description of the API: whole, and of all that there is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gconsole.http.describe import described, page
+from gconsole.http.openapi import document
+from gconsole.http.resources import OPERATIONS
+
+PATHS = [
+    "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/clocks", "/metrics",
+    "/metrics/latest", "/profiling/sessions", "/profiling/start", "/profiling/stop", "/jobs/{id}", "/jobs/{id}/logs",
+    "/jobs/{id}/stop", "/jobs/plan", "/captures", "/diagnose", "/nodes/health", "/nodes/{name}", "/events",
+    "/openapi.json", "/docs",
+]  # fmt: skip
+
+
+def the_document() -> dict[str, Any]:
+    return msgspec.json.decode(msgspec.json.encode(document(described(OPERATIONS), "gconsole")))
+
+
+def test_all_that_was_promised_is_there() -> None:
+    found = the_document()["paths"]
+    assert set(found) == set(PATHS)
+    assert set(found["/jobs"]) == {"get", "post"} and set(found["/nodes/{name}"]) == {"delete"}
+    assert set(found["/nodes"]) == {"get", "post"}
+
+
+def test_every_reference_leads_somewhere_and_every_record_is_used() -> None:
+    found = the_document()
+    named = set(re.findall(r"#/components/schemas/([^\"]+)", msgspec.json.encode(found).decode()))
+    assert named == set(found["components"]["schemas"])
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [one["operationId"] for methods in the_document()["paths"].values() for one in methods.values()]
+    assert len(names) == len(set(names)) and "get_about" in names
+
+
+def test_every_record_of_ours_says_what_it_is() -> None:
+    for name, schema in the_document()["components"]["schemas"].items():
+        if schema.get("type") == "object" and not name.endswith("Line") and name not in ("MissingRank", "NodeExam"):
+            assert schema.get("description"), name
+
+
+def test_nothing_that_a_document_says_can_steer_the_page() -> None:
+    found = the_document()
+    found["paths"]["/nodes"]["get"]["summary"] = "<script>alert(1)</script>"
+    assert "<script" not in page(found)

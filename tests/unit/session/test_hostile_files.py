@@ -1,0 +1,85 @@
+"""A session that somebody made to do harm: it is read as far as it is sound, and takes no more than it says."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from gconsole.records import RawRecord, decode
+from gconsole.session import frames, reading, recovery
+from gconsole.session.counting import MANY, count
+from gconsole.session.layout import Session
+
+
+def a_segment(tmp_path: Path, data: bytes) -> Session:
+    session = Session(tmp_path / "night")
+    session.segments_folder.mkdir(parents=True)
+    session.segment(1).write_bytes(data)
+    return session
+
+
+def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
+    """A frame with the right checksums whose label says that it unpacks to `says` bytes."""
+    frame = frame or zstandard.ZstdCompressor(1, write_content_size=True).compress(content)
+    about = frames.Label(
+        bytes=len(frame), raw=says, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}
+    )
+    label = msgspec.json.encode(about)
+    return frames._HEAD.pack(frames.MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
+
+
+def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path) -> None:
+    bomb = a_frame(b"\n" * (64 << 20), says=10)
+    assert len(bomb) < 100_000
+    session = a_segment(tmp_path, bomb)
+    damages: list[object] = []
+    tracemalloc.start()
+    try:
+        assert list(reading.lenient(session.path, damages.append)) == []
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(damages) == 1
+    assert most < 8 << 20
+
+
+def test_a_frame_that_says_it_is_larger_than_any_is_no_frame(tmp_path: Path) -> None:
+    session = a_segment(tmp_path, a_frame(b"x\n", says=frames.MOST_RAW + 1))
+    damages: list[object] = []
+    assert list(reading.lenient(session.path, damages.append)) == []
+    assert damages
+
+
+def test_lines_that_are_no_records_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    good = b'{"kind":"mark","text":"here"}'
+    session = a_segment(tmp_path, frames.pack([b"\xff\xfe", good, b'{"kind":"\xff"}', b"[]"], {"mark": 1}, 1, 2))
+    damages: list[object] = []
+    assert [record.text for record in reading.lenient(session.path, damages.append)] == ["here"]
+    assert len(damages) == 3
+    assert len(recovery.verify(session).unknown) == 3
+    recovery.recover(session)
+
+
+def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None:
+    lines = [msgspec.json.encode({"kind": f"{number:<64}", "seq": number, "rx": 1}) for number in range(1000)]
+    records = [decode(line) for line in lines]
+    assert all(isinstance(record, RawRecord) for record in records)
+    holds = count(records)
+    assert MANY in holds.kinds and sum(holds.kinds.values()) == 1000
+    session = a_segment(tmp_path, frames.pack(lines, holds.kinds, 1, 1))
+    assert len(list(reading.records(session.path))) == 1000
+    some = reading.Choice(kinds={f"{999:<64}"})
+    assert len(list(reading.records(session.path, some))) == 1
+
+
+def test_lines_are_divided_so_that_every_frame_may_be_read_again() -> None:
+    lines = [b"x" * (20 << 20)] * 5
+    parts = list(frames.by_size(lines))
+    assert [one for part in parts for one in lines[part]] == lines
+    assert all(sum(map(len, lines[part])) <= frames.MOST_RAW for part in parts)
+    assert len(parts) > 1
+    assert list(frames.by_size(lines[:1])) == [slice(0, 1)]
