@@ -6,6 +6,7 @@ Patterns find what people really put on command lines and into logs; they cannot
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 HIDDEN: Final = "***"
@@ -28,6 +29,8 @@ _SHAPES: Final = re.compile(
     r"|xox[abprs]-[\w-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
+_CALLED: Final = re.compile(rf"(?i){_SECRET}")
+_FLAG: Final = re.compile(rf"(?i)--?{_SECRET}")
 _NAME: Final = re.compile(rf"(?i){_SECRET}|key|auth")
 #: Texts without any of these have no secret that the patterns above would find: the usual case, told in one look.
 SUSPECT: Final = re.compile(
@@ -49,3 +52,17 @@ def without_secrets(text: str) -> str:
 def value_without_secrets(name: str, value: str) -> str:
     """The value of a variable; all of it is hidden where its name tells a secret."""
     return HIDDEN if _NAME.search(name) else without_secrets(value)
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a value that is called like this is one."""
+    return _CALLED.fullmatch(name) is not None
+
+
+def words_without_secrets(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command, each without its secrets; one that follows the name of a secret (`--api-key X`) whole."""
+    before = ("", *words)
+    return tuple(
+        HIDDEN if _FLAG.fullmatch(flag) and not word.startswith("-") else without_secrets(word)
+        for flag, word in zip(before, words, strict=False)
+    )

@@ -78,6 +78,33 @@ class RecordingNow:
     trouble: str = ""  # why nothing can be written at the moment; empty while all is well
 
 
+@dataclass(frozen=True)
+class LeftBehind:
+    """How a console goes on that crashed while it recorded. Nodes are called as in that recording: `name_of` tells."""
+
+    console_id: str  # agents that linger wait for a console of this id
+    seq: int  # the last number that it gave to a record of its own
+    agents: Mapping[str, tuple[str, int]]  # node → its agent, and that one's last recorded number
+    name_of: Callable[[str], str] = str
+    broke_off: int = 0  # when the last recorded word had come, console CLOCK_REALTIME, ns
+
+    def agent_of(self, node: str) -> tuple[str, int] | None:
+        """Of a node of the fleet: the agent that was there, and its last recorded number."""
+        return self.agents.get(self.name_of(node))
+
+
+class Bridge(Protocol):
+    """Whoever can speak on with the agents that a crashed console left."""
+
+    def is_awaited(self, left: LeftBehind) -> bool:
+        """Whether any of them may still linger."""
+        ...
+
+    async def go_on_as(self, left: LeftBehind) -> None:
+        """Be that console from now on, and have its agents hand over what came since. Agents of our own end."""
+        ...
+
+
 class Recordings(Protocol):
     """What is recorded at the moment, and how that begins and ends."""
 
@@ -206,6 +233,10 @@ class Hub:
         self._seq = seq
         #: Of an agent's records up to a number: the last that is kept safely. A recorder takes the place of this.
         self.kept: Callable[[str, int], int] = _all_of_them
+
+    def go_on_as(self, console_id: str, seq: int) -> None:
+        """From now on the console's own records are those of this one, behind its record `seq`."""
+        self.console_id, self._seq = console_id, seq
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
         """Add a sink; the answer removes it again."""

@@ -40,6 +40,15 @@ class Table(Generic[K, V]):
     def values(self) -> list[V]:
         return list(self._entries.values())
 
+    def items(self) -> list[tuple[K, V]]:
+        return list(self._entries.items())
+
+    def take_missing(self, other: Table[K, V], version: int) -> None:
+        """Take over the entries of another table whose keys this one does not have."""
+        for key, value in other.items():
+            if key not in self._entries:
+                self.put(key, value, version)
+
     def put(self, key: K, value: V, version: int) -> None:
         self._entries[key] = value
         self.touch(key, version)

@@ -89,6 +89,7 @@ async def _serve(
     recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
     findings = findings_of(hub, store, config)
     fleet = Fleet(config, hub, recordings=recorder, allow_run=allow_run)
+    recorder.bridge = fleet
     clockwork = Clockwork(hub, config.clock, config.cluster)
     hub.say(console_record(config))
     served = Served(config, hub, store, fleet, findings, folder_of(config))

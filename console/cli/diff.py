@@ -2,71 +2,91 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..plaintext import printable
+from .main import EXIT_INTERRUPTED
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.comparing import Changed, Comparison, Figure, Spread
+    from ..session.comparing import Comparison, Figure, Spread
+    from ..session.layout import Session
 
 
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-def diff(a: str, b: str, folder: Path, as_json: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead.")
+@click.option("--text", "as_text", is_flag=True, help="Text also on a terminal, instead of a screen.")
+def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     """What differs between the sessions A and B: nodes, versions, links, findings, and how figures were spread.
 
-    Exit code 1 where nodes, their facts or findings differ; figures always do.
+    On a terminal that is a screen to look around in, elsewhere text. Exit code 1 where nodes, their facts or findings
+    differ; figures always do.
     """
     import msgspec
 
-    from ..session import reading
-    from ..session.comparing import compare
+    from ..session.comparing import compare_sessions
     from ..session.layout import SessionError, find
 
     try:
         one, other = find(a, folder), find(b, folder)
         for session in (one, other):
             session.read()
-        found = compare(one.name, reading.records(one.path), other.name, reading.records(other.path))
+        on_screen = not (as_json or as_text) and _is_at_a_terminal()
+        found = _shown(one, other) if on_screen else compare_sessions(one, other)
     except (SessionError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
+    if found is None:
+        return EXIT_INTERRUPTED
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
+    elif not on_screen:
         click.echo("\n".join(map(printable, _lines(found))))
-    nodes, findings = found.nodes_only_a + found.nodes_only_b, found.findings_only_a + found.findings_only_b
-    return 1 if nodes or findings or found.changed else 0
+    return 1 if found.is_different else 0
+
+
+def _is_at_a_terminal() -> bool:
+    """Somebody looks at what is printed, on a terminal that can be drawn on."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM") not in (None, "dumb", "unknown")
+
+
+def _shown(one: Session, other: Session) -> Comparison | None:
+    """On the screen, until the person leaves; None where that was before it was read."""
+    from ..session.layout import SessionError
+    from ..tui.diff_app import DiffApp
+    from ..tui.diff_screen import diff_of
+    from ..tui.theme_shelf import ThemeShelf
+    from .live import ask_the_terminal_for_its_size
+
+    ask_the_terminal_for_its_size()
+    app = DiffApp(diff_of(one, other), ThemeShelf.of_this_user())
+    app.run()
+    if app.trouble:
+        raise SessionError(app.trouble)
+    return app.found
 
 
 def _lines(found: Comparison) -> list[str]:
     from ..nodesets import fold
+    from ..session.comparing import folded
 
     lines = [f"{found.a} → {found.b}"]
     for nodes, session in ((found.nodes_only_a, found.a), (found.nodes_only_b, found.b)):
         if nodes:
             lines.append(f"  only in {session}: {fold(nodes)}")
-    lines += _changes(found.changed)
+    lines += [f"  {fold(one.nodes)}  {one.what}: {one.a or '–'} → {one.b or '–'}" for one in folded(found.changed)]
     for findings, session in ((found.findings_only_a, found.a), (found.findings_only_b, found.b)):
         lines += [f"  found only in {session}: {finding}" for finding in findings]
     lines += [f"  found in both: {finding}" for finding in found.findings_both]
     return [*lines, *_table(found.figures)]
-
-
-def _changes(changed: tuple[Changed, ...]) -> list[str]:
-    """Folded over the nodes that changed alike."""
-    from ..nodesets import fold
-
-    alike: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for one in changed:
-        alike.setdefault((one.what, one.a, one.b), []).append(one.node)
-    return [f"  {fold(nodes)}  {what}: {a or '–'} → {b or '–'}" for (what, a, b), nodes in alike.items()]
 
 
 def _table(figures: tuple[Figure, ...]) -> list[str]:

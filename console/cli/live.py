@@ -41,7 +41,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     """
     if terminal_is_ours():
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
-        _ask_the_terminal_for_its_size()
+        ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
     from ..tui.guide import every_action
     from ..tui.keyfile import keyfile_of_this_user, read_keys
@@ -59,6 +59,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         return await app.ask(who, prompt)
 
     fleet = Fleet(config, hub, ask, recorder)
+    recorder.bridge = fleet
     clockwork = Clockwork(hub, config.clock, config.cluster)
     clock_faults, late = ClockFaults(store, config.clock), LatenessFaults(store, config.skew)
 
@@ -107,7 +108,7 @@ def refuse_a_terminal_that_cannot_draw(instead: str) -> None:
         )
 
 
-def _ask_the_terminal_for_its_size() -> None:
+def ask_the_terminal_for_its_size() -> None:
     """Some programs (whatever uses readline, watch, Emacs) hand down the size that a terminal once had, as variables.
 
     Python believes those before the terminal, and the screen would never follow it.
@@ -191,7 +192,7 @@ async def _watch(
     hub.say(console_record(config))
     if clock_lines:
         hub.subscribe(clock_lines)
-    fleet = Fleet(config if probes else _without_probes(config), hub, agents=left.agents if left else None)
+    fleet = Fleet(config if probes else _without_probes(config), hub, left=left)
     if tape:
         await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
     interrupted = on_signals()

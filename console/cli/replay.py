@@ -24,12 +24,13 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
     from ..plaintext import printable
     from ..session.layout import SessionError, find
     from ..session.replay import SPEEDS, Replay
-    from .live import refuse_a_terminal_that_cannot_draw, terminal_is_ours
+    from .live import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
 
     if speed not in SPEEDS:
         raise click.BadParameter(f"one of {', '.join(f'{one:g}' for one in SPEEDS)}", param_hint="--speed")
     if terminal_is_ours():
         refuse_a_terminal_that_cannot_draw("gconsole batch --from SESSION")
+        ask_the_terminal_for_its_size()
     try:
         player = Replay(find(session, folder), history_bytes=1 << 30)
     except (SessionError, OSError) as error:

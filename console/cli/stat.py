@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ..session.plots import Steps
     from ..session.stat import By
 
+#: For one question of several; a session of a night has many samples.
+DEADLINE_S: Final = 600.0
+#: Of DuckDB; with the rest of the program well below 300 MB.
+MEMORY: Final = "128MB"
+
 
 @click.command()
 @click.argument("session", metavar="SESSION|FILE")
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--format", "how", type=click.Choice(["table", "json", "csv", "parquet"]), default="table",
               show_default=True)
 @click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times.")
+              help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times, skew.")
 @sessions_folder
 def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
     """What the GPUs of a session did: mean, median, 95th percentile and most of their figures, time at zero, energy.
@@ -45,7 +50,7 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
         raise click.UsageError(f"--plot {picture}: a picture is a .pdf, .png or .svg")
     try:
-        with RecordedSource(path) as source, contextlib.closing(Database(source, source.scratch)) as database:
+        with RecordedSource(path) as source, contextlib.closing(Database(source, source.scratch, MEMORY)) as database:
             if picture is None:
                 _tell(database, by, how)
             else:
@@ -58,9 +63,9 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
 
 def _tell(database: Database, by: By, how: Format) -> None:
     from ..session.answers import write
-    from ..session.stat import question
+    from ..session.stat import figures
 
-    schema, batches = database.stream(question(by), deadline_s=600.0)
+    schema, batches = figures(database, by, DEADLINE_S)
     write(how, schema, batches, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
@@ -70,7 +75,7 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
     from ..session.plots import plot
     from ..session.stat import STEP_TIMES
 
-    times = database.ask(STEP_TIMES, limit=100_000, deadline_s=600.0).rows.to_pylist()
+    times = database.ask(STEP_TIMES, limit=100_000, deadline_s=DEADLINE_S).rows.to_pylist()
     jobs = dict.fromkeys(row["job"] for row in times)
     steps: list[Steps] = [
         (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..config import Config
-from ..hub import Hub, RecordingNow
+from ..hub import Hub, LeftBehind, RecordingNow
 from ..plaintext import printable
 from ..session import resuming
 from ..session.layout import Selection, Session, SessionError, named, sessions_folder
@@ -43,7 +43,7 @@ class Tape:
         self._recorder: Recorder | None = None
         self._session: Session | None = None
 
-    def left_behind(self, config: Config) -> resuming.LeftBehind | None:
+    def left_behind(self, config: Config) -> LeftBehind | None:
         """Where a crashed console left this session: how to go on with it."""
         try:
             session = named(self.name, folder_of(config))
@@ -51,7 +51,7 @@ class Tape:
                 return None
             selection = session.read().selection
             names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
-            left = resuming.take_up(session, (node.name for node in config.nodes), names.host if names else str)
+            left = resuming.take_up(session, names.host if names else str)
         except (SessionError, OSError) as error:
             raise _explained(error) from error
         if not selection.anonymous:  # else it knows nobody by name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ..config.difference import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..config.readonly import Change, ReadOnly, refusal
-from ..hub import CaptureDone, CaptureOrder, Hub, Published, Recordings
+from ..hub import CaptureDone, CaptureOrder, Hub, LeftBehind, Published, Recordings
 from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
 from . import capture, descriptors, jobs, syncing
@@ -38,9 +39,9 @@ class Fleet:
 
     def __init__(
         self, config: Config, hub: Hub, ask: Ask | None = None, recordings: Recordings | None = None,
-        agents: Mapping[str, tuple[str, int]] | None = None, allow_run: bool = False,
+        left: LeftBehind | None = None, allow_run: bool = False,
     ) -> None:  # fmt: skip
-        """`agents`: what a crashed console had on its nodes, each with the number of its last record that is kept.
+        """`left`: what a crashed console left on its nodes; the hub is that console's already.
 
         `allow_run`: a person asked for jobs to be started and stopped, whatever `[console] read_only` says.
         """
@@ -48,7 +49,8 @@ class Fleet:
         self._console, self._allow_run = config.console, allow_run  # as it was at the start: no file that is followed
         self.hub = hub
         self.recordings = recordings
-        self._agents = dict(agents or {})
+        self._left = left
+        self._met: set[str] = set()  # nodes whose agents of that console were asked for
         self._gate = Gate(config.ssh.max_connecting)
         self._assets = Assets()
         self.staging = Staging(hub, self._assets)
@@ -68,9 +70,13 @@ class Fleet:
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""
+        known = None
+        if self._left is not None and node.name not in self._met:
+            self._met.add(node.name)
+            known = self._left.agent_of(node.name)
         link = Link(
             node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
-            _snapshot_period_ms(self.config), self._agents.pop(node.name, None),
+            _snapshot_period_ms(self.config), known,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
         )  # fmt: skip
         self.links[node.name] = link
@@ -112,6 +118,22 @@ class Fleet:
                 link.read_clocks_every(period_ms)
         descriptors.raise_limit(len(self.links))
         return changes
+
+    def is_awaited(self, left: LeftBehind) -> bool:
+        away_s = (time.time_ns() - left.broke_off) / 1e9
+        return any(
+            link.node.agent.linger_s + link.node.agent.orphan_s > away_s and left.agent_of(name) is not None
+            for name, link in self.links.items()
+            if link.node.agent.linger_s > 0
+        )
+
+    async def go_on_as(self, left: LeftBehind) -> None:
+        nodes = [link.node for link in self.links.values() if link.node.agent.linger_s > 0]
+        self._left, self._met = left, set()
+        self.hub.go_on_as(left.console_id, left.seq)
+        await asyncio.gather(*(self.links.pop(node.name).stop() for node in nodes))
+        for node in nodes:
+            self.add_node(node)
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
         links = [self.links[name] for name in nodes if name in self.links]

@@ -16,6 +16,7 @@ from ..records import (
     ClockSource,
     Collective,
     Gpu,
+    GpuClock,
     GpuDigest,
     GpuEvent,
     GpuInfo,
@@ -54,7 +55,7 @@ MOST_FIGURE: Final = 1e18
 MOST_INSTANT: Final = 1 << 62
 #: What may be such a figure, in the bytes of a record; nearly no honest one has it.
 _LARGE: Final = re.compile(rb"\d[eE]\+?\d|[5-9]\d{18}|\d{20}")
-_CLOCKS: Final = (ClockBins, ClockSnapshot, ClockSource, ClockCost)
+_CLOCKS: Final = (ClockBins, ClockSnapshot, ClockSource, ClockCost, GpuClock)
 
 
 def is_beyond_reason(record: Record, line: bytes) -> bool:

@@ -49,6 +49,7 @@ class Link:
         self.arch = ""
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
+        self._console_id = hub.console_id  # whom its agent waits for, should the connection be lost
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._gpu_clock = gpu_clock
         self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
@@ -225,9 +226,8 @@ class Link:
         offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
         return opening.start(
-            self.node, self._hub.console_id, agent, last_seq, offer, self._snapshot_period_ms,
-            gpu_clock=self._gpu_clock,
-        )  # fmt: skip
+            self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
+        )
 
     def read_clocks_every(self, period_ms: int) -> None:
         """So many ms between two reads of the node's clocks against each other from now on; 0: none."""

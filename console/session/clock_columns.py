@@ -99,6 +99,10 @@ def with_cluster_time(sql: str, pieces_table: str = "") -> str:
     """
 
 
+#: A star that stands for columns, and not between two figures.
+_STAR: Final = re.compile(r"(\b(select|distinct|all)|,|\.|\bon\s*\([^)]*\))\s*\*", re.IGNORECASE)
+
+
 def asks_for_cluster_time(sql: str) -> bool:
     """Whether the question may show either column: by name, by `*`, or by a short view that has them.
 
@@ -106,7 +110,7 @@ def asks_for_cluster_time(sql: str) -> bool:
     """
     words = re.sub(r"count\s*\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
     named = set(re.findall(r"\w+", words.lower()))
-    if named & {"t_cluster", "bound_ns", "columns", "summarize", "table"} or "*" in words:
+    if named & {"t_cluster", "bound_ns", "columns", "summarize", "table"} or _STAR.search(words):
         return True
     if any(view.name in named and "t_cluster" in view.sql for view in SHORT_VIEWS):
         return True

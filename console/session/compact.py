@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from ..files import write_atomically
 from ..hub import Published
-from ..records import UNREADABLE
-from .columns import SCHEMA, TABLES, table_of, to_batch
+from .columns import TABLES, table_of, to_batch
 from .frames import Damage
 from .layout import Session, SessionError, sync_folder
+from .manifest import MANIFEST, Compacted, Part, compacted
 from .parquet import write_part
 from .reading import lenient
 
@@ -38,41 +38,10 @@ STEP_SEGMENTS: Final = 4
 BATCH_RECORDS: Final = 8192
 #: Columns held in memory before a file is written of the largest table.
 BUFFER_BYTES: Final = 96 << 20
-MANIFEST: Final = "compacted.json"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One file of one table."""
-
-    path: str  # relative to the folder `parquet`
-    table: str
-    hour: str
-    rows: int
-
-
-class Compacted(msgspec.Struct, kw_only=True):
-    """What of a session is Parquet."""
-
-    schema: str = SCHEMA
-    segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → its bytes, as they were
-    parts: tuple[Part, ...] = ()
-    damaged_bytes: int = 0  # of segments, that could not be read
 
 
 #: Told how far things are: segments done, segments in all.
 Progress = Callable[[int, int], None]
-
-
-def compacted(session: Session) -> Compacted:
-    """What of a session is Parquet by now. Raises SessionError where that cannot be read."""
-    path = session.parquet_folder / MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Compacted)
-    except FileNotFoundError:
-        return Compacted()
-    except (OSError, *UNREADABLE) as error:
-        text = f"{path}: {error}; try: remove {session.parquet_folder}, and compact again"
-        raise SessionError(text) from error
 
 
 def pending(session: Session, done: Compacted) -> list[Path]:
@@ -174,6 +143,13 @@ class PartWriter:
             if len(batch) >= BATCH_RECORDS:
                 self._columns_of(table)
 
+    def add_columns(self, table: str, hour: str, batch: pa.RecordBatch) -> None:
+        """Take in rows of one table that all arrived in that hour (`hour_of`). Raises OSError."""
+        self._columns.setdefault((table, hour), []).append(batch)
+        self._sizes[table, hour] += batch.nbytes
+        while self._sizes.total() > BUFFER_BYTES:
+            self._write(self._sizes.most_common(1)[0][0])
+
     def finish(self) -> tuple[Part, ...]:
         """Write what is left; all the files. Raises OSError."""
         for table in list(self._records):
@@ -191,11 +167,7 @@ class PartWriter:
         for record in self._records.pop(table):
             hours.setdefault(hour_of(record.rx), []).append(record)
         for hour, records in hours.items():
-            batch = to_batch(table, records)
-            self._columns.setdefault((table, hour), []).append(batch)
-            self._sizes[table, hour] += batch.nbytes
-        while self._sizes.total() > BUFFER_BYTES:
-            self._write(self._sizes.most_common(1)[0][0])
+            self.add_columns(table, hour, to_batch(table, records))
 
     def _write(self, key: tuple[str, str]) -> None:
         (table, hour), batches = key, self._columns.pop(key)
@@ -221,3 +193,6 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+__all__ = ["MANIFEST", "Compacted", "Part", "PartWriter", "compact", "compacted", "hour_of", "pending"]

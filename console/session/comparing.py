@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,9 @@ import msgspec
 
 from ..hub import Published
 from ..records import Finding, Gpu, GpuInfo, Host, Link, Nic, Node, Rank, RankStat
+from . import reading
+from .layout import Session
+from .reading import Choice
 
 #: The figures that are compared, by the type of their record.
 FIGURES: Final[Mapping[type, tuple[str, ...]]] = {
@@ -21,11 +24,15 @@ FIGURES: Final[Mapping[type, tuple[str, ...]]] = {
     Nic: ("rx_bytes_s", "tx_bytes_s"),
     RankStat: ("cpu_pct", "rss_bytes"),
 }  # fmt: skip
+#: Everything else in a session is passed over unread.
+_KINDS: Final = frozenset({"gpu", "host", "nic", "rank_stat", "node", "gpu_info", "rank", "link", "finding"})
 #: Of a node, and of its GPUs, what should be alike.
 _OF_NODE: Final = ("kernel", "arch", "os", "python", "cpus", "mem_total_bytes")
 _OF_GPU: Final = (
     "name", "driver", "cuda_driver", "vbios", "power_limit_w", "pcie_gen_max", "pcie_width_max", "nvlinks",
 )  # fmt: skip
+#: How a fact ends that says how many connections of a type there are.
+LINKS: Final = " links"
 #: So many samples of a figure are kept, by chance and each alike likely, however long the session.
 KEPT: Final = 100_000
 
@@ -70,6 +77,31 @@ class Comparison(msgspec.Struct, frozen=True):
     findings_only_b: tuple[str, ...]
     findings_both: tuple[str, ...]
     figures: tuple[Figure, ...]  # all that were measured in either
+
+
+    @property
+    def is_different(self) -> bool:
+        """Whether nodes, their facts or findings differ; figures always do."""
+        return bool(
+            self.nodes_only_a or self.nodes_only_b or self.changed or self.findings_only_a or self.findings_only_b
+        )
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Nodes of which one fact changed in the same way."""
+
+    nodes: tuple[str, ...]
+    what: str
+    a: str | None
+    b: str | None
+
+
+def folded(changed: Iterable[Changed]) -> list[Alike]:
+    """What changed, told once for all nodes on which it changed alike."""
+    alike: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for one in changed:
+        alike.setdefault((one.what, one.a, one.b), []).append(one.node)
+    return [Alike(tuple(nodes), what, a, b) for (what, a, b), nodes in alike.items()]
 
 
 @dataclass
@@ -125,7 +157,7 @@ class Seen:
                 if record.gone:
                     links.pop(ends, None)
                 else:
-                    links[ends] = f"{record.type} links"
+                    links[ends] = f"{record.type}{LINKS}"
             case Finding():
                 blamed = f": {', '.join(record.culprits)}" if record.culprits else ""
                 self.findings.add(f"{record.id}{blamed}")
@@ -158,6 +190,20 @@ def compare(name_a: str, a: Iterable[Published], name_b: str, b: Iterable[Publis
         findings_both=tuple(sorted(seen_a.findings & seen_b.findings)),
         figures=tuple(Figure(name, _spread(seen_a, name), _spread(seen_b, name)) for name in names),
     )  # fmt: skip
+
+
+def compare_sessions(a: Session, b: Session, on_record: Callable[[], None] = lambda: None) -> Comparison:
+    """The same of two recorded sessions; `on_record` is called for each record that is read, and may raise.
+
+    Raises SessionError where one is damaged, OSError.
+    """
+    return compare(a.name, _read(a, on_record), b.name, _read(b, on_record))
+
+
+def _read(session: Session, on_record: Callable[[], None]) -> Iterator[Published]:
+    for record in reading.records(session.path, Choice(kinds=_KINDS)):
+        on_record()
+        yield record
 
 
 def _seen(records: Iterable[Published]) -> Seen:

@@ -63,9 +63,9 @@ class Answer:
 class Database:
     """The tables of one source. One question at a time; `cancel` may be called from another thread."""
 
-    def __init__(self, source: Source, scratch: Path | None = None) -> None:
+    def __init__(self, source: Source, scratch: Path | None = None, memory: str = MEMORY) -> None:
         """`scratch` is a folder for what does not fit into memory; without one such a question fails."""
-        self._source, self._scratch = source, scratch
+        self._source, self._scratch, self._memory = source, scratch, memory
         self._folders: set[Path] = set()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._tables: frozenset[str] = frozenset()
@@ -132,7 +132,7 @@ class Database:
             return QueryError(f"no answer within {watch.deadline_s:g} s; ask for less, or give it longer: --timeout")
         text = str(error).split("\n\nLINE 1")[0].strip()
         if "Out of Memory" in text:
-            return QueryError(f"the answer needs more than {MEMORY} of memory; ask for fewer columns or rows")
+            return QueryError(f"the answer needs more than {self._memory} of memory; ask for fewer columns or rows")
         if "disabled by configuration" in text or "Permission Error" in text:
             return QueryRefused(f"only the records can be read here: {text.splitlines()[0]}")
         return QueryError(text)
@@ -164,7 +164,7 @@ class Database:
 
     def _open(self, wanted: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
         tables = self._source.tables(wanted)
-        connection = duckdb.connect(":memory:", config=_CONFIG)
+        connection = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": self._memory})
         try:
             connection.execute("CREATE SCHEMA plain; CREATE SCHEMA told")
             for table in TABLES:
@@ -198,7 +198,7 @@ class Database:
 _LOOK_S: Final = 0.05
 
 _CONFIG: Final[dict[str, Any]] = {
-    "memory_limit": MEMORY, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
     "allow_community_extensions": "false", "allow_persistent_secrets": "false", "python_enable_replacements": "false",
 }  # fmt: skip
 

@@ -98,14 +98,18 @@ def by_size(lines: Sequence[bytes]) -> Iterator[slice]:
     yield slice(begin, len(lines))
 
 
-def scan(path: Path) -> Iterator[Frame | Damage]:
-    """The frames of a file by their labels, and what lies between them. Nothing is unpacked. Raises OSError."""
+def scan(path: Path, begin: int = 0, end: int | None = None) -> Iterator[Frame | Damage]:
+    """The frames of a file by their labels, and what lies between them. Nothing is unpacked. Raises OSError.
+
+    `begin` and `end` are bytes: of a part that begins and ends with a frame.
+    """
     with path.open("rb") as file:
-        size = file.seek(0, 2)
+        length = file.seek(0, 2)
+        size = length if end is None else min(end, length)
         if not size:
             return
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            at = 0
+        with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
+            at = begin
             while at < size:
                 frame = _frame_at(data, at, size)
                 if frame is None:
@@ -166,11 +170,14 @@ def unpack(data: bytes, label: Label) -> bytes:
 
 
 def contents(
-    path: Path, wanted: Callable[[Label], bool] = lambda label: True
+    path: Path, wanted: Callable[[Label], bool] = lambda label: True, begin: int = 0, end: int | None = None
 ) -> Iterator[tuple[Frame, bytes] | Damage]:
-    """The wanted frames of a file with what is in them, in order; what is damaged, in its place. Raises OSError."""
+    """The wanted frames of a file with what is in them, in order; what is damaged, in its place. Raises OSError.
+
+    `begin` and `end` as for `scan`.
+    """
     with path.open("rb") as file:
-        for found in scan(path):
+        for found in scan(path, begin, end):
             if isinstance(found, Damage):
                 yield found
             elif wanted(found.label):

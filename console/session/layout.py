@@ -65,6 +65,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     ended: int | None = None
     how: Literal["recording", "stopped", "crashed"] = "recording"
     console: str = ""  # id of the console that wrote it
+    was: str = ""  # its id until then, where it took that of the console that had crashed
     version: str = ""  # of gconsole
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from . import frames
 from .counting import MANY, kind_of
 from .frames import Damage, Frame, Label
 from .layout import SEGMENT_SUFFIX, Session, SessionError
+from .manifest import Step, pieces
 
 #: Told of what cannot be read.
 OnDamage = Callable[[Damage], None]
@@ -20,6 +21,8 @@ OnDamage = Callable[[Damage], None]
 
 #: How most lines begin.
 _KIND = b'{"kind":"'
+#: No record is so short, in bytes, that there are more lines of it than this allows.
+_SHORTEST = 16
 
 
 class Damaged(SessionError):
@@ -41,11 +44,13 @@ class Choice:
         too_late = self.to_rx is not None and label.first_rx >= self.to_rx
         return not too_early and not too_late
 
-    def skips(self, line: bytes) -> bool:
-        """Whether a line, by its first letters, is of a kind that is not wanted."""
-        if self.kinds is None or not line.startswith(_KIND):
-            return False
-        return line[len(_KIND) : line.find(b'"', len(_KIND))].decode("utf-8", "replace") not in self.kinds
+    def lines(self, raw: bytes) -> Iterable[bytes]:
+        """The lines of a frame, without those that, by their first letters, are of a kind that is not wanted."""
+        lines = _lines(raw)
+        if self.kinds is None:
+            return lines
+        wanted, at = frozenset(kind.encode() for kind in self.kinds), len(_KIND)
+        return (line for line in lines if line[at : line.find(b'"', at)] in wanted or not line.startswith(_KIND))
 
     def takes(self, record: Published) -> bool:
         if self.kinds is not None and kind_of(record) not in self.kinds:
@@ -72,14 +77,51 @@ def records(path: Path, choice: Choice = ALL) -> Iterator[Published]:
             name = path.name
             raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {name}, and recover")
 
-    files = segment_files(path)
-    last = files[-1] if files else None
-    return _read(files, choice, refuse)
+    pieces = _pieces(path)
+    last = pieces[-1] if pieces else None
+    return _chained(path, pieces, choice, refuse)
 
 
 def lenient(path: Path, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
     """All records that can be read; `on_damage` is told of what cannot, a torn tail too. Raises OSError."""
-    return _read(segment_files(path), choice, on_damage)
+    return _chained(path, _pieces(path), choice, on_damage)
+
+
+def _pieces(path: Path) -> list[Path | Step]:
+    """Segments, oldest first, and in place of those that are gone what compaction made of them."""
+    return pieces(Session(path)) if path.is_dir() else [path]
+
+
+def _chained(path: Path, pieces: list[Path | Step], choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
+    for piece in pieces:
+        if isinstance(piece, Step):
+            yield from compacted_part(Session(path), piece, choice)
+        else:
+            yield from _read([piece], choice, on_damage)
+
+
+def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterator[Published]:
+    """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
+    from . import rows  # what reads Parquet takes long to load
+
+    try:
+        yield from rows.records(session.parquet_folder, step.parts, choice)
+    except rows.Broken as error:
+        raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
+
+
+def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
+    """When the earliest and the latest record of segments that are gone arrived, if there is any. Raises OSError."""
+    from . import rows
+
+    found = rows.span(session.parquet_folder, step.parts)
+    if found is not None:
+        yield found
+
+
+def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
+    """The same of a part of one segment, in bytes, that begins and ends with a frame. Raises OSError."""
+    return _read([path], choice, on_damage, begin, end)
 
 
 def labels(path: Path, on_damage: OnDamage) -> Iterator[tuple[Path, Frame]]:
@@ -97,9 +139,11 @@ def segment_files(path: Path) -> list[Path]:
     return Session(path).segments() if path.is_dir() else [path]
 
 
-def _read(files: list[Path], choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
+def _read(
+    files: list[Path], choice: Choice, on_damage: OnDamage, begin: int = 0, end: int | None = None
+) -> Iterator[Published]:
     for file in files:
-        for found in frames.contents(file, choice.may_hold):
+        for found in frames.contents(file, choice.may_hold, begin, end):
             if isinstance(found, Damage):
                 on_damage(found)
             else:
@@ -107,9 +151,7 @@ def _read(files: list[Path], choice: Choice, on_damage: OnDamage) -> Iterator[Pu
 
 
 def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
-    for line in _lines(raw):
-        if choice.skips(line):
-            continue
+    for line in choice.lines(raw):
         try:
             record = decode(line)
         except BadRecord:  # the checksums are right, so it was written like this: by another version
@@ -119,8 +161,15 @@ def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: On
             yield record
 
 
-def _lines(raw: bytes) -> Iterator[bytes]:
-    """One after the other: a list of the lines of a frame that is nothing but newlines takes many times its size."""
+def _lines(raw: bytes) -> Iterable[bytes]:
+    """At once, or one after the other: a list of the lines of a frame that is nothing but newlines takes many times its
+    size.
+    """
+    is_usual = raw.count(b"\n") * _SHORTEST <= len(raw)
+    return raw.split(b"\n")[:-1] if is_usual else _one_by_one(raw)
+
+
+def _one_by_one(raw: bytes) -> Iterator[bytes]:
     at = 0
     while (end := raw.find(b"\n", at)) >= 0:
         yield raw[at:end]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import math
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
 from .. import __version__
-from ..hub import Hub, Published, RecordingNow
+from ..hub import Bridge, Hub, LeftBehind, Published, RecordingNow
 from ..records import Gap, Log, Node, Record
 from . import recovery, resuming, retention
 from .layout import Heard, Meta, Part, Selection, Session, SessionError, named, now
@@ -27,23 +30,43 @@ from .selection import keeps
 
 EVERYTHING: Final = Selection()
 _MOST_BATCHES: Final = 64
+#: While something is recorded, the limits of what is kept are looked at so often, s.
+RETENTION_S: Final = 60.0
+
+
+@dataclass
+class _Opened:
+    """A session about to be recorded, its lock held; `left` where a crash left it."""
+
+    session: Session
+    meta: Meta
+    lock: int
+    redact: Redactor
+    left: LeftBehind | None
 
 
 class Recorder:
     """A sink of the hub, and the `Recordings` of its console.
 
     `known` gives what a session needs to begin with; `hosts` are names that pseudonyms stand for. While a recording
-    runs, `kept` says how far an agent's records are on the disk: what is acknowledged to it.
+    runs, `kept` says how far an agent's records are on the disk: what is acknowledged to it. `bridge` speaks on with
+    agents that a crash left.
     """
 
     def __init__(
         self, hub: Hub, folder: Path, limits: retention.Limits, known: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
+        retention_s: float = RETENTION_S,
         want_clocks: Callable[[str, bool], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
         """`want_clocks` hears which recordings want the clocks to be probed without pause, and which no longer do."""
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
+        self.bridge: Bridge | None = None
+        self._starting = asyncio.Lock()
+        self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
+        self._retaining: asyncio.Task[None] | None = None
+        self._retention_said: set[str] = set()
         self._want_clocks = want_clocks
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
@@ -62,6 +85,7 @@ class Recorder:
                 self._hear(records)
             for recording in self._running.values():
                 recording.offer(self._number, records)
+            self._retain_in_time()
         while self._words:
             self._hub.say(self._words.popleft())
         for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
@@ -88,30 +112,37 @@ class Recorder:
         return [recording.now() for recording in self._running.values()]
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
+        async with self._starting:
+            return await self._start(name, selection)
+
+    async def _start(self, name: str, selection: Selection | None) -> bool:
         session = named(name, self._folder)
         if name in self._running:
             raise SessionError(f"{name}: it is being recorded already")
         try:
             words = await asyncio.to_thread(retention.keep_within, self._folder, self._limits, now())
-            begun = await asyncio.to_thread(self._begin, session, selection)
+            opened = await asyncio.to_thread(self._open, session, selection)
         except OSError as error:
-            text = f"{name}: no recording in {self._folder}: {error.strerror or error}"
-            raise SessionError(f"{text}; try [sessions] folder") from error
-        meta, lock, is_resumed, redact = begun
-        if is_resumed:
-            self._gone[name] = resuming.last_agents(meta)
+            raise _refused(name, self._folder, error, "; try [sessions] folder") from error
         try:
-            recording = Recording(session, meta, lock, redact, self._words.append, self._segment_bytes)
-        except OSError as error:
-            os.close(lock)
-            raise SessionError(f"{name}: no recording in {session.path}: {error.strerror or error}") from error
-        recording.begin_with(self._news(meta))
+            bridge = self._bridge_to(opened)
+            recording = await asyncio.to_thread(self._enter, opened, bridge is not None)
+        except BaseException as error:
+            os.close(opened.lock)
+            if isinstance(error, OSError):
+                raise _refused(name, session.path, error) from error
+            raise
+        if opened.left is not None:
+            self._gone[name] = resuming.last_agents(opened.meta)
+            if bridge is not None:
+                await bridge.go_on_as(opened.left)
+        recording.begin_with(self._news(opened.meta))
         self._running[name] = recording
-        if keeps(meta.selection, "clock_bins"):  # by what is seldom probed nobody can say later who was late
+        if keeps(opened.meta.selection, "clock_bins"):  # by what is seldom probed nobody can say later who was late
             self._want_clocks(_who(name), True)
-        verb = "goes on after a crash" if is_resumed else "begins"
+        verb = "begins" if opened.left is None else "goes on after a crash"
         self._say(*words, f"recording {name} {verb}: {session.path}")
-        return is_resumed
+        return opened.left is not None
 
     async def stop(self, name: str) -> RecordingNow:
         if name not in self._running:
@@ -120,6 +151,9 @@ class Recorder:
 
     async def close(self) -> Sequence[RecordingNow]:
         """End all of them; what came of each, also of those that were asked to end before."""
+        self._retention_due = math.inf
+        if self._retaining is not None:
+            await self._retaining
         ended = [await self.stop(name) for name in tuple(self._running)]
         return [*await asyncio.gather(*self._ending), *ended]
 
@@ -137,9 +171,29 @@ class Recorder:
         self._want_clocks(_who(name), False)
         return self._running.pop(name)
 
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def _retain_in_time(self) -> None:
+        """Keep to the limits also while something is recorded for days."""
+        if time.monotonic() < self._retention_due or self._limits == retention.Limits():
+            return
+        if self._retaining is None or self._retaining.done():
+            self._retention_due = time.monotonic() + self._retention_s
+            self._retaining = asyncio.ensure_future(self._retain())
+
+    async def _retain(self) -> None:
+        try:
+            words = await asyncio.to_thread(retention.keep_within, self._folder, self._limits, now())
+        except OSError as error:
+            words = [f"[sessions] max_bytes and max_age cannot be kept to in {self._folder}: {error.strerror or error}"]
+        new = [text for text in words if text not in self._retention_said]
+        self._retention_said.update(new)
+        self._words.extend(Log(source="console", severity="warning", text=text) for text in new)
+
     # -- how one begins ----------------------------------------------------------------------------------------------
 
-    def _begin(self, session: Session, selection: Selection | None) -> tuple[Meta, int, bool, Redactor]:
+    def _open(self, session: Session, selection: Selection | None) -> _Opened:
+        left = None
         is_resumed = session.path.is_dir()
         if is_resumed:
             meta, lock = self._take_up(session, selection)
@@ -151,13 +205,37 @@ class Recorder:
             if selection is not None and selection.nodes:
                 chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
                 meta = replace(meta, selection=chosen)
-            part = Part(began=now(), console=self._hub.console_id, version=__version__)
-            meta = replace(meta, parts=(*meta.parts, part), state="recording", closed=None)
-            session.write(meta)
+            if is_resumed:
+                left = resuming.left_behind(meta, redact.node)
         except BaseException:
             os.close(lock)
             raise
-        return meta, lock, is_resumed, redact
+        return _Opened(session, meta, lock, redact, left)
+
+    def _bridge_to(self, opened: _Opened) -> Bridge | None:
+        """Who brings what the agents of the crashed console have kept since; None where nothing can be brought.
+
+        Raises SessionError where another recording is in the way: it would lose the agents that it hears.
+        """
+        left, bridge = opened.left, self.bridge
+        if left is None or bridge is None or left.console_id == self._hub.console_id or not bridge.is_awaited(left):
+            return None
+        if self._running:
+            text = "the agents still keep what came since its crash, and hand it over once nothing else is recorded"
+            raise SessionError(f"{opened.session.name}: {text}; end first: {', '.join(self._running)}")
+        return bridge
+
+    def _enter(self, opened: _Opened, is_bridged: bool) -> Recording:
+        """Say in the session who records it from now on. Raises OSError."""
+        console, was = self._hub.console_id, ""
+        if is_bridged and opened.left is not None:
+            console, was = opened.left.console_id, console
+        part = Part(began=now(), console=console, was=was, version=__version__)
+        opened.meta = replace(opened.meta, parts=(*opened.meta.parts, part), state="recording", closed=None)
+        opened.session.write(opened.meta)
+        return Recording(
+            opened.session, opened.meta, opened.lock, opened.redact, self._words.append, self._segment_bytes
+        )
 
     def _take_up(self, session: Session, selection: Selection | None) -> tuple[Meta, int]:
         """A session that a crashed console left. Raises SessionError for one that was closed, or is being written."""
@@ -210,6 +288,10 @@ class Recorder:
 
 def _who(name: str) -> str:
     return f"recording {name}"
+
+
+def _refused(name: str, place: Path, error: OSError, try_: str = "") -> SessionError:
+    return SessionError(f"{name}: no recording in {place}: {error.strerror or error}{try_}")
 
 
 def _gap(name: str, first: Published, agent: str, heard: Heard) -> Gap | None:

@@ -1,17 +1,23 @@
-"""What must not be written: secrets in command lines, variables nobody asked for, and, for sharing, who and where.
-"""
+"""What must not be written: secrets in command lines, variables nobody asked for, and, for sharing, who and where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ..hidden import SUSPECT, value_without_secrets, without_secrets
+from ..hidden import (
+    HIDDEN,
+    SUSPECT,
+    names_a_secret,
+    value_without_secrets,
+    without_secrets,
+    words_without_secrets,
+)
 from ..hub import Published
-from ..records import Finding, GpuEvent, Log, Mark, NodeState, PgStatus, Process, Rank, Stack
+from ..records import KINDS, Finding, Job, Node, NodeState, Process, RankStat, RawRecord, Stack
 from .pseudonyms import Pseudonyms
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -25,8 +31,9 @@ class Redactor:
     def __init__(self, *, locals_too: bool = False, pseudonyms: Pseudonyms | None = None) -> None:
         self._locals_too, self._pseudonyms = locals_too, pseudonyms
         self._makers: dict[type, Callable[[Any], Any]] = {
-            Process: self._process, Log: self._log, Stack: self._stack, Rank: self._rank, Mark: self._text,
-            Finding: self._text, NodeState: self._node_state, GpuEvent: self._text, PgStatus: self._reason,
+            **{kind: _in_words for kind in KINDS.values() if _words_of(kind)},
+            Process: _process, Stack: self._stack, Finding: _finding, NodeState: _node_state, Node: _node, Job: _job,
+            RankStat: _rank_stat, RawRecord: _raw,
         }  # fmt: skip
 
     def __call__(self, record: Published) -> Published:
@@ -38,40 +45,81 @@ class Redactor:
         """What a node is called where this is written."""
         return self._pseudonyms.host(name) if self._pseudonyms is not None else name
 
-    def _process(self, record: Process) -> Process:
-        return _with(record, cmdline=_clean(record.cmdline))
-
-    def _log(self, record: Log) -> Log:
-        return _with(record, text=without_secrets(record.text), try_=without_secrets(record.try_))
-
-    def _text(self, record: Mark | Finding | GpuEvent) -> Any:
-        return _with(record, text=without_secrets(record.text))
-
-    def _reason(self, record: PgStatus) -> PgStatus:
-        return _with(record, reason=_clean(record.reason))
-
-    def _rank(self, record: Rank) -> Rank:
-        return _with(record, reason=_clean(record.reason))
-
-    def _node_state(self, record: NodeState) -> NodeState:
-        if record.error is None:
-            return record
-        return _with(record, error=_with(record.error, text=without_secrets(record.error.text)))
-
     def _stack(self, record: Stack) -> Stack:
         """Without locals; with them those whose name tells a secret are hidden. Lines of source may hold one, too."""
         values = None
         if record.locals is not None and self._locals_too:
             values = tuple(
-                replace(local, value=value_without_secrets(local.name, local.value))
-                for local in record.locals
+                replace(local, value=value_without_secrets(local.name, local.value)) for local in record.locals
             )
         frames = record.frames
         if frames is not None and any(frame.source and SUSPECT.search(frame.source) for frame in frames):
             frames = tuple(
                 replace(frame, source=without_secrets(frame.source)) if frame.source else frame for frame in frames
             )
-        return _with(record, locals=values, frames=frames, reason=_clean(record.reason))
+        return _with(_in_words(record), locals=values, frames=frames)
+
+
+#: What people and programs wrote, whatever kind of record it stands in.
+_WORDS: Final = ("text", "try_", "reason")
+
+
+def _words_of(kind: type) -> tuple[str, ...]:
+    """Those of `_WORDS` that a kind of record has."""
+    return tuple(name for name in _WORDS if name in getattr(kind, "__struct_fields__", ()))
+
+
+def _in_words(record: T) -> T:
+    return _with(record, **{name: _clean(getattr(record, name)) for name in _words_of(type(record))})
+
+
+def _process(record: Process) -> Process:
+    return _with(record, cmdline=_clean(record.cmdline))
+
+
+def _finding(record: Finding) -> Finding:
+    return _with(_in_words(record), evidence=tuple(map(without_secrets, record.evidence)))
+
+
+def _node_state(record: NodeState) -> NodeState:
+    return record if record.error is None else _with(record, error=_in_words(record.error))
+
+
+def _node(record: Node) -> Node:
+    return _with(record, missing=tuple(map(_in_words, record.missing)))
+
+
+def _job(record: Job) -> Job:
+    return _with(record, command=words_without_secrets(record.command))
+
+
+def _rank_stat(record: RankStat) -> RankStat:
+    """Of watched variables, texts; a number is none."""
+    if not record.watched or not any(isinstance(value, str) for value in record.watched.values()):
+        return record
+    watched = {
+        name: value_without_secrets(name, value) if isinstance(value, str) else value
+        for name, value in record.watched.items()
+    }
+    return _with(record, watched=watched)
+
+
+def _raw(record: RawRecord) -> RawRecord:
+    """A record of a kind that nobody here knows: every text in it."""
+    if not SUSPECT.search(record.raw.decode("utf-8", "replace")):
+        return record
+    return _with(record, raw=msgspec.json.encode(_in_value(msgspec.json.decode(record.raw), "")))
+
+
+def _in_value(value: Any, name: str) -> Any:
+    match value:
+        case str():
+            return HIDDEN if names_a_secret(name) else without_secrets(value)
+        case list():
+            return [_in_value(each, name) for each in value]
+        case dict():
+            return {key: _in_value(each, key) for key, each in value.items()}
+    return value
 
 
 def _clean(text: str | None) -> str | None:

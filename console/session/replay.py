@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ..hub import CaptureDone, CaptureOrder, Hub, Published
-from ..records import KINDS, Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
+from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from ..store import Store
-from . import reading
+from . import index
 from .frames import Damage
-from .layout import Session, SessionError
+from .index import Way
+from .layout import Meta, Session, SessionError
 from .reading import Choice
 
 if TYPE_CHECKING:
@@ -26,10 +29,10 @@ if TYPE_CHECKING:
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
-#: Figures, of which only the last ones matter to what is true at an instant.
-_FIGURES: Final = frozenset({"host", "agent_cost", "gpu", "gpu_digest", "gpu_link", "nic", "rank_stat"})
 #: So far back figures are folded again after a jump, ns: what the fine part of the history holds.
 BEHIND_NS: Final = 300_000_000_000
+#: So far back in one that is to be quick: longer than any tick, so that everything has its last figures.
+QUICK_NS: Final = 30_000_000_000
 #: One step of the player may take so long, s: the screen must go on. Where that is too little, time goes slower.
 STEP_S: Final = 0.06
 _MOST_AT_ONCE: Final = 2_000
@@ -60,19 +63,24 @@ class Replay:
         """Open a session at its beginning. Raises SessionError for one without a record, OSError."""
         self.session, self.meta = session, session.read()
         self.damages: list[Damage] = []
-        self.begin, self.end = _span(session.path, self.meta.parts[0].began if self.meta.parts else 0)
+        self._way = index.known(session)
+        self._scratch: TemporaryDirectory[str] | None = None
+        self.begin, self.end = _span(self._way, self.meta)
         self.events: Sequence[Instant] = ()
         self.speed = 1.0
         self.is_playing = False
         self._history_bytes = history_bytes
         self.position = self.begin
-        self._place(*self._folded(self.begin))
+        self._given_up = self._closed = False
+        self.lacks_past = False  # after `jump_quickly`, until `take_past`
+        self._full: Store | None = None  # of `position`, with the minutes before, once somebody has folded them
+        self._place(*self._folded(self.begin, BEHIND_NS))
 
     # -- the player --------------------------------------------------------------------------------------------------
 
     def advance(self, passed_s: float) -> None:
         """So much time has gone by for the person who looks: tell what came in meanwhile."""
-        if not self.is_playing:
+        if not self.is_playing or self.lacks_past:
             return
         goal = min(self.end, self.position + int(passed_s * self.speed * 1e9))
         is_told = self._tell_until(goal)
@@ -87,7 +95,32 @@ class Replay:
 
     def jump(self, to: int) -> None:
         """Go to an instant: `store` is another one then. Takes long in a long session: call it in a thread."""
-        self._place(*self._folded(max(self.begin, min(self.end, to))))
+        self._place(*self._folded(max(self.begin, min(self.end, to)), BEHIND_NS))
+
+    def jump_quickly(self, to: int) -> None:
+        """The same, but of the minutes before only the last seconds are known: `fold_past` brings the rest.
+
+        Until then time stands still. Call both in a thread.
+        """
+        to = max(self.begin, min(self.end, to))
+        self._place(*self._folded(to, QUICK_NS))
+        self.lacks_past = to - QUICK_NS > self.begin
+
+    def fold_past(self) -> None:
+        """Fold the minutes before the present instant; `take_past` puts them into the store."""
+        self._given_up = False
+        full, _, _ = self._folded(self.position, BEHIND_NS, lambda: self._given_up)
+        self._full = None if self._given_up else full
+
+    def take_past(self) -> None:
+        """Into the same store, whoever looks at it: call it where the store is read."""
+        if self._full is not None:
+            self.store.take_past(self._full)
+        self._full, self.lacks_past = None, False
+
+    def give_up_past(self) -> None:
+        """End `fold_past` early: somebody wants to be elsewhere."""
+        self._given_up = True
 
     def event_before(self) -> Instant | None:
         """The last event before the present second."""
@@ -98,35 +131,53 @@ class Replay:
         at = bisect.bisect_right(self.events, self.position, key=lambda event: event.rx)
         return self.events[at] if at < len(self.events) else None
 
+    def look_through(self) -> None:
+        """Make the index, where there is none yet: jumps are quick from then on. Takes long: call it in a thread.
+
+        Where the session's folder cannot be written to, the index is gone with this replay.
+        """
+        try:
+            self._way = index.build(self.session, is_over=lambda: self._closed)
+        except OSError:
+            self._scratch = self._scratch or TemporaryDirectory(prefix="gconsole-index-")
+            self._way = index.build(self.session, Path(self._scratch.name), is_over=lambda: self._closed)
+
     def find_events(self) -> None:
         """Look through the session for what happened. Takes long: call it in a thread."""
-        found, captures = [], set[str]()
-        for record in reading.lenient(self.session.path, self._note, Choice(kinds=EVENT_KINDS)):
+        found, captures = [], dict[str, int]()
+        for record in self._way.events(EVENT_KINDS, self._note):
             if isinstance(record, Stack):
-                if record.capture in captures:
-                    continue
-                captures.add(record.capture)
+                captures[record.capture] = record.rx  # it is there once the last of it has come
+                continue
             what = _event(record)
             if what and record.rx >= self.begin:
                 found.append(Instant(record.rx, what))
+        found += (Instant(rx, "capture") for rx in captures.values() if rx >= self.begin)
         self.events = sorted(found, key=lambda event: event.rx)
 
     def _place(self, store: Store, rest: Iterator[Published], position: int) -> None:
+        self._full, self.lacks_past = None, False
         self.store, self._rest, self.position = store, rest, position
         self._next: Published | None = next(rest, None)
         self._hub = Hub()
         self._hub.subscribe(store.apply)
 
-    def _folded(self, to: int) -> tuple[Store, Iterator[Published], int]:
-        """A store of all that had arrived until then, and what comes after."""
-        store, path = Store(self._history_bytes), self.session.path
-        near = max(self.begin, to - BEHIND_NS)
-        changes = frozenset(KINDS) - _FIGURES
-        for choice in (Choice(kinds=changes, to_rx=near), Choice(from_rx=near, to_rx=to + 1)):
-            for record in reading.lenient(path, self._note, choice):
+    def _folded(
+        self, to: int, behind_ns: int, is_over: Callable[[], bool] = lambda: False
+    ) -> tuple[Store, Iterator[Published], int]:
+        """A store of all that had arrived until then, figures of so long before; and what comes after."""
+        store, way = Store(self._history_bytes), self._way
+        near = max(self.begin, to - behind_ns)
+        past = chain(
+            way.changes(near, self._note), way.records(self._note, Choice(from_rx=near, to_rx=to + 1))
+        )  # fmt: skip
+        while batch := list(islice(past, _MOST_AT_ONCE)):
+            for record in batch:
                 store.apply([record])
+            if is_over():
+                break
         store.newest_rx = max(store.newest_rx, self.begin)
-        return store, reading.lenient(path, self._note, Choice(from_rx=to + 1)), to
+        return store, way.records(self._note, Choice(from_rx=to + 1)), to
 
     def _tell_until(self, goal: int) -> bool:
         """Whether all was told that had arrived by then; false where that took too long."""
@@ -202,25 +253,20 @@ class Replay:
 
     async def stop(self) -> None:
         self.is_playing = False
+        self._closed = self._given_up = True
 
 
 def _refuse() -> NoReturn:
     raise NotLive("this is a recording: there is no node to ask")
 
 
-def _span(path: Path, began: int) -> tuple[int, int]:
+def _span(way: Way, meta: Meta) -> tuple[int, int]:
     """From when to when a session tells; what it began with had arrived before. Raises SessionError."""
-    first = last = None
-    for _, frame in reading.labels(path, _never_mind):
-        first = frame.label.first_rx if first is None else first
-        last = max(last or 0, frame.label.last_rx)
-    if first is None or last is None:
-        raise SessionError(f"{path}: there is no record in it")
+    told = list(way.spans(meta))
+    if not told:
+        raise SessionError(f"{way.session.path}: there is no record in it")
+    began, first, last = meta.parts[0].began if meta.parts else 0, told[0][0], max(end for _, end in told)
     return (began if first <= began <= last else first), last
-
-
-def _never_mind(damage: Damage) -> None:
-    """Told when it is read."""
 
 
 def _event(record: Published) -> str:
@@ -236,6 +282,4 @@ def _event(record: Published) -> str:
             return "gap"
         case GpuEvent():
             return record.event
-        case Stack():
-            return "capture"
     return ""

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from ..hub import Sink
+from ..hub import LeftBehind, Sink
 from . import reading, recovery
 from .frames import Damage
 from .layout import Heard, Meta, Session, SessionError
 from .reading import Choice
 from .snapshot import STATE_KINDS
-
-
-@dataclass(frozen=True)
-class LeftBehind:
-    """How a console goes on that crashed while it recorded."""
-
-    console_id: str  # agents that linger wait for a console of this id
-    seq: int  # the last number it gave to a record of its own
-    agents: dict[str, tuple[str, int]] = field(default_factory=dict)  # node → its agent, the last recorded number
 
 
 def check(session: Session) -> Meta:
@@ -32,23 +22,22 @@ def check(session: Session) -> Meta:
     return meta
 
 
-def take_up(session: Session, nodes: Iterable[str], name_of: Callable[[str], str]) -> LeftBehind:
+def take_up(session: Session, name_of: Callable[[str], str]) -> LeftBehind:
     """Recover a session, and say how to go on with it. `name_of` gives what a node is called in the session.
 
     Raises SessionError where it was ended orderly, or is being written; OSError.
     """
     check(session)
     recovery.recover(session)
-    meta = session.read()
+    return left_behind(session.read(), name_of)
+
+
+def left_behind(meta: Meta, name_of: Callable[[str], str]) -> LeftBehind:
+    """How to go on with a session that was recovered."""
     console = meta.parts[-1].console
-    agents = last_agents(meta)
-    found = {}
-    for node in nodes:
-        known = agents.get(name_of(node))
-        if known is not None:
-            found[node] = (known[0], known[1].seq)
     own = meta.agents.get(console)
-    return LeftBehind(console, own.seq if own is not None else 0, found)
+    agents = {node: (agent, heard.seq) for node, (agent, heard) in last_agents(meta).items()}
+    return LeftBehind(console, own.seq if own is not None else 0, agents, name_of, meta.last_rx or 0)
 
 
 def refold(session: Session, sink: Sink) -> None:
@@ -63,6 +52,6 @@ def _never_mind(damage: Damage) -> None:
 
 def last_agents(meta: Meta) -> dict[str, tuple[str, Heard]]:
     """By node, the agent that was heard last there, and how far it is recorded; nodes as they are called in there."""
-    consoles = {part.console for part in meta.parts}
+    consoles = {name for part in meta.parts for name in (part.console, part.was)}
     oldest_first = sorted(meta.agents.items(), key=lambda item: item[1].rx)
     return {heard.node: (agent, heard) for agent, heard in oldest_first if heard.node and agent not in consoles}

@@ -1,4 +1,7 @@
-"""How much is kept, and for how long: closed sessions go, the oldest first, and never without a word."""
+"""How much is kept, and for how long: closed sessions go, the oldest first, and never without a word.
+
+What went is also written down beside the sessions, a line each in `deleted.ndjson` (`Deleted`).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from .layout import Session, SessionError, all_sessions
 
 _UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+#: What was deleted because of the limits, beside the sessions.
+BOOK: Final = "deleted.ndjson"
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """A session that the limits took away."""
+
+    name: str
+    id: str
+    at: int  # console CLOCK_REALTIME, ns
+    bytes: int
+    records: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -77,18 +97,32 @@ def look(folder: Path) -> list[Kept]:
 
 
 def keep_within(folder: Path, limits: Limits, at: int) -> list[str]:
-    """Delete what has to go; a line each that says what and why. Raises OSError."""
+    """Delete what has to go; a line each that says what and why, and one where that is not enough. Raises OSError."""
     if limits == Limits():
         return []
-    words = []
-    for one in leaving(look(folder), limits, at):
+    words, kept = [], look(folder)
+    left = sum(one.bytes for one in kept)
+    sizes = {one.session: one.bytes for one in kept}
+    for one in leaving(kept, limits, at):
         try:
-            delete(one.session)
+            _take_away(one, sizes[one.session], at)
         except SessionError as error:
             words.append(f"session {one.session.name} should go ({one.reason}), but: {error}")
         else:
+            left -= sizes[one.session]
             words.append(f"session {one.session.name} was deleted: {one.reason}")
+    if limits.max_bytes is not None and left > limits.max_bytes:
+        text = "what is being recorded, or was left by a crash, takes more than [sessions] max_bytes"
+        words.append(f"{text}; nothing else is left to delete")
     return words
+
+
+def _take_away(one: Leaving, size: int, at: int) -> None:
+    meta = one.session.read()
+    delete(one.session)
+    gone = Deleted(one.session.name, meta.id, at, size, meta.records, one.reason)
+    with (one.session.path.parent / BOOK).open("ab") as book:
+        book.write(msgspec.json.encode(gone) + b"\n")
 
 
 def delete(session: Session) -> None:

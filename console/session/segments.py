@@ -6,6 +6,7 @@ import os
 from typing import Final
 
 from .layout import Session, sync_folder
+from .manifest import last_number
 
 #: A segment is sealed once it is so long: small enough to read again after a crash in seconds.
 SEGMENT_BYTES: Final = 64 << 20
@@ -15,11 +16,10 @@ class SegmentWriter:
     """The last segment of a session, open for appending. Whoever makes one holds the session's lock."""
 
     def __init__(self, session: Session, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Begin a new segment behind those that are there. Raises OSError."""
+        """Begin a new segment behind those that are, or were, there. Raises SessionError, OSError."""
         self.session = session
         self._segment_bytes = segment_bytes
-        last = session.segments()[-1:]
-        self.number = (int(last[0].name.partition(".")[0]) if last else 0) + 1
+        self.number = last_number(session) + 1
         self._open()
 
     def append(self, data: bytes) -> None:

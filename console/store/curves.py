@@ -28,12 +28,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class _Anchor:
-    """How far console time is ahead of the clock that one agent stamps with (its `mono`, which nobody ever sets).
+    """How far console time is ahead of the clock that a node's agents stamp with (`mono`, which nobody ever sets).
 
     The smallest difference seen, that of the record that travelled fastest; it gives way slowly, because clocks drift.
     """
 
-    agent: str
     ahead_ns: int
     mono: int
 
@@ -57,11 +56,11 @@ class Curves:
     def remember(self, family: str, key: Hashable, record: Record) -> None:
         """Keep the figures of a record whose kind is a family."""
         anchor = self._anchors.get(record.node)
-        if anchor is None or anchor.agent != record.agent:
-            self._anchors[record.node] = anchor = _Anchor(record.agent, record.rx - record.mono, record.mono)
+        if anchor is None:
+            self._anchors[record.node] = anchor = _Anchor(record.rx - record.mono, record.mono)
         values = [getattr(record, metric) for metric in FAMILIES[family]]
         self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
 
     def forget_node(self, node: str) -> None:
-        """A node went: one that comes under its name later has another clock."""
+        """A node went, or was started again: what comes under its name later has another clock."""
         self._anchors.pop(node, None)

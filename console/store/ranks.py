@@ -53,6 +53,15 @@ class Ranks:
         self.table.touch(key, version)
         return True
 
+    def take_past(self, other: Ranks, version: int) -> None:
+        """Since when each stands still, and its last figures where this one has none, as the other knows it."""
+        for key, now in self.table.items():
+            known = other.table.get(key)
+            if known is not None:
+                now.stat = now.stat or known.stat
+                now.still_since, now.broken, now.disturbed = known.still_since, known.broken, known.disturbed
+                self.table.touch(key, version)
+
     def disturb(self, record: Stack) -> None:
         """The agent stopped the process while it read its stack: what that moved was no movement of the rank's own."""
         now = self.table.get(key_of(record))

@@ -53,6 +53,10 @@ class StepBook:
         """Whether any rank's step was read after that version of the store."""
         return self._changed > version
 
+    def touch(self, version: int) -> None:
+        """All of it is news to whoever looks since before that version of the store."""
+        self._changed = version
+
     def add(self, record: RankStat, version: int) -> None:
         """Remember when a rank reached a step; a record without one says nothing."""
         if record.step is None or record.rank is None:

@@ -146,6 +146,29 @@ class Store:
             found.append(record)
         return found[::-1]
 
+    def take_past(self, other: Store) -> None:
+        """Take over what another store, of the same instant, knows of the time before: curves, steps, stillness.
+
+        Of things that this one has heard nothing of lately, the last that the other has.
+        """
+        self.version += 1
+        self._curves, self.steps = other._curves, other.steps
+        self.steps.touch(self.version)
+        self._ranks.take_past(other._ranks, self.version)
+        for name, now in self.nodes.items():
+            known = other.nodes.get(name)
+            if known is not None and (now.host is None or now.cost is None):
+                now.host, now.cost = now.host or known.host, now.cost or known.cost
+                self.nodes.touch(name, self.version)
+        for key, card in self.gpus.items():
+            known_card = other.gpus.get(key)
+            if known_card is not None and (card.gpu is None or card.digest is None):
+                card.gpu, card.digest = card.gpu or known_card.gpu, card.digest or known_card.digest
+                self.gpus.touch(key, self.version)
+        self.gpus.take_missing(other.gpus, self.version)
+        self.gpu_links.take_missing(other.gpu_links, self.version)
+        self.nics.take_missing(other.nics, self.version)
+
     # -- one fold a kind -----------------------------------------------------------------------------------------------
 
     def _console(self, record: Console) -> None:
@@ -180,6 +203,8 @@ class Store:
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
             self._drop_facts(record.node)
+            if self._curves is not None and now.node.boot_id != record.boot_id:
+                self._curves.forget_node(record.node)
         now.node = record
 
     def _host(self, record: Host) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 
 from ..config.follow import HostsFile
 from ..differing import Differing
@@ -68,7 +69,7 @@ class ConsoleApp(
 
     `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
     the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
-    false in a replay, where now is the time of the newest record. `now` is console time in ns.
+    false in a replay, which says so. `now` is console time in ns: in a replay, of the instant that is shown.
     `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
     `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
     `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
@@ -165,7 +166,12 @@ class ConsoleApp(
         yield TabBar(tabs, id="tabs")
         with Container(id="stage"):
             yield self._view(self._current)
+        yield from self.below_the_view()
         yield Bar(id="footer")
+
+    def below_the_view(self) -> Iterable[Widget]:
+        """What stands between the view and the footer."""
+        return ()
 
     async def on_mount(self) -> None:
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)

@@ -125,15 +125,20 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.examine_all", "", "app.examine_all", "health check of all nodes", "Let the doctor look at every node"),
     Action("replay.play", "space", "app.replay_play", "play", "Play the recording, or stand still", footer=True,
            shown_key="space"),
-    Action("replay.earlier", "left_square_bracket", "app.replay_earlier", "event before", "Go to the event before",
+    Action("replay.earlier", "left_square_bracket", "app.replay_earlier", "back", "Go to the event before",
            footer=True, shown_key="["),
-    Action("replay.later", "right_square_bracket", "app.replay_later", "next event", "Go to the next event",
+    Action("replay.later", "right_square_bracket", "app.replay_later", "next", "Go to the next event",
            footer=True, shown_key="]"),
     Action("replay.slower", "less_than_sign", "app.replay_slower", "slower", "Play slower", footer=True,
            shown_key="<"),
     Action("replay.faster", "greater_than_sign", "app.replay_faster", "faster", "Play faster", footer=True,
            shown_key=">"),
     Action("replay.go", "T", "app.replay_go", "go to", "Go to a time"),
+    Action("replay.compare", "", "app.replay_compare", "compare", "Compare this session with another one"),
+    Action("diff.order", "o", "order", "order", "Order figures by name, or by how much they changed", footer=True),
+    Action("diff.copy", "y", "copy_text", "copy", "Copy all of it as text", footer=True),
+    Action("diff.keys", "question_mark,f1", "keys", "help", "List the keys that work here", footer=True, shown_key="?"),
+    Action("diff.close", "q,escape", "close", "leave", "Leave the comparison", footer=True, shown_key="q"),
     Action("app.mark", "M", "app.mark", "mark", "Mark this instant with a note of yours"),
     Action("app.freeze", "space", "app.freeze", "pause", "Freeze the picture; data go on arriving", footer=True,
            shown_key="space"),
@@ -175,7 +180,7 @@ FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape",
 #: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
 _APART: Final = (
     "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
-    "replay",
+    "replay", "diff",
 )  # fmt: skip
 #: Scopes of views that are no lists: there the keys of lists mean nothing.
 NO_LISTS: Final = ("overview", "hang", "topology", "skew", "query")
@@ -183,6 +188,7 @@ NO_LISTS: Final = ("overview", "hang", "topology", "skew", "query")
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
     "dialog": ("app.reconnect",),
+    "diff": ("lines.down", "lines.up", "lines.page_down", "lines.page_up", "lines.top", "lines.bottom"),
 }  # fmt: skip
 
 

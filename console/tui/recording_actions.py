@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from textual.app import App
 
 from ..hub import Control, RecordingNow
-from ..session.layout import SessionError
+from ..session.asked import asked
+from ..session.layout import Selection, SessionError
 from . import figures
 from .prompts import Prompt
 from .text import clean
 
 #: A second `q` within this many seconds leaves, although something is recorded.
 _TWICE_S: Final = 5.0
+#: What takes longer than this is told to be under way, s.
+SLOW_S: Final = 0.3
 
 
 class Tapes:
@@ -37,7 +40,10 @@ class Tapes:
             self._tell("this is a recording already", "warning")
             return
         running = self.running
-        words = "Everything that comes in is kept from now on, under this name, also if the console should crash."
+        words = (
+            "Everything that comes in is kept from now on, under this name, also if the console should crash.\n"
+            "To keep less: gpus --metrics gpu --every 10s --nodes node[1-4]; also --kinds, --redact."
+        )
         prompt = Prompt("Record", words, enter="begins", escape="leaves it", hint=self._name())
         if running:
             only = running[0].name if len(running) == 1 else ""
@@ -46,22 +52,36 @@ class Tapes:
             prompt = Prompt("Recording", "\n".join(lines), enter="ends, or begins", escape="goes on", hint=only)
         self._app.push_screen(prompt, self._answered)
 
-    async def _answered(self, text: str | None) -> None:
+    def _answered(self, text: str | None) -> None:
         if text is None:
             return
         running = [now.name for now in self.running]
-        name = text.strip() or (running[0] if len(running) == 1 else "" if running else self._name())
+        try:
+            typed, selection = asked(text)
+        except SessionError as error:
+            self._tell(str(error), "error")
+            return
+        name = typed or (running[0] if len(running) == 1 else "" if running else self._name())
         if not name:
             self._tell("several are recorded; say which one", "warning")
             return
+        ending = name in running and selection is None
+        work = self._stop(name) if ending else self._start(name, selection)
+        self._app.run_worker(self._do(name, work, "ending" if ending else "beginning"), name=f"recording {name}")
+
+    async def _do(self, name: str, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Mending what a crash left takes a while, and so do agents that hand over what they kept."""
+        slow = self._app.set_timer(SLOW_S, lambda: self._tell(f"{name}: {what} …"))
         try:
-            await (self._stop(name) if name in running else self._start(name))
+            await work
         except SessionError as error:
             self._tell(str(error), "error")
+        finally:
+            slow.stop()
 
-    async def _start(self, name: str) -> None:
+    async def _start(self, name: str, selection: Selection | None) -> None:
         assert self._control.recordings is not None
-        goes_on = await self._control.recordings.start(name)
+        goes_on = await self._control.recordings.start(name, selection)
         self._tell(f"recording {name}" + (" goes on where a crash broke it off" if goes_on else ""))
 
     async def _stop(self, name: str) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.widget import Widget
 
+from ..nodesets import natural
+from ..session.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
 from . import figures
 from .app import ConsoleApp
+from .diff_screen import diff_of
 from .keys import Action, bindings, in_scope
 from .prompts import Prompt
 from .text import clean
@@ -39,29 +42,28 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
 
     def __init__(self, replay: Replay, **options: Any) -> None:
         self._replay = replay
-        self._busy = ""
+        self._busy = ""  # what is under way, in words
+        self._is_away = False  # the views are on their way out
         self._then: int | None = None
         self._ticked = time.monotonic()
-        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node})
+        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
-                         recorded=replay.session.path, **options)  # fmt: skip
+                         now=lambda: replay.position, recorded=replay.session.path, **options)  # fmt: skip
 
     @property
     def everywhere(self) -> list[Action]:
         return HERE
 
-    def compose(self) -> ComposeResult:
-        *above, footer = super().compose()
-        yield from above
+    def below_the_view(self) -> Iterable[Widget]:
         yield TimeLine(self._shown(), id="time-line")
-        yield footer
 
     def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of the console, too
         self.run_worker(self._find_events(), name="events of the session")
 
     async def _find_events(self) -> None:
         await asyncio.to_thread(self._replay.find_events)
+        await asyncio.to_thread(self._replay.look_through)
         for damage in self._replay.damages:
             self.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
 
@@ -71,7 +73,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         if self.screen_stack:
             for line in self.screen_stack[0].query(TimeLine):
                 line.show(self._shown())
-        if not self._busy:  # else the views are on their way out
+        if not self._is_away:
             self._replay.advance(passed_s)
             super()._tick()
 
@@ -111,7 +113,34 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             f"From {figures.clock_time(self._replay.begin)} to {figures.clock_time(self._replay.end)}: a time of day, "
             "+90s or -5m from here, or 50%."
         )
-        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint="14:02:30"), self._asked)
+        hint = figures.clock_time(self._replay.begin)
+        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
+
+    def action_replay_compare(self) -> None:
+        """Ask for another session, and show both side by side."""
+        here = self._replay.session
+        others = [other.name for other in all_sessions(here.path.parent) if other.name != here.name]
+        words = f"Another one beside {here.name}: its name, or the path of its folder."
+        self.push_screen(Prompt("Compare", words, enter="compares", escape="stays", hint=next(iter(others), "")),
+                         self._compare)  # fmt: skip
+
+    def _compare(self, text: str | None) -> None:
+        if text is None or not text.strip():
+            return
+        here = self._replay.session
+        try:
+            other = find(text.strip(), here.path.parent)
+            other.read()
+        except SessionError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+            return
+        screen = diff_of(here, other)
+
+        def left(_: object) -> None:
+            if screen.trouble:
+                self.notify(f"not compared: {clean(screen.trouble)}", severity="error", markup=False)
+
+        self.push_screen(screen, left)
 
     async def action_diagnose(self) -> None:
         """The verdict of what had been captured until now."""
@@ -144,6 +173,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def _seek(self, to: int, *, then_play: bool = False) -> None:
         if self._busy:
             self._then = to
+            self._replay.give_up_past()
             return
         self._busy = f"going to {figures.clock_time(to)} …"
         self.run_worker(self._go(to, then_play), name="seek")
@@ -151,10 +181,16 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     async def _go(self, to: int, then_play: bool) -> None:
         played = self._replay.is_playing or then_play
         try:
-            await asyncio.to_thread(self._replay.jump, to)
+            self._is_away = True
+            await asyncio.to_thread(self._replay.jump_quickly, to)
             await self.show_store(self._replay.store)
+            self._is_away = False
+            if self._replay.lacks_past and self._then is None:
+                self._busy = "reading the minutes before …"
+                await asyncio.to_thread(self._replay.fold_past)
+                self._replay.take_past()
         finally:
-            self._busy = ""
+            self._busy, self._is_away = "", False
         self._replay.is_playing = played
         if self._then is not None:  # where somebody wanted to go meanwhile
             to, self._then = self._then, None

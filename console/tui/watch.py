@@ -77,7 +77,7 @@ class Frame:
 
 
 class Watch:
-    """`look` gives the present frame. With `live` false, now is the time of the newest record."""
+    """`look` gives the present frame; `now` is console time. With `live` false it is that of a replay, and told."""
 
     def __init__(
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
@@ -99,7 +99,7 @@ class Watch:
 
     def now(self) -> int:
         """Console time, ns."""
-        return self._clock() if self._live else self._store.newest_rx
+        return self._clock()
 
     def look(self, frozen: Frame | None = None) -> Frame:
         """What is true now; of a frozen frame the header alone goes on, to say so."""

@@ -57,6 +57,11 @@ def measure(quick: bool) -> Outcome:
 
 def first_paint(argv: list[str]) -> float:
     """Seconds from exec until the header is on the terminal; then the program is asked to quit."""
+    return painted(argv, CLUSTER.encode())
+
+
+def painted(argv: list[str], word: bytes) -> float:
+    """The same until that word is on the terminal."""
     began = time.perf_counter()
     child, terminal = pty.fork()
     if child == 0:
@@ -64,13 +69,13 @@ def first_paint(argv: list[str]) -> float:
         os.execv(argv[0], argv)
     try:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        painted = _wait_for(terminal, CLUSTER.encode(), began)
+        took = _wait_for(terminal, word, began)
         os.write(terminal, b"q")
         _drain(terminal)
     finally:
         os.close(terminal)  # a program that did not quit gets SIGHUP
         os.waitpid(child, 0)
-    return painted
+    return took
 
 
 def _wait_for(terminal: int, text: bytes, began: float) -> float:

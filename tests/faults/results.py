@@ -44,7 +44,9 @@ def main() -> int:
         path.touch()
         statuses = [_produce(path, options.short) for _ in range(options.rounds)]
         rows = [row for one in (*options.keep, path) for row in ledger.read(one)]
-    RESULTS.write_text(as_markdown(rows, conditions(pick_mode().name)))
+    about = [*conditions(pick_mode().name), ("runs", f"{options.rounds} of this command; kept of earlier ones:"
+             f" {len(options.keep)}")]  # fmt: skip
+    RESULTS.write_text(as_markdown(rows, about))
     print(f"{len(rows)} faults produced; written to {RESULTS.relative_to(ROOT)}")
     return max(statuses, default=0)
 

@@ -143,5 +143,9 @@ class Tally:
         said = [one.text for one in self.logs] + [one.error.text for one in self.states if one.error]
         return any(re.search(words, text) for text in said)
 
+    def dropped(self, since_ns: int = 0) -> set[str]:
+        """Nodes whose connection was lost since then; a silence that passes is none: a busy machine makes those."""
+        return {one.node for one in self.states if one.rx >= since_ns and one.retry_at is not None}
+
     def state(self, node: str) -> str | None:
         return next((one.state for one in reversed(self.states) if one.node == node), None)

@@ -13,7 +13,7 @@ from .world import World
 
 def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
     node = world.rig.nodes[0]
-    with world.fault("sshd restarted, its sessions ended", node, "the connection ended|lost") as fault:
+    with world.fault("sshd restarted, its sessions ended", node, "connection ended|no word for") as fault:
         fault.strike()
         node.stop_sshd(sessions=True)
         time.sleep(1)
@@ -23,7 +23,7 @@ def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
 
 def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -> None:
     node = world.rig.nodes[3]
-    with world.fault("node rebooted", node, "no word for|lost", loses=True) as fault:
+    with world.fault("node rebooted", node, "no word for|connection ended", loses=True) as fault:
         before = world.recorder.boots[node.name]
         fault.strike()
         node.down()

@@ -123,8 +123,7 @@ class World:
         )  # fmt: skip
         assert count.doubled == 0
         assert loses or count.lost == 0
-        others = {one.node for one in self.recorder.tally.states if one.rx >= calm_ns and one.state != "ok"}
-        assert others <= {node.name}, "no other node is touched"
+        assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is touched"
 
     def _others(self, node: str, calm_ns: int, struck_ns: int, mended_ns: int) -> float | None:
         """Latency of the other nodes' ticks during the fault, to that of the 20 s before it."""

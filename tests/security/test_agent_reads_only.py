@@ -107,7 +107,7 @@ def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> 
         python.write_text(f'#!/bin/sh\nexec {traced} "$@"\n')
         python.chmod(0o755)
         hosts = rig.write_hosts_toml(tmp_path_factory.mktemp("trace") / "hosts.toml")
-        run = batch(hosts, "--for", "6s", "--clocks", "--capture", "--samples", "1")
+        run = batch(hosts, "--for", "15s", "--clocks", "--capture", "--samples", "1")
         assert run.node("node1")["state"] == "ok", run.stderr
         return (node.folder / "trace").read_text(errors="replace").splitlines()
 

@@ -63,7 +63,7 @@ def night(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run
     folder = tmp_path_factory.mktemp("night")
     env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions")}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
-    run = batch(hosts, "--for", "6s", "--capture", "--samples", "1", "--records", folder / "night.ndjson",
+    run = batch(hosts, "--capture", "--samples", "1", "--records", folder / "night.ndjson",
                 "--record", "night", env=env)  # fmt: skip
     return folder, run, env
 
@@ -122,7 +122,7 @@ def test_tables_have_no_formula_and_their_files_are_where_they_belong(night, tmp
     "args",
     [
         ["sessions", "verify", "night"],
-        ["query", "night", "SELECT node, text FROM log"],
+        pytest.param(["query", "night", "SELECT node, text FROM log"], marks=LONG),
         pytest.param(["sessions", "list"], marks=LONG),
         pytest.param(["sessions", "compact", "night"], marks=LONG),
         pytest.param(["stat", "night", "--by", "rank"], marks=LONG),
@@ -148,7 +148,7 @@ def test_a_session_of_it_is_sound_and_can_be_asked(night, args: list[str]) -> No
     "args",
     [
         ["ps", HOSTS],
-        ["doctor", HOSTS],
+        pytest.param(["doctor", HOSTS], marks=LONG),
         pytest.param(["clean", HOSTS], marks=LONG),
         pytest.param(["run", "status", HOSTS], marks=LONG),
         pytest.param(["topo", HOSTS], marks=LONG),

@@ -58,8 +58,7 @@ def rig(needs_namespaces: None) -> Iterator[Rig]:
 
 @pytest.fixture
 def node(rig: Rig, tmp_path: Path) -> Iterator[Node]:
-    """A node on which nothing of ours is left."""
-    gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
+    """A node on which nothing of ours is left afterwards."""
     yield rig.nodes[0]
     gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
 
@@ -130,7 +129,8 @@ def test_a_console_that_was_killed_leaves_no_more_than_one_that_ended(
         assert look(node).beyond(before) == (set(), set(), set())
 
 
-@pytest.mark.parametrize("linger_s", [0, pytest.param(30, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("linger_s", [0, 30])
 def test_clean_removes_what_an_agent_that_was_killed_left(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"linger_s": linger_s})
     before = look(node)

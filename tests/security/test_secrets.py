@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,10 +43,11 @@ class Watching(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        while not self._ended.wait(0.02):
-            argv = ["ps", "-eo", "args", "--no-headers", "-ww"]
-            said = subprocess.run(argv, capture_output=True, text=True, check=False)
-            self.lines |= {line for line in said.stdout.splitlines() if "rank.py" not in line}
+        while not self._ended.wait(0.1):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):  # it ended while we looked
+                    self.lines.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        self.lines = {line for line in self.lines if "rank.py" not in line}
 
     def end(self) -> None:
         self._ended.set()
@@ -75,7 +76,7 @@ def night(
             watching = Watching()
             watching.start()
             try:
-                run = batch(hosts, "--for", "2s", "--capture", "--samples", "1", "--locals", "password,step",
+                run = batch(hosts, "--capture", "--samples", "1", "--locals", "password,step",
                             "--record", "night", "--records", folder / "night.ndjson", env=mine)  # fmt: skip
                 listed = gconsole("ps", hosts, env=mine)
             finally:

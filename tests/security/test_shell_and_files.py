@@ -114,7 +114,7 @@ WRITERS = {
     "cli/crash.py": "0600, new",
     "fleet/hostkeys.py": "known_hosts: appended to, locked, 0600, no link",
     "session/segments.py": "a segment: appended to, 0600, no link",
-    "session/retention.py": "what an interrupted removal left",
+    "session/retention.py": "the list of what was removed, in the folder of sessions",
     "session/recovery.py": "a segment: its torn end is cut",
     "session/layout.py": "the lock of a session, and its folder, synced",
     "session/compact.py": "the lock of what is made Parquet",

@@ -46,7 +46,7 @@ from gconsole.records import (
     Stack,
 )
 from gconsole.records.job import JobNodeState
-from gconsole.session.layout import SessionError
+from gconsole.session.layout import Selection, SessionError
 from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
 
@@ -69,11 +69,13 @@ class Tapes:
         self.trouble = ""
         self._cluster = cluster
         self._running: dict[str, int] = {}
+        self.selections: dict[str, Selection | None] = {}  # by name, what was to be kept
 
     def now(self) -> list[RecordingNow]:
         return [RecordingNow(name, began, 12_345, 678_901, self.trouble) for name, began in self._running.items()]
 
-    async def start(self, name: str, selection: object = None) -> bool:
+    async def start(self, name: str, selection: Selection | None = None) -> bool:
+        self.selections[name] = selection
         if name == "taken":
             raise SessionError("taken: there is such a session already; try another name")
         self._cluster.asked.append(("record", name))

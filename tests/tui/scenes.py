@@ -19,12 +19,14 @@ from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
-from waiting import settle, until
+from waiting import screen, settle, until
 
 from gconsole.records import Finding
+from gconsole.session.comparing import Changed, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
@@ -228,6 +230,35 @@ async def _written(stage: Stage) -> None:
     await until(stage.pilot, lambda: len(view._page.output.rows) == 5, "every line")
 
 
+def difference(reading: object) -> Comparison:
+    """Tuesday has a node less, another driver on most nodes, a link that is gone, and a GPU that is held down."""
+    def spread(median: float, tail: float, most: float) -> Spread:
+        return Spread(345_600, median, tail, most * 0.99, most)
+
+    changed = [Changed(f"node{number:03}", "gpu0 driver", "550.127.05", "560.35.03") for number in range(1, 61)]
+    changed += [Changed(f"node{number:03}", "kernel", "5.15.0-94", "6.8.0-40") for number in (44, 45)]
+    changed += [Changed("node019", "nvlink links", "18", "17"), Changed("node019", "rdma links", None, "8")]
+    found = [
+        Figure("gpu.mem_used_bytes", spread(68e9, 71e9, 72e9), spread(68e9, 71e9, 72e9)),
+        Figure("gpu.nvlink_tx_bytes_s", spread(0, 0, 3e6), spread(9e9, 12e9, 14e9)),
+        Figure("gpu.power_w", spread(612, 688, 700), spread(540, 690, 701)),
+        Figure("gpu.sm_clock_mhz", spread(1980, 1980, 1980), spread(1980, 1980, 1980)),
+        Figure("gpu.temp_c", spread(61, 70, 73), spread(64, 81, 88)),
+        Figure("gpu.util_pct", spread(97, 100, 100), spread(0.4, 99, 100)),
+        Figure("nic.rx_bytes_s", None, spread(8e8, 9e8, 1e9)),
+    ]
+    return Comparison(
+        schema="gconsole.diff/1", a="monday", b="tuesday", nodes_only_a=("node063", "node064"), nodes_only_b=(),
+        changed=tuple(changed), findings_only_a=(), findings_only_b=("gpu_throttle: node019:gpu4", "nvlink_down"),
+        findings_both=("clock_unsynced: node044",), figures=tuple(found),
+    )  # fmt: skip
+
+
+async def _two_sessions(stage: Stage) -> None:
+    stage.app.push_screen(DiffScreen("monday", "tuesday", difference))
+    await until(stage.pilot, lambda: "FIGURES" in screen(stage.app))
+
+
 _UNBUILT = ("topology",)
 
 _PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
@@ -290,6 +321,7 @@ SCENES = (
     Scene("recording", _recording, cluster=demo),
     Scene("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
     Scene("ending a recording", _ending_a_recording, Prompt, cluster=demo),
+    Scene("two sessions", _two_sessions, DiffScreen),
     Scene("remove", lambda stage: stage.app.run_action("app.remove"), Confirm),
     Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),

@@ -14,6 +14,7 @@ from waiting import accept, frames, screen, shows, until
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.columns import ColumnsDialog
 from gconsole.tui.dialogs import KeysDialog
+from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keys import ACTIONS, in_scope
@@ -59,7 +60,7 @@ class TestTheTable:
                 **{view.scope: view for view in app._views.values()}, "app": app,
                 "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
                 "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
-                "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText,
+                "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText, "diff": DiffScreen,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 name = action.call.partition("(")[0].removeprefix("app.")

@@ -60,6 +60,21 @@ async def test_several_run_at_once_and_each_is_ended_by_its_name():
         await until(pilot, lambda: running(cluster) == ["two"])
 
 
+async def test_what_a_recording_keeps_is_said_in_the_words_of_the_command():
+    cluster = pod()
+    async with cluster.app().run_test(size=(120, 30)) as pilot:
+        await record(pilot, cluster, "gpus --metrics gpu --every 10s --nodes node[1-2] --redact")
+        await until(pilot, lambda: running(cluster) == ["gpus"])
+        selection = cluster.recordings.selections["gpus"]
+        assert (selection.nodes, selection.every_s, selection.anonymous) == (("node1", "node2"), 10.0, True)
+        assert "gpu" in selection.kinds
+        assert "nic" not in selection.kinds
+        await record(pilot, cluster, "more --every soon")
+        await until(pilot, lambda: "no duration" in toasts(pilot))
+        await record(pilot, cluster, "gpus")
+        await until(pilot, lambda: running(cluster) == [])
+
+
 async def test_a_name_that_is_taken_is_said_and_nothing_is_recorded():
     cluster = pod()
     async with cluster.app().run_test() as pilot:

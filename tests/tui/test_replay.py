@@ -88,6 +88,25 @@ async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_
         await until(pilot, lambda: "no event before" in " ".join(note.message for note in pilot.app._notifications))
 
 
+async def test_between_two_words_of_the_nodes_they_grow_old_as_they_did_live(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+        await pilot.press(*"+210s", "enter")
+        await shows(pilot, "◐ 30 s old")
+        await shows(pilot, "0/2 nodes")
+
+
+async def test_the_header_stands_above_and_the_time_line_below_the_view(player):
+    async with ReplayApp(player).run_test(size=(80, 24)) as pilot:
+        await run(player, pilot)
+        regions = [pilot.app.query_one(name).region for name in ("#header", "#tabs", "#stage", "#time-line", "#footer")]
+        assert [region.y for region in regions] == [0, 1, 3, 22, 23]
+        assert all(region.width == 80 for region in regions)
+        await shows(pilot, "[ back  ] next")
+
+
 async def test_a_jump_keeps_the_view_and_how_its_list_is_arranged(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)

@@ -54,8 +54,8 @@ def facts(row: ClockRow) -> list[Fact]:
         if row.is_reference:
             found.append(Fact("common clock", "this node's own: the others are compared with it"))
         bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, whatever the paths are like"
-        of = f"(CLOCK_REALTIME minus that of {clean(line.reference)})"
-        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {of}"))
+        against = f"of CLOCK_REALTIME from {clean(line.reference)}'s"
+        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {against}"))
         found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
         if line.drift_ppm is not None:
             limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window alone)"

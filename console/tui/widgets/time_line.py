@@ -64,7 +64,7 @@ class TimeLine(Painting):
     def laid_out(self) -> list[Span]:
         """The spans that fill the line."""
         shown = self._shown
-        left = [Span(f" {'▶' if shown.is_playing else '‖'} ×{shown.speed:g} ", "accent", "app.replay_play"), Span(" ")]
+        left = [Span(f"{self._pace()} ", "accent", "app.replay_play")]
         instant = self._under_mouse() if self._held is not None else shown.position
         gone, whole = figures.length(instant - shown.begin), figures.length(shown.end - shown.begin)
         told = shown.busy or f"{figures.clock_time(instant)}  +{gone} / {whole}"
@@ -72,9 +72,13 @@ class TimeLine(Painting):
         start, room = self._track()
         return [*left, *self._drawn(room), *right] if start else right
 
+    def _pace(self) -> str:
+        """As wide at every speed, so that the line stands still."""
+        return f" {'▶' if self._shown.is_playing else '‖'} ×{self._shown.speed:<4g}"
+
     def _track(self) -> tuple[int, int]:
         """Where the line itself begins, and how long it is; (0, 0) where there is no room for one."""
-        left = width_of(f" ▶ ×{self._shown.speed:g} ") + 1
+        left = width_of(self._pace()) + 1
         right = max(width_of(self._shown.busy), 29) + 3
         room = self.size.width - left - right
         return (left, room) if room > 4 else (0, 0)

@@ -3,28 +3,31 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 from sessionfiles import SECOND, gpus
 
 from gconsole.hub import Hub
 from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
-from gconsole.session import reading, recording, resuming
+from gconsole.session import making, reading, recording, resuming
 from gconsole.session.layout import Selection, SessionError, named
 from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.retention import BOOK, Limits
 from gconsole.session.selection import select
 from gconsole.session.snapshot import known
 from gconsole.store import Store
+
+NONE = Limits()
 
 
 class World:
     """A hub, a store and a recorder over a folder."""
 
-    def __init__(self, folder, console_id=None, **options):
+    def __init__(self, folder, console_id=None, limits=NONE, **options):
         self.folder = folder
         self.hub, self.store = Hub(console_id), Store()
         self.hub.subscribe(self.store.apply)
-        self.recorder = Recorder(self.hub, folder, Limits(), lambda: known(self.store), **options)
+        self.recorder = Recorder(self.hub, folder, limits, lambda: known(self.store), **options)
 
     def records(self, name):
         return list(reading.records(named(name, self.folder).path))
@@ -127,9 +130,10 @@ async def crashed_recording(folder):
 
 async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
     session = await crashed_recording(tmp_path)
-    left = resuming.take_up(session, ["node1", "node2"], str)
+    left = resuming.take_up(session, str)
     assert left.console_id == "console1"
     assert left.agents == {"node1": ("agent1", 4)}
+    assert left.agent_of("node2") is None
     store = Store()
     resuming.refold(session, store.apply)
     assert store.nodes["node1"].node.hostname == "node1"
@@ -141,6 +145,67 @@ async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agent
     assert [one.seq for one in records if one.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
     assert not [one for one in records if isinstance(one, Gap)], "the agent lingered: nothing is missing"
     assert [part.how for part in session.read().parts] == ["crashed", "stopped"]
+
+
+class Nodes:
+    """The fleet of a screen, as far as a recording that goes on needs it; its agents of the crash hand over 5 and 6."""
+
+    def __init__(self, world, *, lingering=True):
+        self.world, self.lingering = world, lingering
+        world.recorder.bridge = self
+
+    def is_awaited(self, left):
+        return self.lingering and left.agent_of("node1") is not None
+
+    async def go_on_as(self, left):
+        self.world.hub.publish(gpus(1, agent="agent2", first=9))  # the last word of the agent that has to go
+        self.world.hub.go_on_as(left.console_id, left.seq)
+
+
+async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_that_its_agents_wait_for(tmp_path):
+    await crashed_recording(tmp_path)
+    world = World(tmp_path, "console2")
+    world.hub.say(Console(cluster="pod", version="1"))
+    world.hub.publish([a_node(agent="agent2", rx=90 * SECOND), *gpus(3, agent="agent2", first=2)])
+    Nodes(world)
+    assert await world.recorder.start("night")
+    kept = gpus(2, first=5)
+    for one in kept:
+        one.rx = 100 * SECOND
+    world.hub.publish(kept)
+    await world.recorder.close()
+    records = world.records("night")
+    assert [one.seq for one in records if one.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
+    assert not [one for one in records if isinstance(one, Gap)], "what its own agent said is no word of those awaited"
+    meta = named("night", tmp_path).read()
+    assert [(part.console, part.was) for part in meta.parts] == [("console1", ""), ("console1", "console2")]
+    assert resuming.last_agents(meta)["node1"][0] == "agent1"
+    own = [one.seq for one in records if one.agent == "console1"]
+    assert own == sorted(set(own)), "its own records go on behind those that are there"
+
+
+async def test_agents_that_keep_something_are_not_asked_while_another_recording_hears_others(tmp_path):
+    await crashed_recording(tmp_path)
+    world = World(tmp_path, "console2")
+    Nodes(world)
+    await world.recorder.start("other")
+    with pytest.raises(SessionError, match="hand it over once nothing else is recorded; end first: other"):
+        await world.recorder.start("night")
+    await world.recorder.stop("other")
+    assert await world.recorder.start("night")
+    await world.recorder.close()
+
+
+async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and_the_hole_is_counted(tmp_path):
+    await crashed_recording(tmp_path)
+    world = World(tmp_path, "console2")
+    Nodes(world, lingering=False)
+    assert await world.recorder.start("night")
+    world.hub.publish([a_node(agent="agent2", rx=64 * SECOND)])
+    await world.recorder.close()
+    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    assert (gap.node, gap.count) == ("node1", 60)
+    assert named("night", tmp_path).read().parts[-1].console == "console2"
 
 
 async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
@@ -197,6 +262,37 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     world.hub.publish(gpus(1, first=2))
     assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
     assert not named("one", tmp_path).is_being_written()
+
+
+async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_what_went(tmp_path):
+    world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
+    await world.recorder.start("new")
+    old = making.make(named("old", tmp_path), gpus(3))
+    deadline = time.monotonic() + 30
+    seq = 0
+    while len(warnings_in(world.store)) < 2:
+        assert time.monotonic() < deadline
+        seq += 1
+        world.hub.publish(gpus(1, first=seq))
+        await asyncio.sleep(0.01)
+    for _ in range(20):
+        world.hub.publish(gpus(1, first=(seq := seq + 1)))
+        await asyncio.sleep(0.01)
+    await world.recorder.close()
+
+    left, gone = sorted(warnings_in(world.store), key=lambda text: text.startswith("session old"))
+    assert not named("old", tmp_path).path.exists()
+    assert "old was deleted: all sessions together take" in gone
+    assert "nothing else is left to delete" in left, "said once, however often it is looked at"
+    said = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
+    assert sorted(said) == sorted([gone, left])
+    (line,) = (tmp_path / BOOK).read_bytes().splitlines()
+    assert msgspec.json.decode(line)["id"] == old.id
+
+
+def warnings_in(store):
+    events = [record for _, record in store.events]
+    return [record.text for record in events if isinstance(record, Log) and record.severity == "warning"]
 
 
 async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_path):

@@ -1,11 +1,13 @@
 """A replay: what it shows at an instant is what a live console knew then, and time goes as the player says."""
 
+import numpy as np
 import pytest
 from sessionfiles import SECOND, crashed
 
 from gconsole.hub import CaptureOrder
-from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat
-from gconsole.session import making, replay
+from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
+from gconsole.session import index, making, replay
+from gconsole.session.compact import compact
 from gconsole.session.layout import Meta, Part, SessionError, named
 from gconsole.session.replay import NotLive, Replay
 from gconsole.store import Store
@@ -128,6 +130,19 @@ def test_events_are_what_one_jumps_between(session):
     assert player.event_after() is None
 
 
+def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
+    def stack(second, rank):
+        at = BEGAN + second * SECOND
+        return Stack(node="node1", agent="agent1", seq=second + 1, t=at, rx=at, capture="c", sample=0, job="j",
+                     rank=rank, pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
+
+    made = named("captured", tmp_path)
+    making.make(made, [stack(second, second) for second in range(4)])
+    player = Replay(made)
+    player.find_events()
+    assert [(event.what, (event.rx - BEGAN) // SECOND) for event in player.events] == [("capture", 3)]
+
+
 async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
     player = Replay(session)
     for asked in (player.reconnect("node1"), player.capture(CaptureOrder("x")), player.mark("x")):
@@ -161,3 +176,125 @@ def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_o
     while player.is_playing:
         player.advance(1.0)
     assert known(player.store) == known(live_at(LENGTH_S))
+
+
+# -- long sessions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocks_of_a_minute(monkeypatch):
+    monkeypatch.setattr("gconsole.session.index.BLOCK_RECORDS", 180)
+    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 30)
+
+
+def shown(player):
+    return player.begin, player.end, [event.what for event in player.events], known(player.store)
+
+
+@pytest.mark.parametrize("second", [0, 30, 399, 400, 610, 850, 10_000])
+def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
+    blocks_of_a_minute, session, tmp_path, second
+):  # fmt: skip
+    plain = Replay(session, history_bytes=1 << 28)
+    plain.find_events()
+    plain.jump(BEGAN + second * SECOND)
+    indexed = Replay(session, history_bytes=1 << 28)
+    indexed.look_through()
+    indexed.find_events()
+    indexed.jump(BEGAN + second * SECOND)
+    compact(session)
+    for path in session.segments():
+        path.unlink()
+    out_of_parquet = Replay(session, history_bytes=1 << 28)
+    out_of_parquet.find_events()
+    out_of_parquet.jump(BEGAN + second * SECOND)
+
+    assert shown(plain) == shown(indexed) == shown(out_of_parquet)
+
+
+@pytest.mark.parametrize("second", [20, 399, 610, 850])
+def test_a_quick_jump_shows_what_is_true_and_what_was_comes_after(session, second):
+    at = BEGAN + second * SECOND
+    full, quick = Replay(session, history_bytes=1 << 28), Replay(session, history_bytes=1 << 28)
+    full.jump(at)
+
+    quick.jump_quickly(at)
+
+    assert known(quick.store)[1] == known(full.store)[1]
+    assert quick.store.gpus["node1", "GPU-1"].gpu == full.store.gpus["node1", "GPU-1"].gpu
+    assert quick.lacks_past is (second > 30)
+    before, looked_at = curve(quick.store), quick.store
+    if quick.lacks_past:
+        assert np.isnan(before).sum() > np.isnan(curve(full.store)).sum()
+        quick.fold_past()
+        quick.take_past()
+    assert quick.store is looked_at, "whoever looks at it goes on looking"
+    assert known(quick.store) == known(full.store)
+    np.testing.assert_array_equal(curve(quick.store), curve(full.store))
+
+
+def curve(store):
+    return store.history.series["gpu"].recent(("node1", "GPU-1"), "util_pct")
+
+
+def test_time_stands_still_until_the_minutes_before_are_there_and_then_goes_on(session):
+    player = Replay(session)
+    player.is_playing = True
+    player.jump_quickly(BEGAN + 500 * SECOND)
+    player.advance(5.0)
+    assert player.position == BEGAN + 500 * SECOND
+    player.fold_past()
+    player.take_past()
+    player.advance(5.0)
+    assert player.position == BEGAN + 505 * SECOND
+
+
+def test_the_minutes_before_are_given_up_when_somebody_goes_elsewhere(session):
+    player = Replay(session, history_bytes=1 << 28)
+    player.jump_quickly(BEGAN + 800 * SECOND)
+    before = curve(player.store)
+    player.fold_past()
+    player.give_up_past()
+    player.jump_quickly(BEGAN + 750 * SECOND)
+    player.take_past()
+    assert not player.lacks_past
+    assert not np.array_equal(curve(player.store), before, equal_nan=True), "of the instant it went to"
+
+
+def test_what_an_index_covers_is_not_read_again(blocks_of_a_minute, session):
+    Replay(session).look_through()
+    way = index.known(session)
+    (path,) = session.segments()
+    blocks = way.segments[path.name].blocks
+    assert len(blocks) > 10
+    data = bytearray(path.read_bytes())
+    middle = blocks[len(blocks) // 2]
+    data[middle.at : middle.end] = bytes(middle.end - middle.at)  # of the same length, so nobody sees it
+    path.write_bytes(data)
+
+    player = Replay(session)
+    player.jump(player.end)
+
+    assert not player.damages
+    assert player.store.findings, "what changed in between is told by the index"
+
+
+def test_a_segment_that_has_grown_or_is_damaged_is_read_itself(blocks_of_a_minute, session):
+    (path,) = session.segments()
+    index.build(session)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    assert not index.known(session).segments
+    assert not index.build(session).segments
+    player = Replay(session)
+    player.jump(player.end)
+    assert player.damages and player.store.findings
+
+
+def test_a_folder_that_cannot_be_written_to_is_looked_through_all_the_same(session, monkeypatch, tmp_path):
+    (session.path / "index").write_text("in the way")
+    player = Replay(session)
+    player.look_through()
+    player.jump(player.end)
+    assert player.store.findings
+    assert (session.path / "index").read_text() == "in the way"

@@ -1,5 +1,6 @@
 """Whole sessions: listed as they stand, renamed, merged without doubles, annotated, and deleted only with a word."""
 
+import msgspec
 import pytest
 from sessionfiles import SECOND, crashed, gpus
 
@@ -157,3 +158,14 @@ def test_deleting_says_which_session_and_why(tmp_path):
     assert "night was deleted" in words
     assert "max_age" in words
     assert not session.path.exists()
+    (line,) = (tmp_path / retention.BOOK).read_bytes().splitlines()
+    gone = msgspec.json.decode(line, type=retention.Deleted)
+    assert (gone.name, gone.records, gone.at) == ("night", 3, 100 * DAY)
+    assert gone.bytes > 0 and "max_age" in gone.reason
+
+
+def test_what_the_limits_cannot_reach_is_said(tmp_path):
+    crashed(tmp_path, "night", [gpus(3)])
+    (words,) = retention.keep_within(tmp_path, Limits(max_bytes=10), 0)
+    assert "more than [sessions] max_bytes" in words
+    assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"

@@ -4,10 +4,12 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from session_made import a_job, a_session, gpu
+from session_made import START, a_job, a_session, gpu
 
 from gconsole.cli.stat import stat as command
-from gconsole.records import Mark
+from gconsole.records import Collective, Mark
+from gconsole.session.chosen import chosen
+from gconsole.session.plots import skews_of
 
 
 def run(*args):
@@ -51,10 +53,41 @@ def test_pictures_are_drawn_in_three_forms(tmp_path, suffix, magic):
     assert picture.read_bytes().startswith(magic)
 
 
+def late_collectives(count=30):
+    """Two ranks of one node; rank 1 comes 20 ms later than the other each time."""
+    return [
+        Collective(node="n1", agent="agent-n1", seq=2 * n + rank + 1, rx=START + n, capture="c1", source="fr_dump",
+                   job="j", rank=rank, pid=10 + rank, start_ticks=1, process_group=("0", "default_pg"), group_size=2,
+                   collective_seq_id=n + 1, profiling_name="nccl:all_reduce", retired=True,
+                   time_created_ns=START + n * 100_000_000 + rank * 20_000_000)
+        for n in range(count) for rank in range(2)
+    ]  # fmt: skip
+
+
+def test_who_was_late_at_collectives_is_drawn(tmp_path):
+    session, picture = a_session(tmp_path, late_collectives()), tmp_path / "night.svg"
+
+    assert run(session.path, "--plot", picture).return_value == 0
+
+    (skew,) = skews_of(chosen(session.path))
+    assert {one.behind_ns for one in skew.judged} == {20_000_000}
+    assert b"skew" in picture.read_bytes(), "the picture says of what it is"
+
+
+def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypatch):
+    samples = [gpu(n + 1, uuid=f"GPU-{n % 5}", node=f"n{n % 5}", at=n // 5, util_pct=float(n)) for n in range(500)]
+    path = a_session(tmp_path, samples).path
+    at_once = rows_of(path)
+    monkeypatch.setattr("gconsole.session.stat.SAMPLES_AT_ONCE", 150)
+
+    assert rows_of(path) == at_once
+    assert [row["samples"] for row in at_once] == [100] * 5
+
+
 def test_nothing_to_draw_is_said(tmp_path):
     result = run(a_session(tmp_path, [Mark(text="x")]).path, "--plot", tmp_path / "night.pdf")
 
-    assert result.return_value == 2 and "no figures of GPUs and no steps" in result.stderr
+    assert result.return_value == 2 and "no figures of GPUs, no steps and no collectives" in result.stderr
 
 
 def test_a_form_that_is_no_picture_is_refused(tmp_path):

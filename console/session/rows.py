@@ -1,0 +1,198 @@
+"""Records out of Parquet again, in the order of arrival: for sessions whose segments somebody removed after compaction.
+
+A row holds all of a record (`columns`), so what comes back is what was recorded; only that order is by `rx` and number,
+where segments have it as it was. Files of a table follow each other in time and are sorted within by what they are
+about: they are read one after the other, some time of each at once, so that memory holds a part of one file a table.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import inspect as types
+
+from ..hub import Published
+from ..records import KINDS, decode
+from .manifest import Part
+from .question import UNKNOWN
+from .reading import Choice
+
+#: Rows that become records at once.
+_ROWS: Final = 1024
+#: Rows that are decoded at once, and rows that are sorted at once: a file is read once for each so many.
+_BATCH_ROWS: Final = 16_384
+_WINDOW_ROWS: Final = 25_000
+
+#: What reading a broken file raises.
+Broken: Final = pa.ArrowException
+
+Take = Callable[[Any], Any]
+
+
+def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Published]:
+    """The chosen records of these files of a folder `parquet`. Raises OSError, pa.ArrowException for a broken one."""
+    tables: dict[str, list[Path]] = {}
+    for part in parts:
+        if choice.kinds is None or part.table in choice.kinds or part.table == UNKNOWN:
+            tables.setdefault(part.table, []).append(folder / part.path)
+    streams = [_table(table, files, choice) for table, files in sorted(tables.items())]
+    for record in heapq.merge(*streams, key=_arrival):
+        if choice.takes(record):
+            yield record
+
+
+def span(folder: Path, parts: Sequence[Part]) -> tuple[int, int] | None:
+    """When the earliest and the latest record in these files arrived; None where there is none. Raises OSError."""
+    spans = [found for part in parts if (found := _span(folder / part.path)) is not None]
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
+def _arrival(record: Published) -> tuple[int, str, int]:
+    return record.rx, record.agent, record.seq
+
+
+def _table(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+    """The records of one table by arrival; files whose times overlap are sorted together."""
+    spans = sorted((*found, path) for path in files if (found := _span(path)) is not None)
+    group: list[Path] = []
+    until = 0
+    for first, last, path in spans:
+        if choice.to_rx is not None and first >= choice.to_rx:
+            break
+        if choice.from_rx is not None and last < choice.from_rx:
+            continue
+        if group and first > until:
+            yield from _group(table, group, choice)
+            group = []
+        group.append(path)
+        until = max(until, last)
+    if group:
+        yield from _group(table, group, choice)
+
+
+@cache
+def _span(path: Path) -> tuple[int, int] | None:
+    """From when to when the rows of a file arrived, by what it says of its columns."""
+    meta = pq.read_metadata(path)
+    told = [meta.row_group(number).column(_leaf(meta, "rx")).statistics for number in range(meta.num_row_groups)]
+    if not told:
+        return None
+    return min(one.min for one in told), max(one.max for one in told)
+
+
+def _leaf(meta: pq.FileMetaData, name: str) -> int:
+    """The place of a column among the leaves: nested columns before it have several."""
+    row_group = meta.row_group(0)
+    return next(at for at in range(row_group.num_columns) if row_group.column(at).path_in_schema == name)
+
+
+def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+    make = _unknown if table == UNKNOWN else _maker(table)
+    for begin, end in _windows(files):
+        rows = pa.concat_tables([_read(path, begin, end) for path in files], promote_options="default")
+        keys = [("rx", "ascending"), ("agent", "ascending"), ("seq", "ascending")]
+        order = pc.sort_indices(rows, sort_keys=keys)
+        pa.default_memory_pool().release_unused()  # it would keep what decoding took
+        for at in range(0, len(order), _ROWS):
+            yield from make(rows.take(order.slice(at, _ROWS)))
+
+
+def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int]]:
+    """Spans of arrival, one after the other, none with many more rows than fit into memory: from, up to but without."""
+    opened = map(pq.ParquetFile, files)
+    arrivals = [batch.column(0) for file in opened for batch in file.iter_batches(columns=["rx"], use_threads=False)]
+    rx = np.sort(pa.chunked_array(arrivals, pa.int64()).to_numpy())
+    edges = [*np.unique(rx[::_WINDOW_ROWS]).tolist(), int(rx[-1]) + 1] if len(rx) else []
+    yield from pairwise(edges)
+
+
+def _read(path: Path, begin: int, end: int) -> pa.Table:
+    """The rows of a file that arrived within that span, as they stand."""
+    file = pq.ParquetFile(path)
+    parts = []
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        rx = batch.column("rx")
+        # a mask: filtering by an expression would load Acero, 90 MB
+        within = pc.and_(pc.greater_equal(rx, begin), pc.less(rx, end))
+        parts.append(batch.filter(within))
+    return pa.Table.from_batches(parts, file.schema_arrow)
+
+
+# -- rows as records ---------------------------------------------------------------------------------------------------
+
+
+def _unknown(rows: pa.Table) -> Iterator[Published]:
+    return (decode(raw.encode()) for raw in rows.column("raw").to_pylist())
+
+
+@cache
+def _maker(kind: str) -> Callable[[pa.Table], Iterator[Published]]:
+    """Makes records of one kind; a column that an older file lacks is what the struct has in its place."""
+    struct = KINDS[kind]
+    told = types.type_info(struct)
+    assert isinstance(told, types.StructType)
+    known = {field.encode_name: (field.name, _take(field.type)) for field in told.fields}
+
+    def make(rows: pa.Table) -> Iterator[Published]:
+        names, columns = [], []
+        for name in rows.schema.names:
+            if name in known:
+                field, take = known[name]
+                values = rows.column(name).to_pylist(maps_as_pydicts="strict")
+                names.append(field)
+                columns.append(values if take is None else [None if value is None else take(value) for value in values])
+        for row in zip(*columns, strict=True):
+            yield struct(**dict(zip(names, row, strict=True)))  # type: ignore[misc]
+
+    return make
+
+
+def _take(told: types.Type) -> Take | None:
+    """Turns a value of a column into that of a field; None where it is the same."""
+    if isinstance(told, types.UnionType):
+        inner = [each for each in told.types if not isinstance(each, types.NoneType)]
+        return _take(inner[0]) if len(inner) == 1 else msgspec.json.decode  # of several types: it is there as JSON
+    match told:
+        case types.VarTupleType() | types.ListType():
+            each = _take(told.item_type)
+            return tuple if each is None else _tuples(each)
+        case types.TupleType():
+            each = _take(told.item_types[0])
+            return tuple if each is None else _tuples(each)
+        case types.DictType():
+            item = _take(told.value_type)
+            return None if item is None else _dicts(item)
+        case types.StructType():
+            return _structs(told)
+    return None
+
+
+def _tuples(each: Take) -> Take:
+    return lambda values: tuple(None if value is None else each(value) for value in values)
+
+
+def _dicts(each: Take) -> Take:
+    return lambda values: {key: None if value is None else each(value) for key, value in values.items()}
+
+
+def _structs(told: types.StructType) -> Take:
+    takes = [(field.name, field.encode_name, _take(field.type)) for field in told.fields]
+
+    def make(value: dict[str, Any]) -> Any:
+        facts = {
+            name: value[encoded] if take is None or value[encoded] is None else take(value[encoded])
+            for name, encoded, take in takes if encoded in value
+        }  # fmt: skip
+        return told.cls(**facts)
+
+    return make

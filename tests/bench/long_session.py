@@ -1,0 +1,264 @@
+"""A long session of a whole fleet, made quickly: what it says of one minute is said again, later, for as long as asked.
+
+Nodes of 8 GPUs at work with every figure a second, ranks and their steps, NICs, NVLink traffic, clocks; and what
+happens now and then: findings that come and go, XIDs, marks, a node that is lost, captures of all ranks. Frames,
+segments, Parquet and `session.json` are written by the product's own writers; only that a record is decoded or encoded
+one by one is left out. Seeded: the same arguments give the same session.
+
+    python -m tests.bench.long_session FOLDER NAME --records 10000000 [--no-parquet | --no-segments]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gconsole.files import write_atomically
+from gconsole.hub import Published
+from gconsole.records import encode
+from gconsole.session import frames, making
+from gconsole.session.columns import to_batch
+from gconsole.session.compact import MANIFEST, Compacted, PartWriter, hour_of
+from gconsole.session.counting import Batch, add, count
+from gconsole.session.layout import Heard, Meta, Part, Session, named
+from gconsole.session.segments import SegmentWriter
+
+from .fleet_minute import AGAIN, BEGAN_NS, MINUTE_NS, NUMBERS, Fleet
+
+#: Stands in a line for a number that another minute has differently; no figure of the fleet comes near.
+_PLACE: Final = 8_111_111_111_111_110_000
+#: Segments are one step of compaction, as the product has it.
+_STEP: Final = 4
+
+
+@dataclass(frozen=True)
+class Line:
+    """A record of the first minute as JSON, with room for what changes; and what that is, then and by the minute."""
+
+    kind: str
+    text: bytes
+    first: tuple[float, ...]
+    later: tuple[float, ...]
+
+    def at(self, minute: int) -> bytes:
+        return self.text % tuple(first + minute * later for first, later in zip(self.first, self.later, strict=True))
+
+
+@dataclass
+class Second:
+    """What one second of the minute brings, in the order of arrival."""
+
+    lines: list[Line] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    first_rx: int = 0
+    last_rx: int = 0
+
+
+def make_long(
+    session: Session, records: int, *, fleet: Fleet | None = None, segments: bool = True, parquet: bool = True,
+    progress: Callable[[int], None] = lambda minute: None,
+) -> Meta:  # fmt: skip
+    """Make such a session; it has at least so many records, up to the end of a minute."""
+    fleet = fleet or Fleet()
+    meta = making.begin(session, Meta(cluster="long", created=BEGAN_NS))
+    began = list(fleet.beginning())
+    minute = [list(second) for second in islice(fleet.seconds(), 60)]
+    seconds = [_second(brought) for brought in minute]
+    columns = _columns(minute) if parquet else {}
+    agents = {record.agent: record for second in minute for record in second}
+    each = sum(len(second.lines) for second in seconds)
+    minutes = max(1, -(-records // each))
+    writer = _Segments(session, meta) if segments else None
+    tables = _Tables(session) if parquet else None
+    for number in range(minutes):
+        events = [*(began if not number else ()), *fleet.events(number)]
+        if writer is not None:
+            writer.minute(number, seconds, events)
+        else:
+            _count_minute(meta, number, seconds, events)
+        if tables is not None:
+            tables.minute(number, columns, events)
+        progress(number)
+    if writer is not None:
+        writer.close()
+    if tables is not None:
+        tables.close()
+    for agent, record in agents.items():
+        seq = record.seq + (minutes - 1) * NUMBERS
+        meta.agents[agent] = Heard(record.node, seq, record.rx + (minutes - 1) * MINUTE_NS)
+    _close(session, meta, minutes)
+    return meta
+
+
+def _close(session: Session, meta: Meta, minutes: int) -> None:
+    ended = BEGAN_NS + minutes * MINUTE_NS
+    meta.parts = (Part(began=BEGAN_NS, ended=ended, how="stopped", console="bench"),)
+    meta.state, meta.closed, meta.sealed = "closed", ended, len(session.segments())
+    session.write(meta)
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+
+def _second(brought: Sequence[Published]) -> Second:
+    told = Second(first_rx=brought[0].rx, last_rx=max(record.rx for record in brought))
+    for record in brought:
+        line = _line(record)
+        told.lines.append(line)
+        told.kinds[line.kind] += 1
+    return told
+
+
+def _line(record: Any) -> Line:
+    kind = str(record.__struct_config__.tag)
+    changes = AGAIN[kind](record)
+    first = tuple(getattr(record, name) for name in changes)
+    marked = msgspec.structs.replace(record)
+    for place, name in enumerate(changes):
+        setattr(marked, name, _PLACE + place)  # structs take anything; only decoding checks
+    text = encode(marked).replace(b"%", b"%%")
+    for place, value in enumerate(first):
+        text = text.replace(b"%d" % (_PLACE + place), b"%.3f" if isinstance(value, float) else b"%d")
+    order = sorted(range(len(first)), key=lambda place: encode(marked).index(b"%d" % (_PLACE + place)))
+    later = tuple(changes.values())
+    return Line(kind, text, tuple(first[at] for at in order), tuple(later[at] for at in order))
+
+
+class _Segments:
+    """Appends frames of a second, as a recorder does."""
+
+    def __init__(self, session: Session, meta: Meta) -> None:
+        self._meta, self._writer = meta, SegmentWriter(session)
+
+    def minute(self, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:
+        if events:
+            holds = count(events)
+            self._append([encode(record) for record in events], holds)
+        for second in seconds:
+            self._append([line.at(number) for line in second.lines], _batch(second, number))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _append(self, lines: list[bytes], holds: Batch) -> None:
+        self._writer.append(frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
+        add(self._meta, holds)
+        if self._writer.is_full:
+            self._writer.roll()
+
+
+def _batch(second: Second, number: int) -> Batch:
+    shift = number * MINUTE_NS
+    return Batch(dict(second.kinds), {}, second.first_rx + shift, second.last_rx + shift)
+
+
+def _count_minute(meta: Meta, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:
+    if events:
+        add(meta, count(events))
+    for second in seconds:
+        add(meta, _batch(second, number))
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The records of one kind of the first minute, and by how much which columns grow each minute (one a row)."""
+
+    batch: pa.RecordBatch
+    later: dict[str, pa.Array]
+
+    def at(self, minute: int) -> pa.RecordBatch:
+        batch = self.batch
+        for name, growth in self.later.items():
+            place, known = batch.schema.get_field_index(name), batch.schema.field(name)
+            moved = pc.add(batch.column(place), pc.multiply(growth, pa.scalar(minute, growth.type)))
+            batch = batch.set_column(place, known, moved)
+        return batch
+
+
+def _columns(minute: Sequence[Sequence[Any]]) -> dict[str, _Columns]:
+    kinds: dict[str, list[Any]] = {}
+    for record in (record for second in minute for record in second):
+        kinds.setdefault(str(record.__struct_config__.tag), []).append(record)
+    found = {}
+    for kind, records in kinds.items():
+        batch = to_batch(kind, records)
+        changes = [AGAIN[kind](record) for record in records]
+        later = {
+            name: pa.array([change[name] for change in changes], batch.schema.field(name).type) for name in changes[0]
+        }
+        found[kind] = _Columns(batch, later)
+    return found
+
+
+class _Tables:
+    """Writes Parquet as compaction does: a file when enough columns are together."""
+
+    #: Minutes that are one step; so many the product has in about four segments of this fleet.
+    STEP_MINUTES: Final = 20
+
+    def __init__(self, session: Session) -> None:
+        session.parquet_folder.mkdir(mode=0o700)
+        self._session, self._done = session, Compacted()
+        self._begin(0)
+
+    def minute(self, number: int, columns: dict[str, _Columns], events: Sequence[Published]) -> None:
+        if number and number % self.STEP_MINUTES == 0:
+            self._end()
+            self._begin(number // self.STEP_MINUTES)
+        hour = hour_of(BEGAN_NS + number * MINUTE_NS)
+        self._writer.add(events)
+        for kind, told in columns.items():
+            self._writer.add_columns(kind, hour, told.at(number))
+
+    def close(self) -> None:
+        self._end()
+        self._done.segments = {path.name: path.stat().st_size for path in self._session.segments()}
+        manifest = msgspec.json.format(msgspec.json.encode(self._done), indent=1)
+        write_atomically(self._session.parquet_folder / MANIFEST, manifest)
+
+    def _begin(self, step: int) -> None:
+        first = step * _STEP + 1
+        prefix = f"part-{first:06d}-{first + _STEP - 1:06d}"
+        self._writer = PartWriter(self._session.parquet_folder, prefix)
+
+    def _end(self) -> None:
+        self._done.parts += self._writer.finish()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--no-segments", action="store_true")
+    parser.add_argument("--no-parquet", action="store_true")
+    options = parser.parse_args()
+    began = time.monotonic()
+
+    def tell(minute: int) -> None:
+        print(f"\rminute {minute}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+
+    meta = make_long(
+        named(options.name, options.folder), options.records, segments=not options.no_segments,
+        parquet=not options.no_parquet, progress=tell,
+    )  # fmt: skip
+    print(f"\n{meta.records:,} records: {meta.counts}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Sessions of 10 M records: how long until they are on the screen, what jumps, questions and exports take.
+
+`python -m tests.bench.long_sessions --records 100000000` measures one session of another length, and prints its rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gconsole.session.layout import Session, named
+
+from .long_session import make_long
+from .process import in_new_process
+from .result import Outcome, Row, as_text
+from .spent import memory_bytes
+
+RECORDS, QUICK = 10_000_000, 300_000
+GOAL_PAINT_S, GOAL_ASK_S, GOAL_MEMORY = 2.0, 1.0, 300_000_000
+GCONSOLE: Final = str(Path(sys.executable).parent / "gconsole")
+_QUESTION: Final = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+#: Forms that are one file, and forms that are a folder.
+_FILES, _FOLDERS = ("json", "perfetto", "speedscope", "gswarm", "html"), ("parquet", "csv")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program with its children: seconds on the clock and of CPU, RSS at its highest."""
+
+    wall_s: float
+    cpu_s: float
+    memory: int
+
+
+def measure(quick: bool) -> Outcome:
+    return measured(QUICK if quick else RECORDS)
+
+
+def measured(records: int) -> Outcome:
+    """All rows of one session of so many records."""
+    with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch:
+        session = named("long", Path(scratch))
+        meta = make_long(session, records)
+        painted = first_paint(session)
+        jumps = in_new_process(_jumps, session.path)
+        asked = in_new_process(_ask, session.path)
+        stat = ran([GCONSOLE, "stat", str(session.path)])
+        plot = ran([GCONSOLE, "stat", str(session.path), "--plot", str(Path(scratch, "plot.png"))])
+        forms = {form: _export(session, form, Path(scratch)) for form in (*_FILES, *_FOLDERS)}
+        for path in session.segments():
+            path.unlink()
+        bare = ran([GCONSOLE, "export", str(session.path), "--format", "json", "--to", "2m", "-o", "-"])
+    worst = max(forms.values(), key=lambda one: one.memory)
+    told = ", ".join(f"{form} {one.memory / 1e6:.0f} MB and {one.wall_s:.0f} s" for form, one in forms.items())
+    count = f"{meta.records / 1e6:.0f} M records"
+    return Outcome(
+        [
+            Row(f"replay of {count}: from exec to the first screen with its nodes", _spent(painted), "≤ 2 s",
+                painted.wall_s <= GOAL_PAINT_S),
+            Row("the same: to its last instant, what is true then", f"{jumps[1]:.1f} s CPU", "", None,
+                f"reading all before {jumps[0]:.1f} s CPU", jumps[1] / jumps[0]),
+            Row("the same: the five minutes before that instant", f"{jumps[2]:.1f} s CPU"),
+            Row(f"avg by rank in {count}, the best of three", f"{asked[0]:.2f} s", "≤ 1 s", asked[0] <= GOAL_ASK_S),
+            Row("memory of that question, of a whole program", _memory(asked[1]), "≤ 300 MB", asked[1] <= GOAL_MEMORY),
+            Row(f"`stat` of {count}", f"{_memory(stat.memory)}, {_spent(stat)}", "≤ 300 MB",
+                stat.memory <= GOAL_MEMORY),
+            Row("`stat --plot`", f"{_memory(plot.memory)}, {_spent(plot)}", "≤ 300 MB", plot.memory <= GOAL_MEMORY),
+            Row(f"memory while exporting {count}, the worst of {len(forms)} forms", _memory(worst.memory), "≤ 300 MB",
+                worst.memory <= GOAL_MEMORY),
+            Row("memory while exporting where only Parquet is left, two minutes", _memory(bare.memory), "≤ 300 MB",
+                bare.memory <= GOAL_MEMORY),
+        ],
+        [
+            "64 nodes of 8 GPUs and a job of 512 ranks (fleet_minute.py): figures each second, clocks, findings, XIDs,"
+            " captures of all ranks; a minute's figures are said again each minute, so Parquet is smaller than real",
+            "first screen: a pseudo-terminal of 140×40; memory: RSS at its highest of the program and its children",
+            f"index made in {jumps[3]:.0f} s of CPU, once; exports: {told}",
+            f"load average when done {os.getloadavg()[0]:.1f}",
+        ],
+    )  # fmt: skip
+
+
+def _spent(one: Ran) -> str:
+    return f"{one.wall_s:.2f} s ({one.cpu_s:.2f} s CPU)"
+
+
+def _memory(number: int) -> str:
+    return f"{number / 1e6:.0f} MB RSS"
+
+
+def ran(argv: Sequence[str]) -> Ran:
+    """Run a program to its end, its output thrown away. RuntimeError where it fails."""
+    return in_new_process(_ran, list(argv))
+
+
+def _ran(argv: list[str]) -> Ran:
+    began = time.perf_counter()
+    child = os.posix_spawn(
+        argv[0], argv, dict(os.environ), file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    )
+    _, status, usage = os.wait4(child, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(argv)} ended with {os.waitstatus_to_exitcode(status)}")
+    return Ran(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def first_paint(session: Session) -> Ran:
+    """From exec until a node's name is on the terminal; the best of three."""
+    sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # the rig, which `start_up` loads
+    from .start_up import painted
+
+    found = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall_s = painted([GCONSOLE, "replay", str(session.path), "--paused"], b"node0000")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        found.append(Ran(wall_s, cpu_s, after.ru_maxrss * 1024))
+    return min(found, key=lambda one: one.wall_s)
+
+
+def _jumps(path: Path) -> tuple[float, float, float, float]:
+    """Seconds of CPU of a jump to the end without an index, of one with it, of the past after it, of the index."""
+    from gconsole.session.replay import Replay
+
+    plain = Replay(Session(path), history_bytes=1 << 30)
+    slow = _cpu(lambda: plain.jump_quickly(plain.end))
+    made = _cpu(plain.look_through)
+    quick = _cpu(lambda: plain.jump_quickly(plain.end))
+    return slow, quick, _cpu(plain.fold_past), made
+
+
+def _cpu(act: object) -> float:
+    began = time.process_time()
+    act()  # type: ignore[operator]
+    return time.process_time() - began
+
+
+def _ask(path: Path) -> tuple[float, int]:
+    """(seconds of the best of three, RSS at its highest) of a question to all samples."""
+    from gconsole.session.database import Database
+    from gconsole.session.sources import RecordedSource
+
+    took = []
+    with RecordedSource(path) as source:
+        database = Database(source, source.scratch)
+        for _ in range(4):
+            began = time.monotonic()
+            database.ask(_QUESTION)
+            took.append(time.monotonic() - began)
+        database.close()
+    return min(took[1:]), memory_bytes()[1]
+
+
+def _export(session: Session, form: str, scratch: Path) -> Ran:
+    out = "-" if form in _FILES else str(scratch / "out")
+    try:
+        return ran([GCONSOLE, "export", str(session.path), "--format", form, "-o", out])
+    finally:
+        shutil.rmtree(scratch / "out", ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    outcome = measured(parser.parse_args().records)
+    print(as_text({"long_sessions": outcome}), *outcome.how, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

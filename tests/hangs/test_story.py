@@ -1,0 +1,143 @@
+"""A hang is recorded, its console killed, and what is left goes all the way: by the commands that the README shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Rig
+from tmux import DEADLINE_S, Tmux
+
+from gconsole.session.layout import Session
+from gconsole.session.shelf import listed
+
+from .lab import running
+from .labels import JOBS
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+(LABELLED,) = [one for one in JOBS if one.id == "dataloader_worker"]
+(RANK,) = LABELLED.truth.culprits
+
+
+def shown() -> dict[str, str]:
+    """The commands of the README's story, without their comments, by what they do."""
+    text = (ROOT / "README.md").read_text()
+    (block,) = [found for found in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "kill -9" in found]
+    lines = [re.sub(r"\s+#.*", "", line) for line in block.strip().splitlines()]
+    names = ("folder", "watch", "recover", "replay", "diagnose", "query", "perfetto", "html", "compact", "duckdb")
+    assert len(lines) == len(names), lines
+    return dict(zip(names, lines, strict=True))
+
+
+class Desk:
+    """Where somebody types these commands: a folder with a hosts.toml, a shell, a terminal."""
+
+    def __init__(self, folder: Path, commands: dict[str, str]) -> None:
+        self.folder, self._commands = folder, commands
+        self._env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self._terminals: list[Tmux] = []
+
+    def line(self, name: str) -> str:
+        return f"{self._commands['folder']}; {self._commands[name]}"
+
+    def run(self, name: str, more: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", self.line(name) + more], cwd=self.folder, env=self._env, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False)  # fmt: skip
+
+    def terminal(self, name: str) -> Tmux:
+        """The command on a terminal, in the place of the shell: its pid is the program's."""
+        command = f"cd {self.folder}; {self._commands['folder']}; PATH={BIN}:$PATH; exec {self._commands[name]}"
+        self._terminals.append(Tmux(f"bash -c '{command}'", columns=140))
+        return self._terminals[-1]
+
+    def close(self) -> None:
+        for terminal in self._terminals:
+            terminal.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    made = Desk(tmp_path, shown())
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(400)  # half a minute on a machine of its own; two where others work
+def test_a_hang_is_recorded_killed_recovered_replayed_judged_asked_and_opened_elsewhere(
+    rig: Rig, needs_torch: None, desk: Desk
+) -> None:
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    rig.write_hosts_toml(desk.folder / "hosts.toml", only=[node.name for node in rig.nodes[: LABELLED.nodes]])
+    with running(rig, LABELLED) as (job,):
+        pids = {rank.rank: rank.pid for rank in job.ranks}
+        record_and_kill(desk)
+
+    recovered = desk.run("recover")
+    assert recovered.returncode == 0, recovered.stderr
+    assert "night: " in recovered.stdout
+
+    replayed = desk.terminal("replay")
+    replayed.until("REPLAY")
+    replayed.press("3")
+    replayed.until("REPLAY", f"rank {RANK}", "dataloader_worker.py", "confidence")
+    replayed.press("q")
+    replayed.until_gone()
+
+    judged = desk.run("diagnose", " --quiet -o verdict.json")
+    assert judged.returncode == 1, judged.stdout + judged.stderr
+    (verdict,) = json.loads((desk.folder / "verdict.json").read_text())["verdicts"]
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == [RANK]
+
+    asked = desk.run("query", " --format json")
+    assert asked.returncode == 0, asked.stderr
+    assert [RANK] in [group["ranks"] for group in json.loads(asked.stdout)]
+
+    assert desk.run("perfetto").returncode == 0
+    trace = perfetto.Trace()
+    trace.ParseFromString((desk.folder / "night.perfetto-trace").read_bytes())
+    tracks = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
+    processes = {track.process.process_name for track in tracks if track.HasField("process")}
+    assert any(name.startswith(f"rank {RANK} of ") for name in processes), processes
+
+    assert desk.run("html").returncode == 0
+    assert f"rank {RANK}" in (desk.folder / "night.html").read_text()
+
+    assert desk.run("compact").returncode == 0
+    opened = desk.run("duckdb")
+    assert opened.returncode == 0, opened.stderr
+    assert all(str(pid) in opened.stdout for pid in pids.values()), opened.stdout
+
+
+def record_and_kill(desk: Desk) -> None:
+    """`r` and a name, `d`, the verdict; and while everything still runs the console is gone."""
+    console = desk.terminal("watch")
+    console.until(f"{LABELLED.nodes}/{LABELLED.nodes} nodes", f"{LABELLED.nodes * LABELLED.per_node} ranks")
+    console.press("r")
+    console.until("Record")
+    console.press("night", "Enter")
+    console.until("REC night")
+    console.press("d")
+    console.until("REC night", f"rank {RANK}", "dataloader_worker.py", "confidence")
+    until_it_is_on_the_disk(desk)
+    os.kill(console.pid, signal.SIGKILL)
+    console.until_gone()
+
+
+def until_it_is_on_the_disk(desk: Desk) -> None:
+    """The finding comes after the captures that it is made of; what is younger than a second may be lost."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (meta := listed(Session(desk.folder / "sessions" / "night")).meta) is None or not meta.counts.get("finding"):
+        assert time.monotonic() < deadline, meta
+        time.sleep(0.05)

@@ -1,0 +1,69 @@
+"""gconsole as a person runs it, on a node that is this machine."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gconsole.session import reading
+from gconsole.session.layout import named
+from gconsole.session.shelf import listed
+
+GCONSOLE = Path(sys.executable).with_name("gconsole")
+DEADLINE_S = 60.0
+
+
+class Program:
+    """gconsole with a folder of sessions and a hosts.toml of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.hosts, self.cache = folder / "sessions", folder / "hosts.toml", folder / "cache"
+        self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder)}
+        self.running: list[subprocess.Popen[str]] = []
+
+    def write(self, linger_s: int = 0) -> None:
+        self.hosts.write_text(
+            f'[ssh]\ntransport = "local"\n[agent]\nsimulate_gpus = 2\nlinger_s = {linger_s}\nsample_interval_ms = 200\n'
+            f'cache_dir = "{self.cache}"\n'
+            '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
+        )
+
+    def start(self, *args: str) -> "subprocess.Popen[str]":
+        argv = [str(GCONSOLE), *args]
+        process = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self.running.append(process)
+        return process
+
+    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([GCONSOLE, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DEADLINE_S, check=False)  # fmt: skip
+
+    def record(self, name: str, *args: str) -> "subprocess.Popen[str]":
+        return self.start("record", str(self.hosts), "--name", name, *args)
+
+    def wait_for(self, name: str, kind: str, number: int) -> None:
+        """Until so many records of that kind are on the disk."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.counts(name).get(kind, 0) < number:
+            assert time.monotonic() < deadline, self.counts(name)
+            time.sleep(0.1)
+
+    def counts(self, name: str) -> dict[str, int]:
+        """What is on the disk of a session, as another program counts it; nothing before there is one."""
+        session = named(name, self.folder)
+        meta = listed(session).meta if session.path.is_dir() else None
+        return meta.counts if meta is not None else {}
+
+    def state(self, name: str) -> str:
+        return json.loads(self.run("sessions", "show", name, "--json").stdout)["state"]
+
+    def records(self, name: str) -> list:
+        return list(reading.records(named(name, self.folder).path))
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, out, err

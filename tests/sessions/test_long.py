@@ -1,0 +1,46 @@
+"""Long sessions: what is made for measuring is what the product writes; a night of a fleet fits into little memory."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gconsole.records import encode
+from gconsole.session import reading, recovery
+from gconsole.session.layout import named
+from gconsole.session.manifest import compacted
+
+sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
+
+from tests.bench.fleet_minute import Fleet
+from tests.bench.long_session import make_long
+from tests.bench.long_sessions import GCONSOLE, GOAL_MEMORY, ran
+
+
+def test_the_session_that_is_measured_is_a_session(tmp_path):
+    session = named("few", tmp_path)
+
+    meta = make_long(session, 3_000, fleet=Fleet(nodes=2, gpus=2))
+
+    found = recovery.verify(session)
+    assert found.is_sound and found.records == meta.records >= 3_000
+    assert sum(part.rows for part in compacted(session).parts) == meta.records
+    in_segments = sorted(map(encode, reading.records(session.path)))
+    for path in session.segments():
+        path.unlink()
+    assert sorted(map(encode, reading.records(session.path))) == in_segments
+
+
+@pytest.mark.full
+@pytest.mark.timeout(7200)
+def test_a_hundred_million_records_are_asked_and_exported_within_the_memory_of_ten(tmp_path):
+    session = named("night", tmp_path)
+    make_long(session, 100_000_000)
+    question = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+
+    taken = {
+        what[0]: ran([GCONSOLE, *what[:1], str(session.path), *what[1:]]).memory
+        for what in (["query", question], ["stat"], ["export", "--format", "json", "-o", "-"])
+    }
+
+    assert max(taken.values()) <= GOAL_MEMORY, taken

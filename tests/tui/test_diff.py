@@ -1,0 +1,173 @@
+"""`gconsole diff` on a terminal, and from a replay: two sessions side by side, at any width."""
+
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from invented import SECOND
+from scenes import difference
+from textual.pilot import Pilot
+from tmux import Tmux
+from waiting import screen as screen_of
+from waiting import until
+
+from gconsole.records import Gpu, Node, Record
+from gconsole.session import making
+from gconsole.session.comparing import Comparison
+from gconsole.session.layout import Meta, Session, named
+from gconsole.session.replay import Replay
+from gconsole.tui.dialogs import KeysDialog
+from gconsole.tui.diff_app import DiffApp
+from gconsole.tui.diff_screen import DiffScreen, Reading, diff_of
+from gconsole.tui.models.difference import difference_lines, headline
+from gconsole.tui.prompts import Prompt
+from gconsole.tui.replay_app import ReplayApp
+from gconsole.tui.text import width_of
+
+GCONSOLE = Path(sys.executable).with_name("gconsole")
+
+
+def a_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 300.0) -> Session:
+    session = named(name, folder)
+    head = {"node": "node1", "agent": f"agent of {name}"}
+    records: list[Record] = [
+        Node(**head, seq=1, rx=SECOND, hostname="node1", boot_id="b", kernel=kernel, arch="x86_64", python="3.10",
+             uid=0, pid=1, sample_interval_ms=1000),
+        *(Gpu(**head, seq=2 + at, t=at, mono=at, rx=(1 + at) * SECOND, index=0, uuid="GPU-0", power_w=power_w + at)
+          for at in range(100)),
+    ]  # fmt: skip
+    making.make(session, records, Meta(cluster="pod"))
+    return session
+
+
+def text_of(pilot: Pilot[None]) -> str:
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    for _ in range(600):
+        if all(text in text_of(pilot) for text in texts):
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"{texts} not on the screen:\n{text_of(pilot)}")
+
+
+@pytest.mark.parametrize("width", range(20, 201, 9))
+@pytest.mark.parametrize("order", ["name", "change"])
+def test_no_line_is_wider_than_the_screen(width: int, order: str):
+    lines = difference_lines(difference(None), width, order)
+    assert max(width_of(line.text) for line in lines) <= width
+
+
+def test_what_moved_most_stands_first_and_what_only_one_has_last():
+    lines = [line.text.split()[:2] for line in difference_lines(difference(None), 80, "change")]
+    names = [" ".join(line) for line in lines if line and line[0] in ("gpu", "nic")]
+    assert names[:3] == ["gpu nvlink_tx_bytes_s", "gpu util_pct", "gpu power_w"]
+    assert names[-1] == "nic rx_bytes_s"
+
+
+def test_sessions_that_are_alike_say_so():
+    same = Comparison(schema="gconsole.diff/1", a="a", b="b", nodes_only_a=(), nodes_only_b=(), changed=(),
+                      findings_only_a=(), findings_only_b=(), findings_both=(), figures=())  # fmt: skip
+    assert not same.is_different
+    assert "are the same" in "".join(span.text for span in headline(same))
+    assert [line.text for line in difference_lines(same, 80, "name")].count("  the same in both") == 4
+
+
+async def test_its_keys_order_copy_help_and_leave(tmp_path):
+    one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday", kernel="6.8", power_w=450.0)
+    app = DiffApp(diff_of(one, other))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+42.9 %", "FIGURES  by name")
+        await pilot.press("o")
+        await shows(pilot, "FIGURES  by change")
+        await pilot.press("y")
+        assert "kernel  5.15 → 6.8" in app.clipboard
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, KeysDialog)
+        await pilot.press("escape")
+        assert isinstance(app.screen, DiffScreen)
+        await pilot.press("q")
+    assert app.found is not None
+    assert app.found.is_different
+
+
+async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
+    goes_on = threading.Event()
+
+    def slow(reading: Reading) -> Comparison:
+        goes_on.wait(30)
+        while True:
+            reading.on_record()
+
+    app = DiffApp(DiffScreen("monday", "tuesday", slow))
+    async with app.run_test() as pilot:
+        await shows(pilot, "records read")
+        await pilot.press("escape")
+        goes_on.set()
+    assert app.found is None
+
+
+async def test_a_damaged_session_is_told_and_nothing_is_compared(tmp_path):
+    one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday")
+    (segment,) = other.segments()
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    app = DiffApp(diff_of(one, other))
+    async with app.run_test() as pilot:
+        for _ in range(600):
+            if app.trouble:
+                break
+            await pilot.pause(0.05)
+    assert "verify" in app.trouble
+    assert app.found is None
+
+
+async def test_a_replay_is_compared_with_another_session_by_its_name(tmp_path):
+    one = a_session(tmp_path, "monday")
+    a_session(tmp_path, "tuesday", kernel="6.8")
+    app = ReplayApp(Replay(one))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.is_current)
+        await app.run_action("app.replay_compare")
+        await until(pilot, lambda: isinstance(app.screen, Prompt))
+        await pilot.press(*"nobody", "enter")
+        await until(pilot, lambda: any("nobody" in note.message for note in app._notifications))
+        await app.run_action("app.replay_compare")
+        await until(pilot, lambda: isinstance(app.screen, Prompt))
+        await pilot.press(*"tuesday", "enter")
+        await until(pilot, lambda: "5.15 → 6.8" in screen_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+
+
+def test_on_a_terminal_it_is_a_screen_and_its_exit_code_says_whether_they_differ(tmp_path):
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    a_session(tmp_path, "monday")
+    a_session(tmp_path, "tuesday", kernel="6.8")
+    terminal = Tmux(env={**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(tmp_path)}, columns=100, rows=30)
+    try:
+        terminal.until("ready>")
+        terminal.press(f"{GCONSOLE} diff monday tuesday; echo code $?", "Enter")
+        terminal.until("─ FIGURES", "5.15 → 6.8", "q leave")
+        terminal.press("q")
+        terminal.until("code 1")
+        terminal.press("clear", "Enter")
+        terminal.press(f"{GCONSOLE} diff monday monday --text; echo code $?", "Enter")
+        terminal.until("monday → monday", "code 0")
+    finally:
+        terminal.close()
+
+
+def test_hostile_names_in_a_session_do_nothing_to_the_terminal():
+    hostile = msgspec.structs.replace(difference(None), findings_only_a=("x\x1b[2J[bold]y",), a="\x1b]0;t\x07a")
+    text = "\n".join(line.text for line in difference_lines(hostile, 80, "name"))
+    assert "\x1b" not in text
+    assert "[bold]y" in text

@@ -1,0 +1,214 @@
+"""The same records, live and played again, give every view the same to show: its models, and what it paints of them."""
+
+from __future__ import annotations
+
+import copy
+import lzma
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from invented import LOADER, Cluster, busy_night, compared
+from textual.pilot import Pilot
+from waiting import frames, screen, settle
+
+from gconsole.hub import CaptureOrder, Published
+from gconsole.records import Gap, Mark, decode
+from gconsole.session import making
+from gconsole.session.layout import Meta, Part, named
+from gconsole.session.replay import Replay
+from gconsole.store import Store
+from gconsole.tui.app import ConsoleApp
+from gconsole.tui.models import copying
+from gconsole.tui.replay_app import ReplayApp
+from gconsole.tui.views.query import Query
+from gconsole.tui.views.table import VIEWS
+from gconsole.tui.widgets.sql_editor import SqlText
+
+HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
+HISTORY_BYTES = 64 << 20
+SIZE = (140, 44)
+SQL = "SELECT node, count(*) AS ranks, max(step) AS step FROM ranks_now GROUP BY node ORDER BY node LIMIT 20"
+
+
+@dataclass
+class Tape:
+    """What was said, in the batches in which it was, and by when it was over."""
+
+    cluster: str
+    names: list[str]
+    batches: list[list[Published]]
+
+    @property
+    def records(self) -> list[Published]:
+        return [record for batch in self.batches for record in batch]
+
+    @property
+    def end(self) -> int:
+        return max(record.rx for record in self.records)
+
+
+async def invented(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Cluster], *lost: str) -> Tape:
+    """An invented cluster that goes on for four minutes, with a hang that is captured."""
+    batches: list[list[Published]] = []
+
+    def say(cluster: Cluster, *records: object) -> None:
+        as_before(cluster, *records)
+        batches.append([copy.copy(record) for record in records])  # type: ignore[misc]
+
+    as_before = Cluster.say
+    monkeypatch.setattr(Cluster, "say", say)
+    cluster = make()
+    cluster.standing = {3: LOADER}
+    failed = {"node033", *lost}
+    for minute in range(4):
+        cluster.later(60)
+        cluster.up(*(name for name in cluster.names if name not in failed))
+        if minute == 2:
+            await cluster.capture(CaptureOrder(id="c1", samples=3, every_s=3.0))
+            cluster.finding("rank_missing", "error", "rank 3 has not entered all_reduce", ["rank 3"])
+    cluster.up(*(name for name in cluster.names if name not in failed))
+    return Tape(cluster.cluster, list(cluster.names), batches)
+
+
+async def recorded(monkeypatch: pytest.MonkeyPatch) -> Tape:
+    """A hang of the lab, as real agents told it, a batch a tick."""
+    lines = lzma.decompress((HANGS / "dataloader_worker.ndjson.xz").read_bytes()).splitlines()
+    records = [decode(line) for line in lines]
+    batches: list[list[Published]] = []
+    for record in records:
+        if not batches or batches[-1][-1].rx != record.rx:
+            batches.append([])
+        batches[-1].append(record)
+    names = sorted({record.node for record in records if record.node})
+    return Tape("lab", names, batches)
+
+
+def a_few_nodes() -> Cluster:
+    """Six nodes with something of everything: clocks, a rank that is late, one that is stuck, a node that is lost."""
+    cluster = Cluster(*(f"node{number}" for number in range(1, 7)), "node033")
+    cluster.up(*cluster.names[:6])
+    cluster.fails("node033", "auth", "the key was refused", "ssh-add")
+    cluster.gpus(*cluster.names[:6], util=[96.0, 12.0])
+    cluster.job("llama", 12, per_node=2, states={7: "uninterruptible"}, step=18_204)
+    cluster.process("node2", 3, "python train.py")
+    cluster.snapshots(*cluster.names[:6])
+    cluster.clocks(*cluster.names[:6])
+    cluster.snapshots(*cluster.names[:6])
+    cluster.collectives("llama", 12, {7: 20.0, 5: 2.0}, per_node=2)
+    cluster.finding("gpu_throttle", "warning", "node2 gpu1 hw_thermal_slowdown", ["node2"])
+    cluster.say(Mark(text="switched the fabric over"), Gap(node="node3", source="buffer", reason="slow", count=12))
+    cluster.loses("node6", "the connection ended")
+    return cluster
+
+
+def only_in_full(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.full)
+
+
+TAPES = {
+    "a_few_nodes": lambda patch: invented(patch, a_few_nodes, "node6"),
+    "a_bad_night": lambda patch: invented(patch, busy_night, "node044"),
+    "late_ranks": lambda patch: invented(patch, compared),
+    "a_hang_of_the_lab": recorded,
+}
+
+
+@pytest.fixture(params=["a_few_nodes", *map(only_in_full, ("a_hang_of_the_lab", "a_bad_night", "late_ranks"))])
+async def tape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tape:
+    return await TAPES[request.param](monkeypatch)
+
+
+def live_app(tape: Tape) -> ConsoleApp:
+    store = Store(HISTORY_BYTES)
+    for batch in tape.batches:
+        store.apply([copy.copy(record) for record in batch])
+    control = Cluster()
+    return ConsoleApp(store, control, cluster=tape.cluster, expected_nodes=tape.names, now=lambda: tape.end)
+
+
+def replay_of(tape: Tape, folder: Path) -> Replay:
+    session = named("night", folder)
+    began = min(record.rx for record in tape.records)
+    making.make(session, tape.records, Meta(cluster=tape.cluster, parts=(Part(began=began, how="stopped"),)))
+    return Replay(session, history_bytes=HISTORY_BYTES)
+
+
+def jumped(replay: Replay) -> Replay:
+    replay.jump(replay.end)
+    return replay
+
+
+def played(replay: Replay) -> Replay:
+    """From the beginning to the end, a second of it at a time."""
+    replay.jump(replay.begin)
+    replay.is_playing = True
+    while replay.is_playing:
+        replay.advance(1.0)
+    return replay
+
+
+async def told(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
+    """Everything that the views are made of, and of each view its tables and what it paints."""
+    found: dict[str, object] = {}
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for row in VIEWS:
+            await app.action_show(row.name)
+            if isinstance(app.view, Query):
+                await ask(pilot)
+            found[f"{row.name}: painted"] = await stage_of(pilot)
+        found |= models(app)
+    return found
+
+
+async def ask(pilot: Pilot[None]) -> None:
+    view = pilot.app.query_one(Query)
+    view.query_one(SqlText).text = SQL
+    await pilot.press("ctrl+j")
+    await settle(pilot)
+
+
+def models(app: ConsoleApp) -> dict[str, object]:
+    frame = app.frame
+    return {
+        "now": frame.now,
+        "header": replace(frame.header, replay_at=None),
+        "fleet": frame.fleet,
+        "nodes": frame.nodes,
+        "gpus": {name: list(frame.gpus.of(name)) for name in frame.nodes},
+        "processes": {key: frame.processes[key] for key in frame.processes},
+        "processes on GPUs": {key: frame.gpu_processes[key] for key in frame.gpu_processes},
+        "links of GPUs": {key: frame.gpu_links[key] for key in frame.gpu_links},
+        "jobs": frame.jobs,
+        "findings": frame.findings,
+        "verdicts": [seen.judged.verdict for seen in frame.hang],
+        "stacks": [(seen.fold, seen.stacks, seen.number, seen.captures, seen.incomplete, seen.before, seen.said)
+                   for seen in frame.hang],
+        "clocks": frame.time.clocks,
+        "skew": frame.time.skew,
+        "events": [frame.events.find(number) for number in range(frame.events.end)],
+        "offers to save": [[(sheet.what, copying.as_json(sheet.kind, sheet.rows)) for sheet in view.sheets()]
+                           for view in app.opened_views.values()],
+    }  # fmt: skip
+
+
+async def stage_of(pilot: Pilot[None]) -> list[str]:
+    """What the view paints, line by line, once nothing of it moves any more."""
+    region, lines, before = pilot.app.query_one("#stage").region, [""], None
+    await settle(pilot)
+    while lines != before:
+        before, lines = lines, screen(pilot.app).splitlines()[region.y : region.bottom]
+        await frames(pilot)
+    return lines
+
+
+async def test_at_the_end_every_view_has_what_the_live_one_has(tape: Tape, tmp_path: Path):
+    live = await told(live_app(tape), SIZE)
+    replay = replay_of(tape, tmp_path)
+    for go in (jumped, played):
+        again = await told(ReplayApp(go(replay)), (SIZE[0], SIZE[1] + 1))  # a line for the time line
+        for name, value in live.items():
+            assert again[name] == value, f"{go.__name__}: {name}"
+        assert again.keys() == live.keys()

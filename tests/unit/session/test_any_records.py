@@ -1,0 +1,75 @@
+"""Whatever records there are, however the file is cut or bits flip: what comes out is what went in, or it is said."""
+
+import asyncio
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from session_made import any_record
+from sessionfiles import crashed
+
+from gconsole.hub import Hub
+from gconsole.records import KINDS, encode
+from gconsole.session import frames, reading, recovery
+from gconsole.session.layout import named
+from gconsole.session.recorder import Recorder
+from gconsole.session.redact import Redactor
+from gconsole.session.retention import Limits
+from gconsole.session.selection import select
+
+ANY_RECORD = st.sampled_from(sorted(KINDS)).flatmap(any_record)
+ROUGH = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@ROUGH
+@given(batches=st.lists(st.lists(ANY_RECORD, min_size=1, max_size=4), max_size=4), segment_bytes=st.integers(1, 4096))
+def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arrival(
+    batches, segment_bytes, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("sessions")
+
+    async def record() -> None:
+        hub = Hub()
+        recorder = Recorder(hub, folder, Limits(), lambda: (), segment_bytes=segment_bytes)
+        await recorder.start("night", select(locals_too=True))
+        for batch in batches:
+            hub.publish(batch)
+        await recorder.close()
+
+    asyncio.run(record())
+    session = named("night", folder)
+    consoles = {part.console for part in session.read().parts}
+    redact = Redactor(locals_too=True)
+    told = [encode(redact(one)) for batch in batches for one in batch]
+    assert [encode(one) for one in reading.records(session.path) if one.agent not in consoles] == told
+    found = recovery.verify(session)
+    assert found.is_sound
+    assert found.records == session.read().records
+
+
+@ROUGH
+@given(data=st.data())
+def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_written_come_out(data, tmp_path_factory):
+    batches = data.draw(st.lists(st.lists(ANY_RECORD, min_size=1, max_size=3), min_size=1, max_size=5))
+    session = crashed(tmp_path_factory.mktemp("sessions"), "night", batches)
+    (path,) = session.segments()
+    whole = path.read_bytes()
+    ends = [frame.end for frame in frames.scan(path) if isinstance(frame, frames.Frame)]
+    hurt = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
+    flips = data.draw(st.lists(st.integers(0, 8 * len(hurt) - 1), max_size=4)) if hurt else []
+    for bit in flips:
+        hurt[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(hurt)
+
+    damages: list[frames.Damage] = []
+    came = [encode(one) for one in reading.lenient(session.path, damages.append)]
+
+    written = [encode(one) for batch in batches for one in batch]
+    assert not Counter(came) - Counter(written), "nothing that was not written, nothing twice"
+    if not flips:
+        kept = sum(len(batch) for batch, end in zip(batches, ends, strict=True) if end <= len(hurt))
+        assert came == written[:kept], "a cut takes the end, and no whole frame"
+    if bytes(hurt) != whole and len(hurt) not in (0, *ends):
+        assert damages, "and it is said"
+    recovery.recover(session)
+    assert [encode(one) for one in reading.lenient(session.path, damages.append)] == came, "mending takes nothing away"

@@ -1,0 +1,39 @@
+"""What is typed to begin a recording: a name, and in the words of the command what it keeps."""
+
+import pytest
+
+from gconsole.session.asked import asked
+from gconsole.session.layout import Selection, SessionError
+from gconsole.session.selection import select
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "selection"),
+    [
+        ("", "", None),
+        ("  night ", "night", None),
+        ("gpus --metrics gpu --every 10s", "gpus", select(metrics=("gpu",), every_s=10.0)),
+        ("--every=500ms gpus", "gpus", Selection(every_s=0.5)),
+        ("x --nodes node[1-3] --redact", "x", Selection(nodes=("node1", "node2", "node3"), anonymous=True)),
+        ("x --kinds node_state,log --locals", "x", select(kinds=("node_state", "log"), locals_too=True)),
+    ],
+)
+def test_a_name_and_what_it_keeps(text, name, selection):
+    assert asked(text) == (name, selection)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("two words", "words: not understood"),
+        ("x --metric gpu", "--metric: not understood"),
+        ("x --metrics", "wants a value"),
+        ("x --metrics nonsense", "nonsense: nothing of that name"),
+        ("x --every soon", "no duration"),
+        ("x --nodes node[3", "closing bracket"),
+        ("x 'unfinished", "quotation"),
+    ],
+)
+def test_a_mistake_is_told(text, word):
+    with pytest.raises(SessionError, match=word):
+        asked(text)

@@ -1,0 +1,113 @@
+"""Sessions whose segments are gone: what compaction made of them is the session, to every reader alike."""
+
+import json
+from itertools import islice
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from session_made import a_job, a_session, any_record, gpu
+
+from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
+from gconsole.session import reading, recovery, shelf
+from gconsole.session.compact import compact
+from gconsole.session.database import Database
+from gconsole.session.layout import SessionError
+from gconsole.session.reading import Choice
+from gconsole.session.segments import SegmentWriter
+from gconsole.session.sources import RecordedSource
+
+
+def without_segments(session, gone=lambda path: True):
+    """The session, compacted, and then without (some of) its segments."""
+    compact(session)
+    for path in session.segments():
+        if gone(path):
+            path.unlink()
+    return session
+
+
+def in_order(records):
+    return sorted(map(encode, records))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_path_factory):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
+    records = [data.draw(any_record(kind)) for kind in kinds]
+    session = a_session(tmp_path_factory.mktemp("sessions"), records)
+
+    without_segments(session)
+
+    assert in_order(reading.records(session.path)) == in_order(records)
+
+
+def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path):
+    told = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
+            for n in range(5000)]  # fmt: skip
+    for n, record in enumerate(told):
+        record.rx = n + 1
+    session = without_segments(a_session(tmp_path, told))
+
+    assert [record.rx for record in reading.records(session.path)] == list(range(1, 5001))
+    some = reading.records(session.path, Choice(kinds={"gpu"}, from_rx=100, to_rx=110))
+    assert [(type(record), record.rx) for record in some] == [(Gpu, rx) for rx in (100, 102, 104, 106, 108)]
+
+
+def test_records_of_unknown_kinds_come_back_as_they_came(tmp_path):
+    line = b'{"kind":"novelty","node":"n1","agent":"a1","seq":7,"rx":5,"x":1}'
+    raw = RawRecord("novelty", "n1", "a1", 7, 5, raw=line)
+    session = without_segments(a_session(tmp_path, [raw]))
+
+    (record,) = reading.records(session.path)
+
+    assert json.loads(encode(record)) == json.loads(encode(raw))
+
+
+def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_path):
+    question = "SELECT rank, count(*) AS n, avg(util_pct) AS u FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+    answers = []
+    for name, prepare in (
+        ("segments", lambda session: session), ("both", lambda session: compact(session) and session),
+        ("parquet", without_segments),
+    ):  # fmt: skip
+        with RecordedSource(prepare(a_session(tmp_path, a_job(), name)).path) as source:
+            database = Database(source, source.scratch)
+            answers.append(database.ask(question).rows.to_pylist())
+            database.close()
+    assert answers[0] and answers[0] == answers[1] == answers[2]
+
+
+def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("gconsole.session.compact.STEP_SEGMENTS", 2)
+    monkeypatch.setattr("gconsole.session.making.SegmentWriter", lambda session: SegmentWriter(session, 1000))
+    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 10)
+    told = [gpu(n + 1, at=n) for n in range(200)]
+    session = a_session(tmp_path, told)
+    assert len(session.segments()) >= 6
+
+    without_segments(session, gone=lambda path: path.name.startswith(("000001", "000004")))
+
+    assert [record.seq for record in reading.records(session.path)] == [record.seq for record in told]
+
+
+def test_a_note_after_the_last_segment_has_gone_takes_no_number_twice(tmp_path):
+    session = without_segments(a_session(tmp_path, [gpu(n + 1, at=n) for n in range(10)]))
+
+    shelf.mark(session, "in the morning")
+
+    *before, note = reading.records(session.path)
+    assert len(before) == 10 and isinstance(note, Mark)
+    compact(session)
+    assert len(list(reading.records(session.path))) == 11
+    assert recovery.verify(session).is_sound
+
+
+def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
+    session = without_segments(a_session(tmp_path, [gpu(1)]))
+    for path in session.parquet_folder.rglob("*.parquet"):
+        path.write_bytes(b"PAR1" + b"x" * 200 + b"PAR1")
+
+    with pytest.raises(SessionError, match="its Parquet is damaged"):
+        list(islice(reading.records(session.path), 1))
