@@ -164,6 +164,8 @@ def edge_grid(seen: ClockSeen) -> Grid:
 
 def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
     """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
+    if not names:
+        return ()
     least, most = min(names), max(names)  # in the order of their letters: what these share, all share
     alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
     start = least[:alike].rstrip("0123456789")
