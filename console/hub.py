@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .config.model import Config
     from .config.readonly import Change, ReadOnly
     from .doctor import Answer
-    from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+    from .joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
     from .session.layout import Selection
 
 #: What travels on the bus.
@@ -176,6 +176,13 @@ class Control(Protocol):
         """Whether a job could run on these nodes; each answers, or has its reason why not."""
         ...
 
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
+        """Copy a folder of this machine into `workdir` of these nodes; only what differs travels. Each says what it
+        lacked, or why it could not be brought. Raises ReadOnly."""
+        ...
+
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on all of its nodes, or on none. Nothing in the answer: it runs; else each node that failed, and
         those on which what had begun could not be ended again. Raises ReadOnly."""
@@ -188,6 +195,11 @@ class Control(Protocol):
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         """Have a job's output said as records, from its last lines on; with `follow` also what comes. It returns once
         what was there has passed the hub; nodes that cannot are in the answer."""
+        ...
+
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        """Have what a job writes said as records while it is wanted: at first its last lines, later from where it was
+        left. Nodes that cannot are in the answer."""
         ...
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:

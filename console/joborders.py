@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .records import Failure
+
 
 class JobQuestion(msgspec.Struct, frozen=True):
     """What a node is asked before it is chosen for good."""
@@ -11,6 +13,42 @@ class JobQuestion(msgspec.Struct, frozen=True):
     workdir: str | None  # None: the home folder
     programs: tuple[str, ...]  # what its commands would execute
     ports: tuple[int, ...] = ()  # of these it names the first that is free
+    brings: int | None = None  # bytes that will be copied into the folder first; it need not be there yet
+
+
+class SyncFile(msgspec.Struct, frozen=True):
+    """A file that travels; `path` is below the folder, with slashes."""
+
+    path: str
+    bytes: int
+    sha256: str
+    mode: int
+
+
+class SyncLink(msgspec.Struct, frozen=True):
+    """A link within the folder, and where it leads from where it stands."""
+
+    path: str
+    target: str
+
+
+class SyncFolder(msgspec.Struct, frozen=True):
+    """A folder of this machine that is copied to nodes."""
+
+    local: str
+    files: tuple[SyncFile, ...]
+    links: tuple[SyncLink, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """What copying came to on one node: what it lacked."""
+
+    files: int
+    bytes: int
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -51,6 +89,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
     env: dict[str, str]
     commands: tuple[Command, ...]
     gpus: tuple[str, ...] = ()  # uuids
+    files: tuple[tuple[str, str], ...] = ()  # (name, text) of files that are put into the job's folder there
 
 
 class NodeStop(msgspec.Struct, frozen=True):
@@ -60,6 +99,11 @@ class NodeStop(msgspec.Struct, frozen=True):
     left: tuple[int, ...]  # pids that are there still
     state: str
     was: str
+
+
+def is_away(answer: NodeStop | Failure | None) -> bool:
+    """Whether a node could not be asked, and may still run its part of a job."""
+    return isinstance(answer, Failure) and answer.name in ("lost", "timeout")
 
 
 class FileList(msgspec.Struct, frozen=True):

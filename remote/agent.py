@@ -130,6 +130,7 @@ class Agent(object):
         if not self.context.simulate_gpus:
             importer.compile_aside("pynvml")  # now, while this process has one thread
         self.followed = {}  # job: whose output somebody reads
+        self.left_off = {}  # job: whose output somebody has read, and how far
         self.starter = Starter()
         os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
 

@@ -118,16 +118,16 @@ def _capture(agent, args):
         raise Refused("bad_request", str(error), "use the same version on both")
 
 
-def _job(name):
+def _job(name, module="work"):
     """A request of `gconsole run`; only that asks for it."""
 
     def answer(agent, args):
-        from .jobs import work
+        from .jobs import problem, sync, work
 
         try:
-            return getattr(work, name)(agent, args)
-        except work.Problem as problem:
-            raise Refused(problem.name, problem.text, problem.try_)
+            return getattr({"work": work, "sync": sync}[module], name)(agent, args)
+        except problem.Problem as found:
+            raise Refused(found.name, found.text, found.try_)
 
     return answer
 
@@ -147,6 +147,10 @@ VERBS = {
     "job_probe": _job("probe"),
     "job_read": _job("read_file"),
     "job_stop": _job("stop"),
+    "job_watch": _job("watch"),
     "offer": _offer,
     "settled": _settled,
+    "sync_compare": _job("compare", "sync"),
+    "sync_done": _job("done", "sync"),
+    "sync_put": _job("put", "sync"),
 }

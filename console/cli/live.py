@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import signal
@@ -86,6 +87,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
         findings=Findings(hub, config.health, sources=(clock_faults, late)),
     )
+    gc.freeze()  # modules live as long as the app: a collector that walks them all costs a frame 100 ms at times
     app.run()
     return app.return_code or 0
 

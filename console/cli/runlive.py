@@ -8,13 +8,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import click
+
 from .. import __version__, batch
 from ..config import Config
 from ..findings import Findings
+from ..fleet import jobs
 from ..fleet.fleet import Fleet
 from ..hub import Hub
+from ..joborders import is_away
+from ..jobs.owed import Owed
+from ..jobs.show import stop_words
+from ..plaintext import printable
 from ..records import Console
 from ..store import Store
+
+#: Between TERM and KILL, where nobody said otherwise.
+STOP_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,21 @@ class Live:
         return True
 
 
+async def _end_what_is_owed(live: Live) -> None:
+    """Nodes that were away when this person stopped a job, and are back, end their part of it now.
+
+    `[console] read_only` is not asked: it is the order that was confirmed then, and no other one.
+    """
+    owed = Owed.of_cluster(live.config.cluster)
+    for job, nodes in owed.orders.items():
+        back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
+        answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
+        for node, answer in answers.items():
+            words = printable(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}")
+            click.echo(words, err=True)
+        owed.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
+
+
 @asynccontextmanager
 async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live]:
     """Connect to every node; it begins once each has sampled or failed, and ends orderly.
@@ -58,6 +83,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     try:
         await found.until(lambda: batch.is_settled(store), batch.CONNECT_S)
         await findings.look()
+        await _end_what_is_owed(found)
         yield found
     finally:
         await fleet.stop()

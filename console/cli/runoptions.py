@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from ..config.model import RunConfig
     from ..jobs.request import JobRequest
+    from ..jobs.scale import ScaleConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {
@@ -43,6 +45,12 @@ def job_options(command: F) -> F:
         click.option("--port", type=click.IntRange(1, 65535), help="Where the ranks meet.  [default: a free one]"),
         click.option("--interface", metavar="NAME", help="Network between the nodes.  [default: one they share]"),
         click.option("--workdir", metavar="DIR", help="Folder on the nodes.  [default: the home folder]"),
+        click.option("--sync", "folder", metavar="DIR", type=click.Path(path_type=Path),
+                     help="Copy this folder to every node first, into --workdir, or ~/gconsole-sync/DIR."),
+        click.option("--scale-batch", type=click.Choice(["auto", "job", "rank"]), default="auto", show_default=True,
+                     help="Whether the batch in that file is the job's or each rank's; auto: by its name."),
+        click.option("--scale-config", "config_file", metavar="FILE",
+                     help="Give the job a copy of this JSON, TOML or YAML file, adjusted to its ranks."),
         click.option("--launcher", type=click.Choice(["torchrun", "accelerate", "env"]),
                      help="env: each rank is started with RANK, WORLD_SIZE and the like.  [default: torchrun]"),
         click.option("--select", metavar="auto|NODESET", help="Choose among these nodes only.  [default: auto]"),
@@ -64,6 +72,7 @@ def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
     from ..config.nodeset import expand
     from ..config.nodetext import BadNodeSet
     from ..jobs.request import JobRequest
+    from ..jobs.sync import BadFolder, read_folder
 
     def wanted(name: str) -> Any:
         return options[name] if options[name] is not None else getattr(preferred, name)
@@ -73,13 +82,36 @@ def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
         chosen = None if select == "auto" else tuple(host.name for host in expand(select))
     except BadNodeSet as error:
         raise click.BadParameter(str(error), param_hint="--select") from error
+    try:
+        folder = read_folder(options["folder"]) if options["folder"] is not None else None
+    except BadFolder as error:
+        raise click.BadParameter(str(error), param_hint="--sync") from error
+    workdir = wanted("workdir")
+    if folder is not None and workdir is None:
+        workdir = f"~/gconsole-sync/{Path(folder.local).name}"
     return JobRequest(
         command=tuple(options["command"]), nodes=wanted("nodes"), gpus_per_node=wanted("gpus_per_node"),
         procs_per_node=wanted("procs_per_node"), min_gpu_mem_bytes=options["min_gpu_mem"],
         min_mem_bytes=options["min_mem"], min_disk_bytes=options["min_disk"], select=chosen,
-        launcher=wanted("launcher"), workdir=wanted("workdir"), interface=options["interface"],
+        launcher=wanted("launcher"), workdir=workdir, interface=options["interface"],
         port=options["port"], env=tuple(map(_variable, options["variables"])),
+        sync=folder, scale=_scale_config(options),
     )  # fmt: skip
+
+
+def _scale_config(options: dict[str, Any]) -> ScaleConfig | None:
+    """The file that `--scale-config` names, looked for below the folder that is copied, too."""
+    from ..jobs.scale import ScaleConfig
+
+    name = options["config_file"]
+    if name is None:
+        return None
+    places = [Path(name), *([options["folder"] / name] if options["folder"] is not None else [])]
+    found = next((place for place in places if place.is_file()), places[0])
+    try:
+        return ScaleConfig(name, found.read_text(encoding="utf-8"), options["scale_batch"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{found}: {error}", param_hint="--scale-config") from error
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -12,9 +12,9 @@ from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..config.readonly import Change, ReadOnly, refusal
 from ..hub import CaptureDone, CaptureOrder, Hub, LeftBehind, Published, Recordings
-from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from . import capture, descriptors, jobs
+from . import capture, descriptors, jobs, syncing
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
@@ -161,6 +161,12 @@ class Fleet:
     async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
         return await jobs.probe(self.links, nodes, question)
 
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
+        self._permit(Change.START_JOB)  # it is for one that is about to start
+        return await syncing.sync(self.links, nodes, folder, workdir)
+
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         self._permit(Change.START_JOB)
         return await jobs.start(self.links, orders)
@@ -171,6 +177,9 @@ class Fleet:
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         return await jobs.follow(self.links, job, nodes, tail, follow)
+
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        return await jobs.watch(self.links, job, nodes, wanted)
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         return await jobs.list_files(self.links, job, node, path)

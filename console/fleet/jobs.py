@@ -25,6 +25,8 @@ UNDO_GRACE_S = 3.0
 #: Beyond the grace: KILL, the supervisor's own patience, and its last word.
 STOP_S = 30.0
 ANSWER_S = 30.0
+#: Of each rank so many lines are read of what it wrote before somebody looked.
+WATCHED_LINES = 500
 Links = Mapping[str, Link]
 T = TypeVar("T")
 
@@ -69,6 +71,12 @@ async def follow(links: Links, job: str, nodes: Sequence[str], tail: int | None,
 
     found = await asyncio.gather(*map(one, nodes))
     return {node: failure for node, failure in zip(nodes, found, strict=True) if failure is not None}
+
+
+async def watch(links: Links, job: str, nodes: Sequence[str], wanted: bool) -> dict[str, Failure]:
+    """See `Control.watch_job`."""
+    args = {"job": job, "tail": WATCHED_LINES, "wanted": wanted}
+    return await _all(links, dict.fromkeys(nodes, ("job_watch", args)), ASK_S)
 
 
 async def list_files(links: Links, job: str, node: str, path: str) -> FileList | Failure:

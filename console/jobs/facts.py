@@ -11,6 +11,8 @@ from ..store import GpuNow, NodeNow, Store
 
 #: Memory in use on a GPU without a process that anybody sees (another container's, say) from which on it is taken.
 TAKEN_BYTES = 1 << 30
+#: A clock that is further off is told of: logs and stamps of several nodes cannot be laid side by side any more.
+CLOCK_OFF_NS = 50_000_000
 #: Culprits of findings about GPUs are named node:gpuN, of a port node:DEVICE.
 _PART = re.compile(r"(?P<node>.+):(?:gpu(?P<gpu>\d+)|[^:]+)")
 
@@ -35,7 +37,7 @@ class NodeFacts:
     mem_available_bytes: int | None = None
     cpu_pct: float | None = None
     errors: tuple[str, ...] = ()  # findings about the node itself
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # findings about the node and its GPUs, and a clock that is not well
     versions: tuple[str | None, ...] = ()  # driver, CUDA, architecture: what should be equal in a job
     environment: tuple[tuple[str, str], ...] = ()  # what every process of this node must carry to be seen
     jobs: int = 0  # of gconsole's own that run there
@@ -62,7 +64,12 @@ def facts_of(store: Store, environments: dict[str, tuple[str, str]] | None = Non
             mem_available_bytes=now.host.mem_available_bytes if now.host else None,
             cpu_pct=now.host.cpu_pct if now.host else None,
             errors=tuple(f.text for f in about_nodes[now.name] if f.severity == "error"),
-            warnings=tuple(f.text for f in about_nodes[now.name] if f.severity == "warning"),
+            warnings=(
+                *(f.text for f in about_nodes[now.name] if f.severity == "warning"),
+                *(f"gpu{gpu.index}: {f.text}" for gpu in given(now.name)
+                  for f in about_gpus[f"{now.name}:gpu{gpu.index}"] if f.severity == "warning"),
+                *_clock(store, now.name),
+            ),
             versions=_versions(now, gpus[now.name]),
             environment=(found,) if (found := (environments or {}).get(now.name)) else (),
             jobs=running[now.name],
@@ -77,6 +84,18 @@ def _absence(now: NodeNow) -> str | None:
         word = state.state if state else "expected"
         return f"{word}: {state.error.text}" if state and state.error else word
     return None if now.cost else "it has not sampled yet"
+
+
+def _clock(store: Store, node: str) -> tuple[str, ...]:
+    """What its own time service says against its clock; nothing where that is unknown."""
+    source = store.clocks.sources.get(node)
+    if source is None:
+        return ()
+    if source.synced is False:
+        return (f"its clock follows no time source ({source.daemon or 'none runs'})",)
+    if source.offset_ns is not None and abs(source.offset_ns) > CLOCK_OFF_NS:
+        return (f"its clock is {source.offset_ns / 1e6:+.0f} ms off, says {source.daemon}",)
+    return ()
 
 
 def _gpu(node: str, now: GpuNow, taken: dict[tuple[str, str], str], found: dict[str, list[Finding]]) -> GpuFacts:

@@ -41,8 +41,9 @@ def commands(launcher: Launcher, command: tuple[str, ...], place: Place) -> tupl
         raise BadCommand("there is no command: write it after --")
     if launcher == "env":
         return tuple(_rank(command, place, local_rank) for local_rank in range(place.procs_per_node))
-    argv = (_torchrun if launcher == "torchrun" else _accelerate)(command, place)
-    return (Command(argv, {}, OUTPUT),)
+    if launcher == "torchrun":
+        return (Command(_torchrun(command, place), {}, OUTPUT),)
+    return (Command(_accelerate(command, place), {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}, OUTPUT),)
 
 
 def _torchrun(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
@@ -58,7 +59,9 @@ def _torchrun(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
 def _accelerate(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
     interpreter, rest = _split(command)
     start = (interpreter, "-m", "accelerate.commands.launch") if interpreter else ("accelerate", "launch")
-    kind = () if place.has_gpus and place.world_size == 1 else ("--multi_gpu",) if place.has_gpus else ("--cpu",)
+    # `--cpu` starts one process, or MPI, and no more (accelerate 1.15, commands/launch.py); `--multi_gpu` is torchrun
+    # also for ranks that have no GPU: ACCELERATE_USE_CPU says so to them
+    kind = ("--multi_gpu",) if place.world_size > 1 else () if place.has_gpus else ("--cpu",)
     return (
         *start, *kind, f"--num_machines={place.nodes}", f"--machine_rank={place.index}",
         f"--num_processes={place.world_size}", f"--main_process_ip={place.master_addr}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..nodesets import fold, fold_ranks
 
@@ -16,6 +17,14 @@ _MOST_NAMES = 4096
 Writer = int | str
 
 
+class Folded(NamedTuple):
+    """One line and all who wrote it; `who` is `0-63`."""
+
+    who: str
+    writers: tuple[Writer, ...]
+    text: str
+
+
 class LineFold:
     """Folds equal lines of different writers that come within `window_s`; each writer's lines keep their order.
 
@@ -25,7 +34,8 @@ class LineFold:
     def __init__(self, writers: int, window_s: float) -> None:
         self._writers, self._window_s = writers, window_s
         self._open: OrderedDict[int, tuple[str, float, list[Writer]]] = OrderedDict()
-        self._by_text: dict[str, list[int]] = {}  # entries with that text, told ones perhaps among the first
+        #: Entries with that text, told ones perhaps among the first; most texts have one.
+        self._by_text: dict[str, int | list[int]] = {}
         self._last: dict[Writer, int] = {}  # the entry that has a writer's newest line
         self._number = 0
         self._told = 0  # the newest entry that is out
@@ -37,6 +47,10 @@ class LineFold:
 
     def take(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What can be told now, with who wrote it; with `everything` also what might still be joined."""
+        return [f"[{line.who}] {line.text}" for line in self.lines(now_s, everything=everything)]
+
+    def lines(self, now_s: float, *, everything: bool = False) -> list[Folded]:
+        """The same in parts."""
         due: list[tuple[int, str, list[Writer]]] = []
         for number, (text, since_s, writers) in self._open.items():
             if not everything and len(writers) < self._writers and now_s - since_s < self._window_s:
@@ -45,9 +59,10 @@ class LineFold:
         for number, text, _ in due:
             del self._open[number]
             self._told = number
-            if self._by_text[text][-1] == number:
+            numbers = self._by_text[text]
+            if (numbers if isinstance(numbers, int) else numbers[-1]) == number:
                 del self._by_text[text]
-        return [f"[{self._name_of(writers)}] {text}" for _, text, writers in due]
+        return [Folded(self._name_of(writers), tuple(writers), text) for _, text, writers in due]
 
     def _name_of(self, writers: list[Writer]) -> str:
         """`name_of`, remembered: the same ranks write together over and over."""
@@ -62,7 +77,15 @@ class LineFold:
     def _place(self, writer: Writer, text: str, last: int, now_s: float) -> int:
         numbers = self._by_text.get(text)
         if numbers is None:
-            numbers = self._by_text[text] = []
+            number = self._number = self._number + 1
+            self._open[number] = (text, now_s, [writer])
+            self._by_text[text] = number
+            return number
+        if isinstance(numbers, int):
+            if numbers > last and numbers > self._told:
+                self._open[numbers][2].append(writer)
+                return numbers
+            numbers = self._by_text[text] = [numbers]
         else:
             at = bisect_right(numbers, max(last, self._told))
             if at < len(numbers):

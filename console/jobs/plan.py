@@ -12,15 +12,28 @@ import msgspec
 
 from ..joborders import JobQuestion, NodeOrder, Readiness
 from .choose import Choice, choose, free_gpus
+from .configfile import BadConfigFile
 from .facts import NodeFacts
 from .launch import BadCommand, Place, commands
 from .meeting import Meeting, NoMeeting, meet
 from .request import JobRequest
+from .scale import CannotScale, Scaled, Size, scale
+from .sync import has_program
 
 #: Ports at which ranks meet: from torch's own default on, below those that the kernel gives to clients.
 FIRST_PORT, PORTS = 29500, 500
+#: So many warnings of one node are told.
+_TOLD = 3
 #: So many are asked for at once.
 _PORTS_ASKED = 32
+
+
+class Brings(msgspec.Struct, frozen=True):
+    """What is copied to every node of the job before it starts."""
+
+    local: str
+    files: int
+    bytes: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -32,6 +45,8 @@ class Plan(msgspec.Struct, frozen=True):
     gpu_indices: dict[str, tuple[int, ...]]
     left_out: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
+    brings: Brings | None = None
+    scaled: Scaled | None = None
 
     @property
     def first(self) -> NodeOrder:
@@ -56,7 +71,11 @@ def question(request: JobRequest, job: str) -> JobQuestion:
     """What to ask a node about this job. Raises BadCommand."""
     place = Place(job, 0, 1, 1, "", 0, False)
     programs = {command.argv[0] for command in commands(request.launcher, request.command, place)}
-    return JobQuestion(request.workdir, tuple(sorted(programs)), (request.port,) if request.port else _ports(job))
+    folder = request.sync
+    if folder is not None:
+        programs = {program for program in programs if not has_program(folder, program)}
+    ports = (request.port,) if request.port else _ports(job)
+    return JobQuestion(request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None)
 
 
 def plan(
@@ -95,13 +114,29 @@ def _arranged(
     if port is None:
         wanted = f"port {request.port} is" if request.port else "the ports tried are all"
         return Refusal(f"{wanted} taken on {names[0]}", choice.left_out, ("--port with another one",))
+    procs = request.procs_per_node or choice.gpus_per_node or 1
+    try:
+        size = Size(job, len(names), procs, meeting.address, port)
+        scaled = scale(request.scale, size) if request.scale is not None else None
+    except (BadConfigFile, CannotScale) as error:
+        return Refusal(f"--scale-config: {error}", choice.left_out)
     orders, indices = {}, {}
     for index, node in enumerate(choice.chosen):
         given = free_gpus(request, node)[: choice.gpus_per_node]
-        orders[node.name] = _order(request, job, names, index, node, [g.uuid for g in given], meeting, port, created)
+        order = _order(request, job, names, index, node, [g.uuid for g in given], meeting, port, created)
+        orders[node.name] = order if scaled is None else _with_config(order, scaled, index)
         indices[node.name] = tuple(gpu.index for gpu in given)
     warnings = tuple(filter(None, (meeting.warning, _skew(choice.chosen), *_words(choice.chosen))))
-    return Plan(job, orders, dict(meeting.interfaces), indices, choice.left_out, warnings)
+    folder = request.sync
+    brings = Brings(folder.local, len(folder.files), folder.bytes) if folder is not None else None
+    if request.scale is not None and request.scale.within(request.command) == request.command:
+        warnings = (*warnings, f"the command does not name {request.scale.path}: the copy is at $GCONSOLE_CONFIG")
+    return Plan(job, orders, dict(meeting.interfaces), indices, choice.left_out, warnings, brings, scaled)
+
+
+def _with_config(order: NodeOrder, scaled: Scaled, index: int) -> NodeOrder:
+    text = scaled.others if index else scaled.first
+    return msgspec.structs.replace(order, files=((scaled.name, text),))
 
 
 def _order(
@@ -115,8 +150,12 @@ def _order(
         procs_per_node=procs, gpus_per_node=len(gpus), world_size=place.world_size, master_addr=meeting.address,
         master_port=port, workdir=request.workdir, created=created,
         env=_environment(request, node, gpus, meeting.interfaces[node.name], job, index),
-        commands=commands(request.launcher, request.command, place), gpus=tuple(gpus),
+        commands=commands(request.launcher, _command(request), place), gpus=tuple(gpus),
     )  # fmt: skip
+
+
+def _command(request: JobRequest) -> tuple[str, ...]:
+    return request.scale.within(request.command) if request.scale is not None else request.command
 
 
 def _environment(
@@ -128,6 +167,8 @@ def _environment(
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # uuids: indices mean another order to CUDA than to the driver
     if interface is not None:
         env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
+    if request.scale is not None:
+        env["GCONSOLE_CONFIG"] = request.scale.place
     env |= dict(request.env)
     env |= dict(node.environment)
     return env | {"GCONSOLE_JOB": job, "GCONSOLE_NODE_RANK": str(index)}
@@ -143,7 +184,7 @@ def _skew(nodes: Sequence[NodeFacts]) -> str:
 
 def _words(nodes: Sequence[NodeFacts]) -> list[str]:
     """Warnings about nodes that were chosen all the same."""
-    return [f"{node.name}: {node.warnings[0]}" for node in nodes if node.warnings]
+    return [f"{node.name}: {'; '.join(node.warnings[:_TOLD])}" for node in nodes if node.warnings]
 
 
 def _ports(job: str) -> tuple[int, ...]:

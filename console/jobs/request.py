@@ -6,7 +6,11 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+if TYPE_CHECKING:
+    from ..joborders import SyncFolder
+    from .scale import ScaleConfig
 
 Launcher = Literal["torchrun", "accelerate", "env"]
 LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
@@ -29,6 +33,8 @@ class JobRequest:
     interface: str | None = None  # between the nodes; None: the network they share
     port: int | None = None  # where the ranks meet; None: a free one is found
     env: tuple[tuple[str, str], ...] = ()
+    scale: ScaleConfig | None = None  # adjusted to the number of ranks
+    sync: SyncFolder | None = None  # copied into `workdir` of every node before the start
 
 
 def new_job(command: tuple[str, ...]) -> str:

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
+from ..joborders import NodeStop
 from ..nodesets import fold
 from ..plaintext import printable
+from ..records import Failure
 from .plan import Plan, Refusal
+from .scale import Scaled
 from .state import JobView, NodeLine
 
 _FOLDER = "$GCONSOLE_JOB_DIR"
@@ -29,6 +32,11 @@ def plan_text(plan: Plan) -> str:
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home folder'}",
     ]
+    if plan.brings is not None:
+        lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
+                     f"{_size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
+    if plan.scaled is not None:
+        lines += [f"  {plan.scaled.path} is adjusted, as a copy:", *(f"    {line}" for line in _scaled(plan.scaled))]
     for node, order in plan.orders.items():
         ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
         given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
@@ -107,6 +115,24 @@ def _node_words(line: NodeLine) -> str:
     if now.local_rank is not None and now.state == "failed":
         words.append(f"(local rank {now.local_rank})")
     return " ".join(words) + (f": {now.reason}" if now.reason else "")
+
+
+def _scaled(scaled: Scaled) -> list[str]:
+    """What differs in the copy of a configuration, and why."""
+    reasons = [f"{one.key}: {one.before} → {one.after}, {one.why}" for one in scaled.changes]
+    return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
+
+
+def _size(value: int) -> str:
+    return f"{value / (1 << 20):.1f} MiB" if value >= 1 << 20 else f"{value / 1024:.1f} KiB"
+
+
+def stop_words(answer: NodeStop | Failure) -> str:
+    """What stopping a job came to on one node: the proof that nothing is left of it, what is, or why nobody knows."""
+    if isinstance(answer, Failure):
+        return f"unknown: {answer.text}"
+    left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"
+    return f"{answer.state}: {answer.found} processes ended, {left}"
 
 
 def signal_name(number: int) -> str:

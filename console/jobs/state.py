@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,21 +78,26 @@ def job_state(states: Sequence[JobNodeState | None]) -> JobState:
 
 def job_views(store: Store) -> list[JobView]:
     """Every job that any node tells of, the newest first."""
-    views = [_view(store, store.jobs.ordered[job]) for job in store.jobs.ordered]
+    heard: dict[str, list[JobNode]] = defaultdict(list)
+    for now in store.jobs.nodes.values():
+        heard[now.job].append(now)
+    views = [_view(store, store.jobs.ordered[job], heard[job]) for job in store.jobs.ordered]
     return sorted(views, key=lambda view: (-view.ordered.created, view.ordered.job))
 
 
 def job_view(store: Store, job: str) -> JobView | None:
     """One job, None where nobody knows it."""
     ordered = store.jobs.ordered.get(job)
-    return _view(store, ordered) if ordered is not None else None
+    if ordered is None:
+        return None
+    return _view(store, ordered, [now for now in store.jobs.nodes.values() if now.job == job])
 
 
-def _view(store: Store, ordered: Job) -> JobView:
+def _view(store: Store, ordered: Job, heard: Sequence[JobNode]) -> JobView:
     by_index: dict[int, JobNode] = {}
-    for now in store.jobs.nodes.values():
+    for now in heard:
         is_named = now.node in ordered.nodes[now.index : now.index + 1]
-        if now.job == ordered.job and (is_named or now.index not in by_index):
+        if is_named or now.index not in by_index:
             by_index[now.index] = now  # who has the name that was ordered is believed before any other
     lines = tuple(_line(store, name, index, by_index.get(index)) for index, name in enumerate(ordered.nodes))
     return JobView(ordered, lines, job_state([line.now.state if line.now else None for line in lines]))

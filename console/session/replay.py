@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..config.readonly import Change, ReadOnly
     from ..doctor import Answer
-    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -225,6 +225,11 @@ class Replay:
     async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
         _refuse()
 
+    async def sync_folder(
+        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
+    ) -> Mapping[str, Synced | Failure]:
+        _refuse()
+
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         _refuse()
 
@@ -233,6 +238,9 @@ class Replay:
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         _refuse()
+
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
+        return {}  # what was read of it then is in the recording
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         _refuse()

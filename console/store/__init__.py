@@ -5,6 +5,7 @@
 
 from .captures import CaptureNow, Captures
 from .curves import FAMILIES
+from .jobs import JobOutput
 from .now import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
 from .ranks import ENDED
 from .store import CLEARED_FINDINGS, Counts, Store
@@ -19,6 +20,7 @@ __all__ = [
     "GpuKey",
     "GpuNow",
     "GpuPartKey",
+    "JobOutput",
     "LinkKey",
     "NicKey",
     "NodeNow",

@@ -301,7 +301,7 @@ class Store:
 
     def _log(self, record: Log) -> None:
         if record.source == "job":
-            self.jobs.add_output(record, self.version)
+            self.jobs.output.add(record, self.version)
         else:
             self._event(record)
 

@@ -29,6 +29,7 @@ from .dialogs import Dialog, StoryDialog
 from .export_dialog import ExportDialog
 from .exports import offers
 from .guide import Guide
+from .job_actions import JobActions, JobOutputs, JobStops
 from .jobfold import JobFold
 from .keyfile import NO_KEYS, OwnKeys
 from .keys import Action, bindings, in_scope, key_names
@@ -62,7 +63,7 @@ FOLLOW_S = 1.0
 
 
 class ConsoleApp(
-    NodeActions, StackActions, QueryActions, RecordingActions, PersonalApp, inherit_bindings=False
+    NodeActions, StackActions, JobActions, QueryActions, RecordingActions, PersonalApp, inherit_bindings=False
 ):  # fmt: skip
     """One cluster on the screen.
 
@@ -108,6 +109,10 @@ class ConsoleApp(
         self.care = Care(self, control, hosts)
         self._questions = Questions(self)
         self._recorded = recorded
+        self.job_stops = JobStops(self, control, cluster)
+        self._job_outputs = JobOutputs(
+            control, partial(self.run_worker, name="output of a job"), lambda text: self.view.remark(text)
+        )
         self._on_start = on_start
         self._watch_of = partial(
             Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
@@ -252,6 +257,7 @@ class ConsoleApp(
             self.stacks.look(partial(self.run_worker, name="judge"))
             self._time.look(frame.now, self._is_lateness_shown, partial(self.run_worker, name="fold time"))
             self.view.look(frame)
+            self._job_outputs.look(self.view.watched_job, frame)
             if isinstance(self.screen, Dialog):
                 self.screen.look(frame)
         self._header.show(header_spans(frame.header, self.size.width))
@@ -281,9 +287,11 @@ class ConsoleApp(
         """Open a view."""
         if not self._stage.is_attached:
             return  # a key that was still waiting when the app was told to leave
-        view = self._view(name)
+        view, job = self._view(name), self.view.selected_job
         if not view.is_attached:
             await self._stage.mount(view)
+        if job is not None:
+            view.attend(job)
         self._present(name)
 
     def _present(self, name: str) -> None:

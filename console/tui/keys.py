@@ -54,6 +54,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("clocks.matrix", "m", "matrix", "edges", "Show the matrix of all edges, or the list of nodes again",
            footer=True),
     Action("skew.meetings", "m", "meetings", "meetings", "Look at collectives, at steps, or at captures", footer=True),
+    Action("jobs.stop", "x", "stop", "stop", "End the job on all of its nodes, after a question", footer=True),
     Action("skew.copy", "y", "copy", "copy", "Copy what stands here, as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
     Action("list.reverse", "O", "reverse", "reverse", "Turn the order around"),

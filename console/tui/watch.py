@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..jobs.state import JobView, job_views
 from ..nodesets import natural
 from ..records import Finding, GpuLink, GpuProcess, Process
-from ..store import GpuPartKey, NodeNow, ProcessKey, Store
+from ..store import GpuPartKey, JobOutput, NodeNow, ProcessKey, Store
 from ..table import Table
 from ..topology.fold import TopologyFold
 from .models.events import EventLog
@@ -55,6 +56,8 @@ class Frame:
     events: EventLog
     topology: TopologyFold
     history: History | None
+    started: tuple[JobView, ...]  # jobs that gconsole started, the newest first
+    written: JobOutput  # what those that somebody looks at write
     hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
     capturing: UnderWay | None = None  # the capture under way
     time: TimeSeen = NO_TIME  # the nodes' clocks, and who is late on the common one
@@ -65,7 +68,7 @@ class Frame:
         return replace(
             self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
             gpu_processes=self.gpu_processes.copied(), gpu_links=self.gpu_links.copied(), events=self.events.copied(),
-            topology=self.topology.still(),
+            topology=self.topology.still(), written=self.written.copied(),
         )  # fmt: skip
 
     @property
@@ -90,6 +93,7 @@ class Watch:
         self.jobs = Jobs()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
+        self._started: tuple[JobView, ...] = ()
         self._seen = -1  # version of the store up to which everything here is known
         self._nodes_due = 0.0
 
@@ -109,7 +113,7 @@ class Watch:
         return Frame(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
             self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
-            self.topology, self._store.history,
+            self.topology, self._store.history, self._started, self._store.jobs.output,
         )  # fmt: skip
 
     def _take_in(self) -> None:
@@ -126,6 +130,9 @@ class Watch:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
             blamed = self._blamed()
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
+            started = tuple(job_views(store)) if store.jobs.ordered else ()
+            if started != self._started:
+                self._started = started
 
     def _blamed(self) -> dict[str, str]:
         """Nodes that an open finding blames, or a GPU or port of which (`node7:gpu4`), and its id; the worst one's."""

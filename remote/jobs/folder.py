@@ -4,6 +4,7 @@
     supervisor.json  pid and start time of the process that watches the commands; written by that process
     exit.json        how it ended; written by that process, last
     stop.json        somebody asked it to stop; its presence makes the end `stopped`
+    config/          training configurations that were adjusted to this job
     output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
 """
 
@@ -14,6 +15,7 @@ import shutil
 from .. import presence
 
 SPEC, SUPERVISOR, EXIT, STOP, OUTPUT = "spec.json", "supervisor.json", "exit.json", "stop.json", "output.log"
+CONFIG = "config"
 
 
 class JobFolder(object):

@@ -8,6 +8,8 @@ from . import folder as files
 
 #: So much of one file is read at once; a job that writes faster is followed with a delay, not with the node's memory.
 PIECE = 1 << 20
+#: Of a file that grew by more than this while nobody read it, only the last lines are read.
+BEHIND = 4 << 20
 #: One record holds about so much.
 CHUNK = 64 << 10
 #: A line longer than this is cut: a progress bar that never ends its line must not be held back for ever.
@@ -76,6 +78,15 @@ class Follower(object):
         self.folder, self.spec = folder, spec
         self._readers = {}
         self._add(tail)
+
+    def catch_up(self, tail):
+        """Leave out what is older than the last `tail` lines of each file that is far ahead of us."""
+        for reader in self._readers.values():
+            try:
+                if os.path.getsize(reader.path) - reader.offset > BEHIND:
+                    reader.offset = max(reader.offset, tail_offset(reader.path, tail))
+            except OSError:
+                pass  # it was removed; there is nothing to read
 
     def facts(self, whole):
         """(kind, fields) of `log` records with what came since the last call; [] for nothing."""

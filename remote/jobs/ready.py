@@ -19,7 +19,10 @@ def ready(args):
     """
     problems = []
     workdir = os.path.expanduser(args.get("workdir") or "~")
-    if not os.path.isdir(workdir):
+    brings = args.get("brings")
+    if brings is not None:
+        problems += _cannot_take(workdir, brings)
+    elif not os.path.isdir(workdir):
         problems.append("the folder %s is not there" % workdir)
     elif not os.access(workdir, os.R_OK | os.X_OK):
         problems.append("the folder %s may not be entered" % workdir)
@@ -34,8 +37,29 @@ def ready(args):
         "port": free_port(args.get("ports", ())),
         "addresses": addresses(),
         "ssh_address": _ssh_address(),
-        "disk_free_bytes": _disk_free(workdir),
+        "disk_free_bytes": _disk_free(_nearest(workdir)),
     }
+
+
+def _cannot_take(workdir, brings):
+    """Why a folder of so many bytes cannot be copied to `workdir`, which need not be there yet."""
+    there = _nearest(workdir)
+    if not os.path.isdir(there):
+        return ["%s is no folder" % there]
+    if not os.access(there, os.W_OK | os.X_OK):
+        return ["the folder %s may not be written" % there]
+    free = _disk_free(there)
+    if free is not None and free < brings:
+        return ["%.1f GiB free at %s, %.1f GiB are to be copied" % (free / 2.0**30, there, brings / 2.0**30)]
+    return []
+
+
+def _nearest(path):
+    """The path, or the first above it that is there."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path) and path != "/":
+        path = os.path.dirname(path)
+    return path
 
 
 def find_program(program, workdir):

@@ -68,8 +68,8 @@ class Commands(object):
         output = os.path.join(folder, command["output"])
         os.makedirs(os.path.dirname(output), 0o700, exist_ok=True)
         environment = dict(os.environ)
-        environment.update(spec["env"])
-        environment.update(command["env"])
+        for added in (spec["env"], command["env"]):
+            environment.update((name, value.replace("$GCONSOLE_JOB_DIR", folder)) for name, value in added.items())
         environment["GCONSOLE_JOB_DIR"] = folder
         argv = [word.replace("$GCONSOLE_JOB_DIR", folder) for word in command["argv"]]
         with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
@@ -250,23 +250,29 @@ def _cgroup_kills():
 
 def _kernel_lines(began):
     """Lines of the kernel's log since an instant of CLOCK_MONOTONIC (s) that tell of a kill or an XID; most 3."""
+    found = []
+    for record in _kernel_log():
+        head, _, text = record.partition(";")
+        fields = head.split(",")
+        if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= began and _KERNEL.search(text):
+            found.append("kernel: " + text.splitlines()[0])
+    return found[-3:]
+
+
+def _kernel_log():
+    """Every record of it, "priority,number,µs,flags;text"; none where it may not be read."""
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return []
-    found = []
+        return
     try:
         while True:
             try:
-                line = os.read(fd, 8192).decode("utf-8", "replace")
+                yield os.read(fd, 8192).decode("utf-8", "replace")
             except BrokenPipeError:
                 continue  # the ring has overtaken us
             except OSError:
-                return found[-3:]
-            head, _, text = line.partition(";")
-            fields = head.split(",")
-            if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= began and _KERNEL.search(text):
-                found.append("kernel: " + text.splitlines()[0])
+                return
     finally:
         os.close(fd)
 

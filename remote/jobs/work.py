@@ -13,6 +13,7 @@ from .. import clock
 from . import folder as files
 from . import ready, state, tree
 from .output import Follower, tail_offset
+from .problem import Problem
 
 #: A supervisor that has said neither that it runs nor why not, after so long, has failed.
 BEGIN_S = 20.0
@@ -20,14 +21,6 @@ LOOK_S = 0.02
 #: A file travels in pieces of this size; so many files are fetched at once at most.
 PIECE = 1 << 20
 MOST_FILES = 10000
-
-
-class Problem(Exception):
-    """What was asked cannot be done; `name` is stable."""
-
-    def __init__(self, name, text, try_=""):
-        super(Problem, self).__init__(text)
-        self.name, self.text, self.try_ = name, text, try_
 
 
 def probe(agent, args):
@@ -58,6 +51,7 @@ def prepare(agent, args):
         raise Problem("job_folder", "its folder cannot be made: %s" % error, "gconsole doctor")
     kept = dict(spec, identity=files.identity_of(agent.context), prepared_s=time.time(), workdir=checked["workdir"])
     try:
+        _write_config(folder, kept.pop("files", ()))
         folder.write(files.SPEC, kept)
         with open(os.open(folder.file("supervisor.py"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
             f.write(_supervisor_source())
@@ -65,6 +59,15 @@ def prepare(agent, args):
         folder.remove()
         raise Problem("job_folder", "it cannot be written: %s" % error, "is the disk full?")
     return {"folder": folder.path}
+
+
+def _write_config(folder, texts):
+    """The files that the console adjusted to this job. Raises OSError."""
+    for name, text in texts:
+        os.makedirs(folder.file(files.CONFIG), 0o700, exist_ok=True)
+        path = os.path.join(folder.file(files.CONFIG), os.path.basename(name))
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as f:
+            f.write(text.replace("$GCONSOLE_JOB_DIR", folder.path))
 
 
 def begin(agent, args):
@@ -129,6 +132,28 @@ def follow(agent, args):
     if args.get("follow"):
         agent.followed[args["job"]] = follower
     return {"last_seq": agent.outbox.last_seq}
+
+
+def watch(agent, args):
+    """With `wanted` say what the job writes from now on, at first its last `tail` lines; without it, no more.
+
+    Whoever comes back to a job gets what it wrote meanwhile, from where it was left, or its last lines where that is
+    too much.
+    """
+    job = args["job"]
+    folder, spec = _find(agent, job)
+    if not args["wanted"]:
+        follower = agent.followed.pop(job, None)
+        if follower is not None:
+            agent.left_off[job] = follower
+        return {}
+    if job not in agent.followed:
+        follower = agent.left_off.pop(job, None)
+        if follower is None:
+            follower = Follower(folder, spec, args["tail"])
+        follower.catch_up(args["tail"])
+        agent.followed[job] = follower
+    return {}
 
 
 def list_files(agent, args):

@@ -40,8 +40,8 @@ class JobSampler(Sampler):
             facts = follower.facts(whole=over)
             for fact in facts:
                 yield fact
-            if over and not facts:
-                self._agent.followed.pop(job, None)
+            if over and not facts and self._agent.followed.pop(job, None) is not None:
+                self._agent.left_off[job] = follower
 
     def _states(self):
         here = set()

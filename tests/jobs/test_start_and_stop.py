@@ -129,7 +129,7 @@ def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig:
     assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0
 
 
-def test_a_node_that_was_cut_is_named_and_its_part_is_ended_when_it_is_back(rig: Rig, tmp_path: Path, script) -> None:
+def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
@@ -138,12 +138,32 @@ def test_a_node_that_was_cut_is_named_and_its_part_is_ended_when_it_is_back(rig:
         done = run("stop", hosts, job, "--yes", "--grace", "2s")
         assert done.status == 3, done.stdout + done.stderr
         assert "node4  unknown: " in done.stdout
+        assert "the order is kept; your next `gconsole run` that sees node4 ends it there" in done.stderr
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
         rig.nodes[3].up()
+    seen = run("status", hosts)
+    assert f"node4 was away when {job} was stopped; now: stopped: 1 processes ended, nothing left" in seen.stderr
+    assert processes_of(rig, "plain.py never") == []
     again = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert again.status == 0, again.stdout + again.stderr
-    assert "node4  stopped: 1 processes ended, nothing left" in again.stdout
+
+
+def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
+    folder = script("plain.py", PLAIN)
+    job = started(hosts, *wanted(folder, nodes=2), "--", "python3", "plain.py", "never")
+    rig.nodes[1].down()
+    try:
+        argv = [GCONSOLE, "run", "stop", hosts, job, "--yes", "--grace", "2s", "--wait", "60s"]
+        stopping = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first = stopping.stdout.readline()
+    finally:
+        rig.nodes[1].up()
+    rest, errors = stopping.communicate(timeout=90)
+    assert "node1  stopped: 1 processes ended, nothing left" in first
+    assert "node2  stopped: 1 processes ended, nothing left" in rest, errors
+    assert stopping.returncode == 0
     assert processes_of(rig, "plain.py never") == []
 
 

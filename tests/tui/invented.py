@@ -10,10 +10,12 @@ import msgspec
 
 from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
-from gconsole.config.model import Config
+from gconsole.config.model import Config, ConsoleConfig
+from gconsole.config.readonly import Change, ReadOnly, refusal
 from gconsole.diagnose import VARIABLES
 from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
+from gconsole.joborders import NodeStop
 from gconsole.records import (
     AgentCost,
     ClockNode,
@@ -28,6 +30,8 @@ from gconsole.records import (
     Gpu,
     GpuInfo,
     Host,
+    Job,
+    JobNode,
     Local,
     Log,
     Mark,
@@ -41,6 +45,7 @@ from gconsole.records import (
     Record,
     Stack,
 )
+from gconsole.records.job import JobNodeState
 from gconsole.session.layout import Selection, SessionError
 from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
@@ -98,6 +103,7 @@ class Cluster:
         self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
         self.recordings = Tapes(self)
+        self.read_only = False
         self._seq = 0
         for name in names:
             self.say(NodeState(node=name, state="expected"))
@@ -163,6 +169,23 @@ class Cluster:
             thread_name="MainThread", active=False, gil=False, frames=frames,
             locals=tuple(Local(1, name, str(1700 + (rank.rank or 0))) for name in self.variables) or None,
         )  # fmt: skip
+
+    def refusal(self, change: Change) -> ReadOnly | None:
+        return refusal(ConsoleConfig(read_only=self.read_only), change)
+
+    async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> dict[str, Failure]:
+        self.asked.append(("watch" if wanted else "watch no more", f"{job} on {','.join(nodes)}"))
+        return {}
+
+    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
+        """Every node that is here ends it."""
+        self.asked.append(("stop job", f"{job} on {','.join(nodes)}"))
+        found: dict[str, NodeStop | Failure] = {}
+        for node in nodes:
+            now = self.store.nodes[node].state
+            is_here = now is not None and now.state == "ok"
+            found[node] = NodeStop(8, (), "stopped", "running") if is_here else Failure("lost", "no word for 3 s")
+        return found
 
     async def stop(self) -> None:
         self.asked.append(("stop", ""))
@@ -244,6 +267,32 @@ class Cluster:
                     pid=first + number,
                     **fields,
                 )
+
+    def starts(
+        self, name: str, *nodes: str, procs: int = 8, state: JobNodeState = "running", launcher: str = "torchrun",
+        **fields: Any,
+    ) -> None:  # fmt: skip
+        """A job that gconsole started on these nodes (all, without any), in that state on each."""
+        on = nodes or tuple(self.names)
+        for index, node in enumerate(on):
+            self.say(
+                Job(
+                    node=node, job=name, command=("/venv/bin/python", "train.py", "--lr", "1e-4"), launcher=launcher,
+                    nodes=on, procs_per_node=procs, gpus_per_node=procs, world_size=procs * len(on),
+                    master_addr="10.1.0.1", master_port=29517, workdir="/home/ops/llama",
+                    created=self.at - 131 * SECOND,
+                )
+            )  # fmt: skip
+            self.on_node(name, node, index, state, **fields)
+
+    def on_node(self, job: str, node: str, index: int, state: JobNodeState, **fields: Any) -> None:
+        """What a job does on one of its nodes."""
+        self.say(JobNode(node=node, job=job, index=index, state=state, pid=7, start_ticks=9,
+                         started=self.at - 130 * SECOND, **fields))  # fmt: skip
+
+    def writes(self, job: str, node: str, rank: int | None, *lines: str) -> None:
+        """Whole lines of one rank, or of the launcher."""
+        self.say(Log(node=node, source="job", job=job, rank=rank, text="\n".join(lines)))
 
     def rank(
         self, job: str, number: int, node: str, world_size: int, state: str = "moving", per_node: int = 8,
@@ -380,6 +429,27 @@ def demo() -> Cluster:
     for name, util in zip(cluster.names, figures, strict=True):
         cluster.gpus(name, simulated=True, util=util)
     cluster.job("demo-ring", 8, per_node=2, launcher="plain")
+    return cluster
+
+
+def started() -> Cluster:
+    """Four nodes on which gconsole started jobs: one runs, one has failed, one was stopped; another was only found."""
+    cluster = Cluster("node1", "node2", "node3", "node4")
+    cluster.up()
+    oom = "rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer ended 1 process(es) of its cgroup"
+    cluster.starts("eval-77aa02", "node3", "node4", procs=4, state="completed", exit_code=0, ended=cluster.at)
+    cluster.on_node("eval-77aa02", "node4", 1, "failed", exit_code=1, reason=oom, ended=cluster.at)
+    cluster.starts("sweep-0b1c2d", "node1", procs=1, launcher="env", state="stopped", signal=15, ended=cluster.at)
+    cluster.at += 10 * SECOND
+    cluster.starts("train-3f9a1c", procs=8)
+    cluster.up()
+    cluster.job("train-3f9a1c@10.1.0.1:29517", 32, states={9: "stuck"}, step=812)
+    cluster.job("demo-ring@10.1.0.9:29500", 4, per_node=1, launcher="Slurm")
+    for rank in range(32):
+        node = cluster.names[rank // 8]
+        cluster.writes("train-3f9a1c", node, rank, "step 811 loss 2.33", *(["a slow batch"] if rank == 9 else []),
+                       "step 812 loss 2.31")  # fmt: skip
+    cluster.writes("train-3f9a1c", "node2", None, "[W socket.cpp:697] a warning with \x1b[31mcolour\x1b[0m")
     return cluster
 
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from invented import Cluster, busy_night, compared, demo
+from invented import Cluster, busy_night, compared, demo, started
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -31,6 +31,7 @@ from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.marks import MarkDialog
 from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
+from gconsole.tui.views.jobs import Jobs
 from gconsole.tui.views.query import Query
 from gconsole.tui.views.table import VIEWS
 
@@ -221,6 +222,14 @@ def _clear() -> Cluster:
     return cluster
 
 
+async def _written(stage: Stage) -> None:
+    """The page of the job that runs, with all that its ranks wrote."""
+    await stage.press("0", "g", "enter")
+    view = stage.app.view
+    assert isinstance(view, Jobs)
+    await until(stage.pilot, lambda: len(view._page.output.rows) == 5, "every line")
+
+
 def difference(reading: object) -> Comparison:
     """Tuesday has a node less, another driver on most nodes, a link that is gone, and a GPU that is held down."""
     def spread(median: float, tail: float, most: float) -> Spread:
@@ -250,7 +259,7 @@ async def _two_sessions(stage: Stage) -> None:
     await until(stage.pilot, lambda: "FIGURES" in screen(stage.app))
 
 
-_UNBUILT = ("topology", "jobs")
+_UNBUILT = ("topology",)
 
 _PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
 
@@ -278,6 +287,11 @@ SCENES = (
     Scene("gpus", keys("6")),
     Scene("page of a GPU", keys("6", "enter")),
     Scene("topology", keys("5")),
+    Scene("jobs", keys("0"), cluster=started),
+    Scene("jobs of the demo", keys("0"), cluster=demo),
+    Scene("page of a job", _written, cluster=started),
+    Scene("page of a failed job", keys("0", "g", "j", "enter"), cluster=started),
+    Scene("page of a found job", keys("0", "G", "enter"), cluster=started),
     Scene("skew", keys("4"), cluster=compared),
     Scene("no skew", keys("4")),
     Scene("story of a late rank", _late_rank, StoryDialog, cluster=compared),

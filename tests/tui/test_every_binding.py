@@ -51,7 +51,8 @@ PREPARED = {
     "app.view_overview": ["2"],
 }
 #: Where keys mean something only after a story: the tests of that story press them.
-TOLD_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py"}
+TOLD_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py",
+           "jobs": "test_jobs.py"}  # fmt: skip
 #: Apps of their own.
 APART = {"gallery", "progress", "replay", *TOLD_IN}
 LEAVING = {"app.quit"}

@@ -14,7 +14,7 @@ from .stories import Fact
 _LABEL = 14
 
 T = TypeVar("T")
-Kind = Literal["fact", "gpu", "rank", "process", "event", "link"]
+Kind = Literal["fact", "gpu", "rank", "process", "event", "link", "node"]
 
 
 class Thing(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from ...analysis.ranges import ranges
@@ -46,6 +47,23 @@ def of_kind(seen: SkewSeen, kind: MeetingKind) -> tuple[Skew, ...]:
     """The jobs at that kind of meeting; only those at which anything could be judged."""
     found = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
     return tuple(one for one in found if one.judged)
+
+
+def of_job(seen: SkewSeen, job: str) -> SkewSeen:
+    """What is seen of one job; all of it where none is named."""
+    if not job:
+        return seen
+    collectives, steps, captures = (
+        tuple(one for one in several if one.job == job) for several in (seen.collectives, seen.steps, seen.captures)
+    )
+    return replace(seen, collectives=collectives, steps=steps, captures=captures)
+
+
+def job_spans(job: str) -> tuple[Span, ...]:
+    """`only llama-70b · Esc all jobs`."""
+    if not job:
+        return ()
+    return (Span("  only ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" every job", "muted"))
 
 
 def head_spans(seen: SkewSeen, kind: MeetingKind) -> tuple[Span, ...]:

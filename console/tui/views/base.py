@@ -96,6 +96,22 @@ class View(Container):
         """The node that an action on a node means."""
         return None
 
+    @property
+    def selected_job(self) -> str | None:
+        """The job that a diagnosis means, as its ranks name it; None for all of them."""
+        return None
+
+    @property
+    def watched_job(self) -> str | None:
+        """The job whose output is on the screen."""
+        return None
+
+    def attend(self, job: str) -> None:
+        """Somebody comes from that job, as its ranks name it: show this one, where there are several."""
+
+    def remark(self, text: str) -> None:
+        """Say something beside what is shown of a job's output."""
+
     def sheets(self) -> Sequence[Sheet]:
         """What can be saved of it, as it is now: its table, and what is selected in it."""
         return ()

@@ -294,6 +294,11 @@ class Hang(View):
             lines = verdict_lines(self._frame.hang, 110)
             cast(TakingApp, self.app).copy("\n".join(line.text.rstrip() for line in lines), "the verdict")
 
+    def attend(self, job: str) -> None:
+        self._job = job
+        if self._frame is not None:
+            self.look(self._frame)
+
     @property
     def selected_node(self) -> str | None:
         rank = self._ranks.selected

@@ -16,7 +16,9 @@ from ..models.skew import (
     MeetingKind,
     as_text,
     head_spans,
+    job_spans,
     lanes,
+    of_job,
     of_kind,
     rank_of,
     rank_story,
@@ -53,6 +55,7 @@ class Skew(View):
         self._table = Report(id="skew-table")
         self._nothing = Report(id="skew-nothing")
         self._kind: MeetingKind = "collectives"
+        self._job = ""  # only this one is shown; empty: every job
         self._frame: Frame | None = None
         self._shown: tuple[object, ...] = ()
 
@@ -75,7 +78,7 @@ class Skew(View):
     def look(self, frame: Frame) -> None:
         self._frame = frame
         self._look_progress(frame)
-        basis = (frame.time.skew, self._kind, self.size)
+        basis = (frame.time.skew, self._kind, self._job, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
@@ -89,9 +92,9 @@ class Skew(View):
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: Frame) -> None:
-        seen = frame.time.skew
+        seen = of_job(frame.time.skew, self._job)
         found = of_kind(seen, self._kind)
-        self._head.show((_EDGE, Span("SKEW", "accent"), *head_spans(seen, self._kind)))
+        self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
         self.set_class(not found, "empty")
         self._nothing.show(NOTHING[self._kind])
         drawn = lanes(found)
@@ -116,6 +119,11 @@ class Skew(View):
         if self._frame is not None:
             self.call_after_refresh(self.look, self._frame)
 
+    def attend(self, job: str) -> None:
+        self._job = job
+        if self._frame is not None:
+            self.look(self._frame)
+
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
@@ -123,10 +131,13 @@ class Skew(View):
         self.post_message(CancelWanted())
 
     def climb(self) -> bool:
-        """Escape gives up the capture that is under way, first."""
-        if not self._progress.display:
+        """Escape gives up the capture that is under way, first; then it leads from one job back to all of them."""
+        if self._progress.display:
+            self._progress.action_cancel()
+        elif self._job:
+            self.attend("")
+        else:
             return False
-        self._progress.action_cancel()
         return True
 
     def action_meetings(self) -> None:
@@ -138,7 +149,7 @@ class Skew(View):
     def action_copy(self) -> None:
         """Everything here, as text."""
         if self._frame is not None:
-            cast(TakingApp, self.app).copy(as_text(self._frame.time.skew, self._kind), "skew")
+            cast(TakingApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
 
     def teller(self) -> Teller | None:
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind
@@ -146,7 +157,7 @@ class Skew(View):
             return None
 
         def tell(frame: Frame) -> Story | None:
-            seen = frame.time.skew
+            seen = of_job(frame.time.skew, self._job)
             rank = rank_of(seen, kind, key)
             return rank_story(rank, seen, kind) if rank is not None else None
 

@@ -12,12 +12,12 @@ from .clocks import Clocks
 from .events import Events
 from .gpus import Gpus
 from .hang import Hang
+from .jobs import Jobs
 from .nodes import Nodes
 from .overview import Overview
 from .query import Query
 from .ranks import Ranks
 from .skew import Skew
-from .soon import Soon
 from .topology import Topology
 
 
@@ -38,11 +38,6 @@ class ViewRow:
         return Action(f"app.view_{self.name}", self.key, f"app.show('{self.name}')", self.title, f"Show {self.tells}")
 
 
-def _soon(row: ViewRow) -> View:
-    """The place of a view that is not built yet."""
-    return Soon(row.title, f"will show {row.tells}", id=row.name)
-
-
 VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("overview", "1", "Overview", "Over", lambda row: Overview(id=row.name),
             "nodes, GPUs, ranks and findings at one glance"),
@@ -59,7 +54,8 @@ VIEWS: Final[tuple[ViewRow, ...]] = (
     ViewRow("events", "8", "Events", "Ev", lambda row: Events(id=row.name),
             "one stream of what happened: XID, OOM, node lost, marks"),
     ViewRow("query", "9", "Query", "Qry", lambda row: Query(id=row.name), "SQL over every record of the session"),
-    ViewRow("jobs", "0", "Jobs", "Jobs", _soon, "the jobs that gconsole started"),
+    ViewRow("jobs", "0", "Jobs", "Jobs", lambda row: Jobs(id=row.name),
+            "the jobs that gconsole started"),
     ViewRow("nodes", "n", "Nodes", "Nodes", lambda row: Nodes(id=row.name),
             "everything known of a node, its log included"),
 )  # fmt: skip

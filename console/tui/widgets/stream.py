@@ -28,6 +28,8 @@ class Stream(RecordGrid[R]):
         gone = first - self._first
         at = int(self.scroll_y)
         self._first = first
+        if gone > 0:
+            self._cursor = max(0, self._cursor - gone)  # else the row it stands on would be looked for among thousands
         self.show(rows, sorted_by)
         if self.following:
             self._follow()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from builders import GIB, a_gpu, a_node, an_answer, answers
 
+from gconsole.jobs.facts import facts_of
 from gconsole.jobs.plan import Asks, Plan, Refusal, plan
 from gconsole.jobs.request import JobRequest, new_job
 from gconsole.jobs.show import plan_text, refusal_text
+from gconsole.records import AgentCost, ClockSource, Finding, GpuInfo, Host, NodeState, Record
+from gconsole.store import Store
 
 TRAIN = ("train.py", "--lr", "1")
 
@@ -127,3 +130,59 @@ def test_a_command_that_the_launcher_cannot_start_is_refused_in_words():
 def test_an_id_has_the_name_of_the_script():
     assert new_job(("python", "fine-tune.py")).startswith("fine-tune-")
     assert new_job(("python", "a.py")) != new_job(("python", "a.py"))
+
+
+class TestWhatANodeSaysAgainstItself:
+    """From records to the choice: what is wrong with a node or a GPU keeps a job away, or is said."""
+
+    def planned(self, *records: Record) -> Plan | Refusal:
+        store = Store()
+        for number in (1, 2):
+            name = f"node{number:03}"
+            store.apply([
+                NodeState(node=name, state="ok"), AgentCost(node=name, sample_interval_ms=1000),
+                Host(node=name, cpu_pct=3.0, mem_available_bytes=900 << 30),
+                *(GpuInfo(node=name, index=index, uuid=f"{name}-{index}", mem_total_bytes=80 << 30, driver="570.1")
+                  for index in range(2)),
+            ])  # fmt: skip
+        store.apply(list(records))
+        nodes = list(facts_of(store))
+        found = plan(JobRequest(("train.py",), gpus_per_node=2), "t-1", nodes, answers(nodes), 1)
+        assert isinstance(found, Plan | Refusal)
+        return found
+
+    def a_finding(self, id: str, culprit: str, severity: str) -> Finding:
+        return Finding(id=id, severity=severity, confidence="certain", culprits=(culprit,), text=f"told of {culprit}",  # type: ignore[arg-type]
+                       first_seen=1)  # fmt: skip
+
+    def test_a_gpu_with_an_xid_that_needs_a_reset_is_not_given(self):
+        found = self.planned(self.a_finding("gpu_xid", "node001:gpu1", "error"))
+        assert isinstance(found, Plan)
+        assert list(found.orders) == ["node002"]
+        assert found.left_out == (("node001", "1 of 2 GPUs free, 2 wanted (gpu1: gpu_xid: told of node001:gpu1)"),)
+
+    def test_a_node_with_a_bad_link_is_left_out(self):
+        found = self.planned(self.a_finding("nic_down", "node001:mlx5_0", "error"))
+        assert isinstance(found, Plan)
+        assert list(found.orders) == ["node002"]
+        assert found.left_out == (("node001", "told of node001:mlx5_0"),)
+
+    def test_a_node_whose_gpu_is_slowed_down_comes_last_and_is_told_of(self):
+        found = self.planned(self.a_finding("gpu_throttle", "node001:gpu0", "warning"))
+        assert isinstance(found, Plan)
+        assert list(found.orders) == ["node002"]
+        assert found.left_out == (("node001", "not needed; gpu0: told of node001:gpu0"),)
+
+    def test_a_node_whose_clock_follows_nothing_comes_last_and_is_told_of(self):
+        found = self.planned(ClockSource(node="node001", daemon="chrony", synced=False))
+        assert isinstance(found, Plan)
+        assert found.left_out == (("node001", "not needed; its clock follows no time source (chrony)"),)
+        far = self.planned(*(ClockSource(node=f"node00{n}", daemon="chrony", synced=True, offset_ns=812_000_000)
+                             for n in (1, 2)))  # fmt: skip
+        assert isinstance(far, Plan)
+        assert far.warnings == ("node001: its clock is +812 ms off, says chrony",)
+
+    def test_a_clock_of_which_nothing_is_known_says_nothing(self):
+        found = self.planned(ClockSource(node="node001", daemon=None, synced=None))
+        assert isinstance(found, Plan)
+        assert (list(found.orders), found.warnings) == (["node001"], ())

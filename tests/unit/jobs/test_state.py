@@ -72,4 +72,4 @@ def test_output_of_a_job_is_no_event():
     before = len(store.events)
     store.apply([Log(node="a", source="job", job="j", rank=0, text="loss 2.31")])
     assert len(store.events) == before
-    assert [record.text for _, record in store.jobs.output] == ["loss 2.31"]
+    assert [record.text for record in store.jobs.output.since(-1)] == ["loss 2.31"]

@@ -45,7 +45,7 @@ class Agent:
 
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
-        self.starter, self.followed = Starter(), {}
+        self.starter, self.followed, self.left_off = Starter(), {}, {}
 
 
 @pytest.fixture
@@ -321,3 +321,44 @@ def test_the_oom_killer_is_named_only_where_the_kernel_counted_it(monkeypatch, b
     monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
     found = supervisor._reasons(before, 0.0)
     assert found == [] if said is None else found[0].startswith(said)
+
+
+def test_the_kernels_word_on_an_xid_during_the_job_is_among_the_reasons(monkeypatch):
+    log = [
+        "4,1201,5000000,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=40213, an earlier one\n",
+        "4,1202,9000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n",
+        "6,1203,9100000,-;eth0: link is up\n",
+    ]
+    monkeypatch.setattr(supervisor, "_kernel_log", lambda: iter(log))
+    nothing = {"cgroup": None, "node": None}
+    monkeypatch.setattr(supervisor, "_oom_kills", lambda: nothing)
+    assert supervisor._reasons(nothing, 8.0) == [
+        "kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    ]
+
+
+def test_whoever_comes_back_to_a_job_gets_what_it_wrote_meanwhile_once(agent, tmp_path):
+    spec = a_spec(tmp_path, "echo one; while ! test -e go; do sleep 0.05; done; echo two; sleep 600")
+    begun(agent, spec)
+    sampler = JobSampler(Context(interval_s=1.0), agent)
+
+    def told() -> list:
+        return [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
+
+    def until_told(text: str) -> None:
+        deadline = time.monotonic() + 20.0
+        while text not in told():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    try:
+        watched = {"job": spec["job"], "tail": 500}
+        work.watch(agent, dict(watched, wanted=True))
+        until_told("one")
+        work.watch(agent, dict(watched, wanted=False))
+        (tmp_path / "go").touch()
+        assert told() == [], "nobody looks"
+        work.watch(agent, dict(watched, wanted=True))
+        until_told("two")  # and not "one" again
+    finally:
+        work.stop(agent, {"job": spec["job"], "grace_s": 1.0})

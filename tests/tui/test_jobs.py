@@ -1,0 +1,216 @@
+"""The Jobs view: what was started, how it goes on each node, what its ranks write, and ending it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from invented import Cluster, started
+from textual.pilot import Pilot
+from waiting import frames, screen, settle, shows, until
+
+from gconsole.jobs.owed import Owed
+from gconsole.records import Log, Node
+from gconsole.tui.models.joblog import FOLD_S, KEPT, SLACK, JobLog, LogSieve
+from gconsole.tui.prompts import Confirm, LinesDialog
+from gconsole.tui.views.hang import Hang
+from gconsole.tui.views.jobs import Jobs
+
+SIZE = (120, 40)
+ALL = "node1,node2,node3,node4"
+
+
+async def opened(pilot: Pilot[None], *pressed: str) -> Jobs:
+    await settle(pilot)
+    await pilot.press("0", "g", *pressed)
+    await settle(pilot)
+    view = pilot.app.view  # type: ignore[attr-defined]
+    assert isinstance(view, Jobs)
+    return view
+
+
+def log(rank: int, *lines: str, job: str = "t") -> Log:
+    return Log(node="n", source="job", job=job, rank=rank, text="\n".join(lines))
+
+
+class TestTheList:
+    async def test_jobs_that_were_started_stand_before_those_that_were_only_found(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot)
+            words = [(row.word, row.name) for row in view.all_rows(pilot.app.frame)]  # type: ignore[attr-defined]
+        assert words == [("running", "train-3f9a1c"), ("failed", "eval-77aa02"), ("stopped", "sweep-0b1c2d"),
+                         ("found", "demo-ring@10.1.0.9:29500")]  # fmt: skip
+
+    async def test_a_started_job_and_its_ranks_are_one_row(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot)
+            row = view.chosen_row
+            assert row is not None and row.ranks is not None
+            assert (row.ranks.found, row.ranks.step, row.reason) == (32, 812, "1 stuck")
+
+    async def test_a_failed_job_says_why_and_where_in_its_row(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            row = (await opened(pilot, "j")).chosen_row
+            assert row is not None
+            assert row.reason.startswith("node4: rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer")
+
+    async def test_without_any_job_it_says_how_one_is_started(self):
+        cluster = Cluster("node1")
+        cluster.up()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await opened(pilot)
+            assert "gconsole run start hosts.toml --nodes 4 -- train.py" in screen(pilot.app)
+
+    async def test_a_filter_lists_only_what_matches(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            await opened(pilot, "slash", *"state:failed", "enter")
+            assert "eval-77aa02" in screen(pilot.app)
+            assert "train-3f9a1c" not in screen(pilot.app)
+
+
+class TestThePage:
+    async def test_the_output_is_sent_for_as_long_as_somebody_looks_at_it(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await opened(pilot, "enter")
+            await until(pilot, lambda: ("watch", f"train-3f9a1c on {ALL}") in cluster.asked)
+            await pilot.press("escape")
+            await frames(pilot)
+            await until(pilot, lambda: ("watch no more", f"train-3f9a1c on {ALL}") in cluster.asked)
+
+    async def test_lines_of_many_ranks_stand_once_and_new_ones_follow(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            output = (await opened(pilot, "enter"))._page.output
+            await until(pilot, lambda: len(output.rows) == 5)
+            assert (output.rows[0].who, output.rows[0].text) == ("0-31", "step 811 loss 2.33")
+            for rank in range(32):
+                cluster.writes("train-3f9a1c", cluster.names[rank // 8], rank, "step 813 loss 2.29")
+            await until(pilot, lambda: ("0-31", "step 813 loss 2.29") in [(row.who, row.text) for row in output.rows])
+            await shows(pilot, "step 813 loss 2.29")
+
+    async def test_looking_back_holds_the_output_and_G_follows_again(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot, "enter")
+            await until(pilot, lambda: len(view._page.output.rows) == 5)
+            await pilot.press("g")
+            await frames(pilot)
+            assert "G follows" in screen(pilot.app)
+            await pilot.press("G")
+            await frames(pilot)
+            assert " following " in screen(pilot.app)
+
+    async def test_the_filter_of_the_page_is_that_of_the_output(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot, "enter")
+            await until(pilot, lambda: len(view._page.output.rows) == 5)
+            await pilot.press("slash", *"rank:9 -811", "enter")
+            await shows(pilot, "2 of 5 lines")
+            assert [row.text for row in view._page.output.rows] == ["a slow batch", "step 812 loss 2.31"]
+            await pilot.press("escape")  # clears the filter; the page stays
+            await until(pilot, lambda: len(view._page.output.rows) == 5)
+            assert view.is_paged
+
+    async def test_a_node_that_is_back_is_asked_again_and_the_output_says_so(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await opened(pilot, "enter")
+            await until(pilot, lambda: ("watch", f"train-3f9a1c on {ALL}") in cluster.asked)
+            cluster.say(Node(node="node3", agent="another", hostname="node3", boot_id="b", kernel="5", arch="x86_64",
+                             python="3.10", os="x", cpus=8, mem_total_bytes=1, uid=1, user="ops", pid=1,
+                             sample_interval_ms=1000))  # fmt: skip
+            await until(pilot, lambda: ("watch", "train-3f9a1c on node3") in cluster.asked)
+            await shows(pilot, "node3 is back")
+
+    async def test_enter_on_a_node_opens_its_page(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot, "enter")
+            view._page.plan.focus()
+            await pilot.press("G", "enter")
+            await until(pilot, lambda: pilot.app.view.id == "nodes")  # type: ignore[attr-defined]
+            assert pilot.app.view.selected_node == "node4"  # type: ignore[attr-defined]
+
+    async def test_the_output_can_be_copied_and_saved(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            view = await opened(pilot, "enter")
+            await until(pilot, lambda: len(view._page.output.rows) == 5)
+            await pilot.press("y")
+            assert "a warning with" in pilot.app.clipboard
+            assert next(sheet.name for sheet in view.sheets()) == "lines"
+
+
+class TestFromAJob:
+    async def test_d_diagnoses_and_shows_that_job(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await opened(pilot)
+            await pilot.press("d")
+            await settle(pilot)
+            view = pilot.app.view  # type: ignore[attr-defined]
+            assert isinstance(view, Hang)
+            assert view._job == "train-3f9a1c@10.1.0.1:29517"
+            await until(pilot, lambda: any(asked == "capture" for asked, _ in cluster.asked))
+
+    async def test_4_shows_the_skew_of_that_job_and_escape_that_of_all(self):
+        async with started().app().run_test(size=SIZE) as pilot:
+            await opened(pilot)
+            await pilot.press("4")
+            await shows(pilot, "only train-3f9a1c@10.1.0.1:29517")
+            await pilot.press("escape")
+            await until(pilot, lambda: "only train" not in screen(pilot.app))
+            assert pilot.app.view.id == "skew"  # type: ignore[attr-defined]
+
+    async def test_x_asks_and_then_ends_it_and_shows_the_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+        cluster = started()
+        cluster.loses("node2")
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            await opened(pilot, "x")
+            assert isinstance(pilot.app.screen, Confirm)
+            await pilot.press("y")
+            await until(pilot, lambda: isinstance(pilot.app.screen, LinesDialog))
+            await shows(pilot, "node1  stopped: 8 processes ended, nothing left")
+            assert "node2  unknown: no word for 3 s" in screen(pilot.app)
+            assert "the order is kept" in screen(pilot.app)
+        assert Owed.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
+        assert ("stop job", f"train-3f9a1c on {ALL}") in cluster.asked
+
+    async def test_a_console_that_only_reads_ends_nothing_and_names_the_command_that_does(self):
+        cluster = started()
+        cluster.read_only = True
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot, "x")
+            await shows(pilot, "read_only: this screen ends no job")
+        assert not any(asked == "stop job" for asked, _ in cluster.asked)
+
+    async def test_a_job_that_is_over_or_was_only_found_cannot_be_stopped(self):
+        cluster = started()
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            for steps in (["j"], ["G"]):
+                await opened(pilot, *steps, "x")
+                assert not isinstance(pilot.app.screen, Confirm)
+        assert not any(asked == "stop job" for asked, _ in cluster.asked)
+
+
+class TestTheLines:
+    def test_a_line_that_some_have_not_written_waits_only_so_long(self):
+        output = JobLog("t", 2)
+        output.add([log(0, "a", "b"), log(1, "a")], 0.0)
+        assert [(line.who, line.text) for line in output.rows] == [("0-1", "a")]
+        output.add([], FOLD_S)
+        assert [(line.who, line.text) for line in output.lines] == [("0-1", "a"), ("0", "b")]
+
+    def test_what_another_job_writes_is_not_among_them(self):
+        output = JobLog("t", 1)
+        output.add([log(0, "ours"), log(0, "theirs", job="u")], 0.0)
+        assert [line.text for line in output.lines] == ["ours"]
+
+    def test_the_oldest_go_and_a_filter_goes_with_them(self):
+        output = JobLog("t", 1)
+        sieve = LogSieve(lambda line: line.number % 2 == 0)
+        output.add([log(0, *map(str, range(KEPT)))], 0.0)
+        assert len(sieve.take_in(output)) == KEPT // 2
+        output.add([log(0, *map(str, range(SLACK)))], 0.0)
+        passing = sieve.take_in(output)
+        assert (output.first, len(output.lines), passing[0].number, sieve.gone) == (SLACK, KEPT, SLACK, SLACK // 2)

@@ -1,0 +1,126 @@
+"""Training configurations adjusted to a number of ranks: what changes, what stays, and why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tomlkit
+from builders import a_node, answers
+
+from gconsole.jobs.configfile import BadConfigFile
+from gconsole.jobs.plan import Plan, Refusal, plan
+from gconsole.jobs.request import JobRequest
+from gconsole.jobs.scale import CannotScale, ScaleConfig, Size, scale
+from gconsole.jobs.show import plan_text
+
+SIZE = Size("train-1", 4, 8, "10.0.0.1", 29500)
+
+YAML = """\
+# the run of tuesday
+model: llama            # 8B
+optimizer:
+  lr: 1.0e-4            # for a batch of 256
+  betas: [0.9, 0.95]
+train_batch_size: 256   # of the whole job
+output_dir: /data/out
+schedule:
+  - name: warmup
+    lr: 1e-5
+"""
+
+
+def changed(config: ScaleConfig, size: Size = SIZE) -> dict[str, tuple[str, str]]:
+    return {change.key: (change.before, change.after) for change in scale(config, size).changes}
+
+
+def test_a_batch_of_the_whole_job_is_divided_and_the_rate_stays():
+    found = changed(ScaleConfig("c.yaml", YAML))
+    assert found == {"train_batch_size": ("256", "8"), "output_dir": ("/data/out", "$GCONSOLE_JOB_DIR/output_dir")}
+
+
+def test_a_batch_of_each_rank_stays_and_the_rate_grows_with_the_job():
+    text = json.dumps({"per_device_train_batch_size": 4, "learning_rate": 1e-4, "warmup": {"lr": "1e-5"}})
+    found = changed(ScaleConfig("c.json", text))
+    assert found == {"learning_rate": ("0.0001", "0.0032"), "warmup.lr": ("1e-05", "0.00032")}
+
+
+def test_a_batch_that_cannot_be_divided_is_the_nearest_and_the_rate_follows():
+    found = changed(ScaleConfig("c.json", '{"batch_size": 100, "lr": 1.0}'))
+    assert found == {"batch_size": ("100", "3"), "lr": ("1.0", "0.96")}
+
+
+def test_the_person_may_say_what_the_batch_is_meant_for():
+    found = changed(ScaleConfig("c.json", '{"batch_size": 16, "lr": 0.1}', "rank"))
+    assert found == {"lr": ("0.1", "3.2")}
+
+
+def test_a_file_with_both_is_not_guessed_about():
+    with pytest.raises(CannotScale, match="say which is meant: --scale-batch"):
+        scale(ScaleConfig("c.json", '{"batch_size": 64, "micro_batch_size": 2}'), SIZE)
+
+
+def test_comments_order_and_other_settings_of_yaml_stay():
+    copy = scale(ScaleConfig("c.yaml", YAML), SIZE).first
+    kept = [line for line in YAML.splitlines() if "batch_size" not in line]
+    assert [line for line in copy.splitlines() if line in kept] == kept
+    assert "train_batch_size: 8     # of the whole job" in copy or "train_batch_size: 8   # of the whole job" in copy
+
+
+def test_comments_of_toml_stay():
+    copy = scale(ScaleConfig("c.toml", "# mine\nbatch_size = 64  # all\n[optim]\nlr = 0.1 # base\n"), SIZE).first
+    assert copy.startswith("# mine\nbatch_size = 2  # all\n[optim]\nlr = 0.1 # base\n")
+    assert tomlkit.parse(copy)["distributed"]["world_size"] == 32
+
+
+def test_only_the_node_of_rank_0_writes_where_the_person_said():
+    found = scale(ScaleConfig("c.yaml", YAML), SIZE)
+    assert "output_dir: /data/out" in found.first
+    assert "output_dir: $GCONSOLE_JOB_DIR/output_dir" in found.others
+    assert scale(ScaleConfig("c.yaml", YAML), Size("j", 1, 8, "127.0.0.1", 1)).others.count("/data/out") == 1
+
+
+def test_the_copy_says_what_the_job_is():
+    told = json.loads(scale(ScaleConfig("c.json", '{"lr": 1}'), SIZE).first)["distributed"]
+    assert (told["world_size"], told["nodes"], told["master_addr"], told["job"]) == (32, 4, "10.0.0.1", "train-1")
+    own = json.loads(scale(ScaleConfig("c.json", '{"distributed": "fsdp"}'), SIZE).first)
+    assert (own["distributed"], own["gconsole_distributed"]["world_size"]) == ("fsdp", 32)
+
+
+@pytest.mark.parametrize(("name", "text", "why"), [
+    ("c.json", "{", "line 1"), ("c.toml", "a = ", "line 1"), ("c.yaml", "a: [", "line"), ("c.ini", "", "no .json"),
+    ("c.json", "[1]", "holds no table"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_read_says_where(name: str, text: str, why: str):
+    with pytest.raises(BadConfigFile, match=why):
+        scale(ScaleConfig(name, text), SIZE)
+
+
+class TestInAPlan:
+    def planned(self, config: ScaleConfig, *command: str) -> Plan | Refusal:
+        nodes = [a_node(1), a_node(2)]
+        request = JobRequest(("train.py", *command), nodes=2, gpus_per_node=8, scale=config)
+        found = plan(request, "train-1", nodes, answers(nodes), 1)
+        assert isinstance(found, Plan | Refusal)
+        return found
+
+    def test_the_command_gets_the_copy_and_the_plan_shows_what_differs(self):
+        found = self.planned(ScaleConfig("conf/c.yaml", YAML), "--config=conf/c.yaml", "./conf/c.yaml")
+        assert isinstance(found, Plan)
+        words = found.first.commands[0].argv
+        assert words[-2:] == ("--config=$GCONSOLE_JOB_DIR/config/c.yaml", "$GCONSOLE_JOB_DIR/config/c.yaml")
+        text = plan_text(found)
+        assert "-train_batch_size: 256" in text
+        assert "train_batch_size: 256 → 16, 16 on each of 16 ranks is the 256 it was" in text
+        assert [order.files[0][1].count("/data/out") for order in found.orders.values()] == [1, 0]
+
+    def test_a_command_that_does_not_name_the_file_is_told_where_the_copy_is(self):
+        found = self.planned(ScaleConfig("c.yaml", YAML))
+        assert isinstance(found, Plan)
+        assert "the copy is at $GCONSOLE_CONFIG" in found.warnings[-1]
+        assert found.first.env["GCONSOLE_CONFIG"] == "$GCONSOLE_JOB_DIR/config/c.yaml"
+
+    def test_a_file_that_cannot_be_adjusted_is_a_refusal(self):
+        found = self.planned(ScaleConfig("c.yaml", "batch_size: many"))
+        assert isinstance(found, Refusal)
+        assert found.reason == "--scale-config: batch_size = 'many' is no batch size"

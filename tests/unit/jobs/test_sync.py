@@ -1,0 +1,120 @@
+"""A folder that travels to the nodes: what is in it, and what a node makes of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from gconsole.joborders import SyncFolder
+from gconsole.jobs import sync as reading
+from gconsole.jobs.sync import BadFolder, has_program, read_folder
+from gconsole_remote.jobs import sync
+from gconsole_remote.jobs.problem import Problem
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small repository."""
+    root = tmp_path / "llama"
+    for name, text in {"train.py": "print(1)", "lib/data.py": "x = 2", ".git/HEAD": "ref", "lib/.git": "gitdir: x",
+                       "lib/__pycache__/data.pyc": "junk"}.items():  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    return root
+
+
+def arrives(folder: SyncFolder, node: Path) -> int:
+    """What the console and a node say to each other; how many files travelled."""
+    files = [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files]
+    links = [[link.path, link.target] for link in folder.links]
+    wanted = sync.compare(None, {"workdir": str(node), "files": files, "links": links})["wanted"]
+    for number in wanted:
+        file = folder.files[number]
+        data = base64.b64encode(Path(folder.local, file.path).read_bytes()).decode()
+        sync.put(None, {"workdir": str(node), "path": file.path, "sha256": file.sha256, "offset": 0, "data": data,
+                        "mode": file.mode})  # fmt: skip
+    sync.done(None, {"workdir": str(node)})
+    return len(wanted)
+
+
+def test_all_of_it_travels_but_the_history_and_bytecode(folder: Path):
+    assert [file.path for file in read_folder(folder).files] == ["run.sh", "train.py", "lib/data.py"]
+
+
+def test_a_node_has_the_same_files_with_the_same_rights_and_only_what_differs_travels_again(
+    folder: Path, tmp_path: Path
+):
+    node = tmp_path / "node/llama"
+    (folder / "latest").symlink_to("train.py")
+    assert arrives(read_folder(folder), node) == 3
+    assert (node / "lib/data.py").read_text() == "x = 2"
+    assert os.access(node / "run.sh", os.X_OK)
+    assert (node / "latest").readlink() == Path("train.py")
+    assert sorted(path.name for path in node.iterdir()) == ["latest", "lib", "run.sh", "train.py"]
+    (folder / "lib/data.py").write_text("x = 3")
+    (node / "checkpoint.pt").write_text("of the last run")
+    assert arrives(read_folder(folder), node) == 1
+    assert (node / "lib/data.py").read_text() == "x = 3"
+    assert (node / "checkpoint.pt").exists(), "what only the node has is left alone"
+
+
+def test_a_link_out_of_the_folder_is_refused_by_name(folder: Path):
+    (folder / "data").symlink_to("/etc")
+    with pytest.raises(BadFolder, match=r"data is a link that leads out of the folder, to /etc; copy what it needs"):
+        read_folder(folder)
+
+
+def test_a_link_within_that_was_written_as_an_absolute_path_works_on_a_node(folder: Path):
+    (folder / "lib/main.py").symlink_to(folder / "train.py")
+    assert [(link.path, link.target) for link in read_folder(folder).links] == [("lib/main.py", "../train.py")]
+
+
+def test_a_folder_too_large_is_refused_before_anything_travels(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "MOST_FILES", 2)
+    with pytest.raises(BadFolder, match="name the part that holds the code"):
+        read_folder(folder)
+
+
+def test_what_is_no_file_and_what_is_no_folder_are_refused(folder: Path):
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(BadFolder, match="cannot be copied"):
+        read_folder(folder)
+    with pytest.raises(BadFolder, match="is no folder"):
+        read_folder(folder / "train.py")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "lib/../../x", "a//b", ".gconsole-sync/x", "./x"])
+def test_a_node_writes_nothing_outside_of_the_folder(tmp_path: Path, path: str):
+    with pytest.raises(Problem, match="is no path within a folder"):
+        sync.compare(None, {"workdir": str(tmp_path), "files": [[path, 1, "x", 0o644]], "links": []})
+
+
+def test_a_link_that_stands_on_the_node_does_not_lead_out_of_the_folder(tmp_path: Path):
+    (tmp_path / "node").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "node/lib").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Problem, match="leads out of"):
+        sync.compare(None, {"workdir": str(tmp_path / "node"), "files": [["lib/x", 1, "x", 0o644]], "links": []})
+
+
+def test_a_file_that_changed_on_its_way_is_not_put_into_place(tmp_path: Path):
+    asked = {"workdir": str(tmp_path), "files": [["x", 3, "other", 0o644]], "links": []}
+    assert sync.compare(None, asked)["wanted"] == [0]
+    piece = {"workdir": str(tmp_path), "path": "x", "sha256": hashlib.sha256(b"old").hexdigest(), "offset": 0,
+             "data": base64.b64encode(b"new").decode(), "mode": 0o644}  # fmt: skip
+    with pytest.raises(Problem, match="x changed while it was copied"):
+        sync.put(None, piece)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_program_of_the_folder_need_not_be_on_the_nodes_yet(folder: Path):
+    found = read_folder(folder)
+    assert has_program(found, "./run.sh")
+    assert not has_program(found, "run.sh"), "that one is looked for on the PATH"
+    assert not has_program(found, "/bin/sh")
