@@ -40,7 +40,7 @@ COMMANDS = {
 }
 
 _EPILOG = """\b
-TARGET is a hosts.toml, or a node set: node[1-4],gpu-a or @group.
+TARGET is a hosts.toml; a node set: node[1-4],gpu-a or @group; or the site's: slurm:JOBID, k8s:NAMESPACE/SELECTOR.
 Exit codes: 0 fine, 1 a finding, 2 usage or configuration, 3 partial, 4 nothing reachable, 5 internal error.
 New here? gconsole demo, or gconsole config init.
 """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+import msgspec
 
-from ..config import Config, load
+from ..config import Config, ConfigError, load
+from ..site import SiteError, attach, is_site_target
 
 if TYPE_CHECKING:
     from ..diagnose import Diagnosis
@@ -135,7 +137,19 @@ def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False)
         if not equals or "." not in key:
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
-    config = load(target, flags=flags)
+    config = _attached(target, flags) if is_site_target(target) else load(target, flags=flags)
     for warning in () if quiet else config.warnings:
         click.echo(f"gconsole: {warning}", err=True)
     return config
+
+
+def _attached(target: str, flags: Mapping[str, object]) -> Config:
+    """The nodes that the site's scheduler names, each with what starts its agent. Raises ConfigError."""
+    try:
+        found = attach(target)
+    except SiteError as error:
+        raise ConfigError("target", target, str(error)) from error
+    engines = {place.name: place.engine for place in found.places}
+    config = load(",".join(engines), flags=flags, name=target)
+    nodes = tuple(msgspec.structs.replace(node, engine=engines[node.name]) for node in config.nodes)
+    return msgspec.structs.replace(config, nodes=nodes, warnings=(*config.warnings, *found.warnings))

@@ -22,7 +22,9 @@ _TARGET = Origin("target")
 _PREFIX = "GCONSOLE_"
 
 
-def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str, str] = os.environ) -> Config:
+def load(
+    target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str, str] = os.environ, name: str | None = None
+) -> Config:
     """Read and check everything. Raises ConfigError, whose text is one line for a person.
 
     `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"};
@@ -32,6 +34,8 @@ def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str,
     beats both: it was typed for that very host. A variable that is empty counts as not set; one that is unknown is a
     warning.
 
+    `name` is what the cluster is called where nobody named it; a node set is called by its own text.
+
     Relative paths in the file are relative to the file's folder, all others to the working folder.
     """
     forced, warnings = _environment(environ)
@@ -39,7 +43,8 @@ def load(target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str,
     if is_file_target(target):
         document = read(Path(target), target)
         return configure(document, check(document), forced, warnings)
-    return _assemble(Contents({}, (_target_entry(target),)), forced, cluster=target, path=None, warnings=warnings)
+    contents = Contents({}, (_target_entry(target),))
+    return _assemble(contents, forced, cluster=name or target, path=None, warnings=warnings)
 
 
 def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from .engine import Engine
+
 #: A host as it may stand in an ssh command: never empty, never beginning with "-" (it would be read as an option).
 HOST_PATTERN = r"^[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
 USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
@@ -352,6 +354,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  # unique; as shown everywhere. "host:port" where a port was written with the name
     address: str | None = None  # what to connect to; None: `host`, as ssh resolves it
+    engine: Engine | None = None  # what starts the agent there in place of SSH, where the site's own does
     tags: tuple[str, ...] = ()
     process_filter: tuple[str, str] | None = None  # (KEY, VALUE) in the environment of this node's processes
     ssh: SshConfig = SshConfig()

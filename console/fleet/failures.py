@@ -101,6 +101,20 @@ class SshConfig(FleetError):
     retry = False
 
 
+class SiteCommand(FleetError):
+    """The site's own command that leads to the node cannot be run here."""
+
+    name = "site_command"
+    retry = False
+
+
+class JobEnded(FleetError):
+    """The site's job or pod through which a node is reached is gone, or has that node no more."""
+
+    name = "job_ended"
+    retry = False
+
+
 class AgentRefused(FleetError):
     """The agent could not do what it was asked; its own stable word for why is `reason`."""
 

@@ -18,6 +18,7 @@ from . import capture, descriptors, jobs, syncing
 from .answers import Answer, answer
 from .assets import Assets
 from .clocks.duty import ClockDuty
+from .engines import EngineTransport
 from .gate import Gate
 from .link import Link
 from .staging import Staging
@@ -75,8 +76,8 @@ class Fleet:
             self._met.add(node.name)
             known = self._left.agent_of(node.name)
         link = Link(
-            node, self._transport(node.ssh.transport), self.hub, self._assets, self.staging.send_now,
-            _snapshot_period_ms(self.config), known,
+            node, self._transport("engine" if node.engine else node.ssh.transport), self.hub,
+            self._assets, self.staging.send_now, _snapshot_period_ms(self.config), known,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
         )  # fmt: skip
         self.links[node.name] = link
@@ -203,6 +204,8 @@ class Fleet:
         if kind not in self._transports:
             if kind == "local":
                 self._transports[kind] = LocalTransport()
+            elif kind == "engine":
+                self._transports[kind] = EngineTransport(self._gate)
             elif kind == "openssh":
                 self._transports[kind] = OpensshTransport(self._gate)
             else:

@@ -28,6 +28,11 @@ _MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
 )
 
 
+def failure_of(exit_status: int | None, said: str) -> failures.FleetError | None:
+    """The failure of `ssh` itself, where it was that."""
+    return explain(said) if exit_status == SSH_FAILED else None
+
+
 def explain(said: str) -> failures.FleetError:
     """The failure behind what `ssh` wrote to its standard error before it gave up."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("@", "Warning:"))]

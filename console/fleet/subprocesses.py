@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import cast
@@ -107,17 +108,33 @@ class LocalTransport:
         pass
 
 
+#: The failure of the program between, by its exit status and its words; None where the far side ended.
+Explain = Callable[[int | None, str], failures.FleetError | None]
+
+
+async def start_behind(gate: Gate, jump: str | None, argv: list[str], receiver: Receiver, explain: Explain) -> Channel:
+    """Start a program that leads to a node, in its turn at the gate. Raises OSError."""
+    place = gate.enter(jump)
+    await place.__aenter__()
+    try:
+        return await _start(argv, _UntilItSpeaks(receiver, place, explain))
+    except BaseException:
+        await place.__aexit__(None, None, None)
+        raise
+
+
 class _UntilItSpeaks:
     """A receiver in front of another, which holds a place at the gate until the far side has said something.
 
-    `ssh` does not tell when its handshake is over; the first byte of the agent, or the end, does.
+    Such programs do not tell when they are through; the first byte of the agent, or the end, does. What one said before
+    it ended is handed to `explain` with its exit status: the failure behind it, or None where it was not its own.
     """
 
-    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[object]) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[object], explain: Explain) -> None:
+        self._receiver, self._explain = receiver, explain
         self._place: AbstractAsyncContextManager[object] | None = place
         self._leaving: asyncio.Task[bool | None] | None = None
-        self._said = b""  # on standard error, before the first byte of the agent: by ssh itself
+        self._said = b""  # on standard error, before the first byte of the agent: by the program itself
 
     def on_bytes(self, data: bytes) -> None:
         self._leave()
@@ -129,8 +146,8 @@ class _UntilItSpeaks:
         self._receiver.on_error_bytes(data)
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        if exit_status == sshwords.SSH_FAILED and error is None and self._place is not None:
-            error = sshwords.explain(self._said.decode("utf-8", "replace"))
+        if error is None and self._place is not None:
+            error = self._explain(exit_status, self._said.decode("utf-8", "replace"))
         self._leave()
         self._receiver.on_end(exit_status, error)
 
@@ -147,14 +164,9 @@ class OpensshTransport:
         self._gate = gate
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
-        place = self._gate.enter(node.ssh.jump)
-        await place.__aenter__()
         try:
-            return await _start(ssh_argv(node, command), _UntilItSpeaks(receiver, place))
-        except BaseException as error:
-            await place.__aexit__(None, None, None)
-            if not isinstance(error, FileNotFoundError):
-                raise
+            return await start_behind(self._gate, node.ssh.jump, ssh_argv(node, command), receiver, sshwords.failure_of)
+        except FileNotFoundError as error:
             raise failures.SshConfig(
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",

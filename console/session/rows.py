@@ -107,24 +107,26 @@ def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Publis
             yield from make(rows.take(order.slice(at, _ROWS)))
 
 
-def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int]]:
-    """Spans of arrival, one after the other, none with many more rows than fit into memory: from, up to but without."""
+def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
+    """Spans of arrival, one after the other, none with many more rows than fit into memory: from, up to but without.
+
+    The last has no end: a record may have arrived at the last instant that there is.
+    """
     opened = map(pq.ParquetFile, files)
     arrivals = [batch.column(0) for file in opened for batch in file.iter_batches(columns=["rx"], use_threads=False)]
     rx = np.sort(pa.chunked_array(arrivals, pa.int64()).to_numpy())
-    edges = [*np.unique(rx[::_WINDOW_ROWS]).tolist(), int(rx[-1]) + 1] if len(rx) else []
-    yield from pairwise(edges)
+    yield from pairwise((*np.unique(rx[::_WINDOW_ROWS]).tolist(), None) if len(rx) else ())
 
 
-def _read(path: Path, begin: int, end: int) -> pa.Table:
+def _read(path: Path, begin: int, end: int | None) -> pa.Table:
     """The rows of a file that arrived within that span, as they stand."""
     file = pq.ParquetFile(path)
     parts = []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
         rx = batch.column("rx")
         # a mask: filtering by an expression would load Acero, 90 MB
-        within = pc.and_(pc.greater_equal(rx, begin), pc.less(rx, end))
-        parts.append(batch.filter(within))
+        within = pc.greater_equal(rx, begin)
+        parts.append(batch.filter(within if end is None else pc.and_(within, pc.less(rx, end))))
     return pa.Table.from_batches(parts, file.schema_arrow)
 
 

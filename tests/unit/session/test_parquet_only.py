@@ -43,6 +43,13 @@ def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_
     assert in_order(reading.records(session.path)) == in_order(records)
 
 
+def test_a_record_of_the_last_instant_that_there_is_comes_back(tmp_path):
+    record = Mark(text="the end of time", rx=2**63 - 1)
+    session = without_segments(a_session(tmp_path, [record]))
+
+    assert [one.rx for one in reading.records(session.path)] == [2**63 - 1]
+
+
 def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path):
     told = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
             for n in range(5000)]  # fmt: skip

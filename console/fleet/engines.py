@@ -1,0 +1,70 @@
+"""Transports by the site's own engine: a step of a Slurm job, a process in a pod."""
+
+from __future__ import annotations
+
+import re
+
+from ..config.engine import Engine, SlurmStep
+from ..config.model import NodeConfig
+from ..site import kubernetes, slurm
+from . import failures
+from .gate import Gate
+from .subprocesses import start_behind
+from .transport import Channel, Receiver
+
+#: What srun and kubectl say of a job, a pod or themselves, and what it means.
+_MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
+    (r"Invalid job id|already completing or completed|Job (has )?expired", failures.JobEnded,
+     "squeue --me lists yours"),
+    (r"\(NotFound\)|container not found|completed pod|is not running", failures.JobEnded,
+     "kubectl get pods lists them"),
+    (r"not in job|Requested node configuration|Invalid node name", failures.JobEnded, "the job has other nodes now"),
+    (r"\(Forbidden\)|Unauthorized", failures.NoPermission, "ask for the verb create on pods/exec in that namespace"),
+    (r"Access/permission denied|Invalid account|Invalid user id", failures.NoPermission,
+     "only who owns a job, or an operator, may add a step to it"),
+    (r"Unable to contact slurm controller|Unable to connect to the server|was refused|i/o timeout|no such host",
+     failures.Refused, "does the command work by hand?"),
+)  # fmt: skip
+
+
+class EngineTransport:
+    """Runs the agent by `srun` or `kubectl`, as `NodeConfig.engine` says."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        assert node.engine is not None
+        argv = argv_of(node.engine, node.name, command)
+        try:
+            return await start_behind(self._gate, None, argv, receiver, failure_of)
+        except FileNotFoundError as error:
+            raise failures.SiteCommand(
+                f"this machine has no `{argv[0]}` any more", "run gconsole where the site's own commands are"
+            ) from error
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
+
+    def ask_again(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+def argv_of(engine: Engine, node: str, command: str) -> list[str]:
+    """The command line that runs shell text on a node."""
+    if isinstance(engine, SlurmStep):
+        return slurm.argv(engine, node, command)
+    return kubernetes.argv(engine, command)
+
+
+def failure_of(exit_status: int | None, said: str) -> failures.FleetError | None:
+    """The failure of the engine, where its words tell one; else it was the agent that ended."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for pattern, kind, try_ in _MEANINGS:
+        for line in lines:
+            if re.search(pattern, line):
+                return kind(f"the site says: {line}", try_)
+    return None

@@ -1,0 +1,155 @@
+"""Stand-ins for the commands of Slurm and of Kubernetes, over the nodes of a rig: squeue, scontrol, srun, kubectl.
+
+They take the options that the real ones take and refuse others, answer in the real ones' words (Slurm 22.05, kubectl
+1.30), and run a command in a node's own namespaces with the environment that the real ones would give it.
+As a program: `scheduler.py STATE COMMAND …`; STATE is a JSON file that `Scheduler` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+COMMANDS = ("squeue", "scontrol", "srun", "kubectl")
+
+
+class Scheduler:
+    """A folder with the commands, and what they know."""
+
+    def __init__(self, folder: Path, pids: Mapping[str, int]) -> None:
+        """`pids`: of process 1 of each node, by name."""
+        self._state = folder / "state.json"
+        self._known: dict[str, Any] = {"pids": dict(pids), "jobs": {}, "pods": [], "forbidden": False}
+        self._save()
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for command in COMMANDS:
+            path = self.bin / command
+            words = shlex.join([sys.executable, str(Path(__file__)), str(self._state), command])
+            path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            path.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For whoever is to find these commands first."""
+        return {**os.environ, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}", "SECRET_OF_THE_LOGIN_NODE": "x"}
+
+    def job(self, number: str, nodes: str, state: str = "RUNNING") -> None:
+        """A Slurm job; `nodes` as Slurm folds them."""
+        self._known["jobs"][number] = {"state": state, "nodes": nodes}
+        self._save()
+
+    def pod(self, name: str, node: str, labels: Mapping[str, str], phase: str = "Running") -> None:
+        """A pod in the namespace `training`, whose container is a node of the rig."""
+        self._known["pods"].append({"name": name, "node": node, "labels": dict(labels), "phase": phase})
+        self._save()
+
+    def forbid(self) -> None:
+        """From now on nobody may run a command in a pod."""
+        self._known["forbidden"] = True
+        self._save()
+
+    def _save(self) -> None:
+        self._state.write_text(json.dumps(self._known))
+
+
+def main() -> None:
+    state, command, *args = sys.argv[1:]
+    {"squeue": squeue, "scontrol": scontrol, "srun": srun, "kubectl": kubectl}[command](
+        json.loads(Path(state).read_text()), args
+    )
+
+
+def squeue(known: dict[str, Any], args: list[str]) -> None:
+    parser = argparse.ArgumentParser("squeue", allow_abbrev=False)
+    parser.add_argument("--noheader", action="store_true", required=True)
+    parser.add_argument("--jobs", required=True)
+    parser.add_argument("--format", choices=["%T %N"], required=True)
+    job = known["jobs"].get(parser.parse_args(args).jobs)
+    if job is None:
+        fail("slurm_load_jobs error: Invalid job id specified")
+    print(job["state"], job["nodes"])
+
+
+def scontrol(known: dict[str, Any], args: list[str]) -> None:
+    show, what, folded = args
+    assert (show, what) == ("show", "hostnames"), args
+    head, _, inside = folded.rstrip("]").partition("[")
+    first, _, last = inside.partition("-")
+    numbers = range(int(first), int(last) + 1) if inside else ()
+    print("\n".join(f"{head}{number}" for number in numbers) or folded)
+
+
+def srun(known: dict[str, Any], args: list[str]) -> None:
+    parser = argparse.ArgumentParser("srun", allow_abbrev=False)
+    for name in ("jobid", "nodelist", "nodes", "ntasks", "cpu-bind", "export"):
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("overlap", "unbuffered", "quiet"):
+        parser.add_argument(f"--{name}", action="store_true", required=True)
+    split = args.index("--")
+    options, command = parser.parse_args(args[:split]), args[split + 1 :]
+    job = known["jobs"].get(options.jobid)
+    if job is None or job["state"] != "RUNNING":
+        fail("srun: error: Unable to confirm allocation for job: Invalid job id specified")
+    assert (options.nodes, options.ntasks) == ("1", "1")
+    own = {name: os.environ[name] for name in options.export.split(",") if name in os.environ}
+    status = inside(known, options.nodelist, command, own)
+    if status:
+        print(f"srun: error: {options.nodelist}: task 0: Exited with exit code {status}", file=sys.stderr)
+    sys.exit(status)
+
+
+def kubectl(known: dict[str, Any], args: list[str]) -> None:
+    if args[:2] == ["get", "pods"]:
+        parser = argparse.ArgumentParser("kubectl", allow_abbrev=False)
+        for name in ("--namespace", "--selector", "-o"):
+            parser.add_argument(name, required=True)
+        options = parser.parse_args(args[2:])
+        wanted = dict(part.split("=") for part in options.selector.split(","))
+        here = known["pods"] if options.namespace == "training" else []
+        pods = [pod for pod in here if wanted.items() <= pod["labels"].items()]
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [described(pod) for pod in pods]}))
+        return
+    verb, stdin, namespace, name, container, dashes, *command = args
+    assert (verb, stdin, dashes) == ("exec", "--stdin", "--"), args
+    assert (namespace, container) == ("--namespace=training", "--container=trainer"), args
+    pod = next((pod for pod in known["pods"] if pod["name"] == name), None)
+    if known["forbidden"]:
+        fail(f'Error from server (Forbidden): pods "{name}" is forbidden: User "me" cannot create resource "pods/exec"')
+    if pod is None:
+        fail(f'Error from server (NotFound): pods "{name}" not found')
+    status = inside(known, pod["node"], command, {"PATH": os.environ["PATH"], "HOME": "/root"})
+    if status:
+        print(f"command terminated with exit code {status}", file=sys.stderr)
+    sys.exit(status)
+
+
+def described(pod: dict[str, Any]) -> dict[str, Any]:
+    containers = [{"name": name, "image": "registry.example/x"} for name in ("proxy", "trainer")]
+    return {
+        "metadata": {"name": pod["name"], "annotations": {"kubectl.kubernetes.io/default-container": "trainer"}},
+        "spec": {"containers": containers, "nodeName": pod["node"]},
+        "status": {"phase": pod["phase"]},
+    }
+
+
+def inside(known: dict[str, Any], node: str, command: list[str], env: dict[str, str]) -> int:
+    pid = known["pids"][node]
+    argv = ["nsenter", f"--target={pid}", "--mount", "--uts", "--net", "--pid", "--", *command]
+    return subprocess.run(argv, env=env, check=False).returncode
+
+
+def fail(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Attached to what a site runs: agents as steps of a Slurm job and as processes in pods, without SSH.
+
+The commands are stand-ins over the rig's nodes (`scheduler.py`); the agents, the nodes and the jobs are real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from program import Run, gconsole
+from rig import Rig
+from scheduler import Scheduler
+
+from gconsole.config.engine import PodExec, SlurmStep
+from gconsole.fleet import failures
+from gconsole.fleet.engines import argv_of, failure_of
+
+pytestmark = pytest.mark.usefixtures("needs_namespaces")
+
+
+@pytest.fixture
+def site(rig: Rig, tmp_path: Path) -> Scheduler:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return Scheduler(folder, {node.name: node.outer_pid(1) for node in rig.nodes})
+
+
+def watched(site: Scheduler, target: str, tmp_path: Path, *args: object) -> Run:
+    report = tmp_path / "report.json"
+    run = gconsole("batch", target, "-o", report, "--for", "3s", *args, env=site.environment)
+    return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()) if report.exists() else {})
+
+
+def test_a_slurm_job_is_watched_by_steps_of_its_own(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
+    site.job("4711", "node[1-3]")
+
+    run = watched(site, "slurm:4711", tmp_path)
+
+    assert run.status == 0, run.stderr
+    assert [(node["node"], node["state"]) for node in run.report["nodes"]] == [
+        ("node1", "ok"), ("node2", "ok"), ("node3", "ok"),
+    ]  # fmt: skip
+    assert {node["hostname"] for node in run.report["nodes"]} == {"node1", "node2", "node3"}
+    assert all(node.logins() == 0 for node in rig.nodes), "nobody logged in"
+    for node in rig.nodes:
+        assert not [line for line in node.ps().splitlines() if "gconsole" in line]
+
+
+def test_the_agent_of_a_step_gets_nothing_of_the_login_nodes_environment(site: Scheduler) -> None:
+    argv = argv_of(SlurmStep("4711"), "node1", "env")
+    exported = next(word for word in argv if word.startswith("--export="))
+
+    assert "SECRET_OF_THE_LOGIN_NODE" in site.environment
+    assert exported == "--export=HOME,PATH,USER"
+
+
+def test_stacks_travel_over_a_step_as_over_ssh(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
+    site.job("4711_2", "node[2-3]")
+    script = "def wait_for_the_others():\n    import time; time.sleep(600)\nwait_for_the_others()"
+    env = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    process = rig.nodes[1].run([rig.nodes[1].output(["sh", "-c", "command -v python3"]).strip(), "-c", script], env=env)
+    try:
+        run = watched(site, "slurm:4711_2", tmp_path, "--capture")
+    finally:
+        process.kill()
+        process.wait()
+
+    assert "wait_for_the_others" in json.dumps(run.report), run.stderr
+
+
+def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path: Path) -> None:
+    labels = {"job-name": "llama"}
+    site.pod("llama-worker-0", "node1", labels)
+    site.pod("llama-worker-1", "node2", labels)
+    site.pod("llama-worker-2", "node3", labels, phase="Pending")
+    site.pod("other-0", "node4", {"job-name": "other"})
+
+    run = watched(site, "k8s:training/job-name=llama", tmp_path)
+
+    assert run.status == 0, run.stderr
+    assert [node["node"] for node in run.report["nodes"]] == ["llama-worker-0", "llama-worker-1"]
+    assert {node["state"] for node in run.report["nodes"]} == {"ok"}
+    assert "pod llama-worker-2 is pending and is left out" in run.stderr
+
+
+def test_a_pod_in_which_nothing_may_be_run_says_what_to_ask_for(site: Scheduler, tmp_path: Path) -> None:
+    site.pod("llama-worker-0", "node1", {"job-name": "llama"})
+    site.forbid()
+
+    run = watched(site, "k8s:training/job-name=llama", tmp_path)
+
+    assert run.status == 4
+    (node,) = run.report["nodes"]
+    assert 'cannot create resource "pods/exec"' in node["error"]["text"]
+    assert node["error"]["try"] == "ask for the verb create on pods/exec in that namespace"
+
+
+@pytest.mark.parametrize(("target", "words"), [
+    ("slurm:99", "squeue: slurm_load_jobs error: Invalid job id specified; squeue --me lists your jobs"),
+    ("slurm:5000", "job 5000 is pending, so it has no nodes to look at; attach once it runs"),
+    ("slurm:12;reboot", "'12;reboot' is no id of a Slurm job"),
+    ("slurm:", "'' is no id of a Slurm job"),
+    ("k8s:training/job-name=none", "no pod of training/job-name=none runs"),
+    ("k8s:training/job-name=waits", "no pod of training/job-name=waits runs; 1 are there, none runs"),
+    ("k8s:training", "write k8s:NAMESPACE/SELECTOR"),
+    ("k8s:--kubeconfig=x/a=b", "does not name pods"),
+])  # fmt: skip
+def test_what_cannot_be_attached_to_is_said_in_one_line(
+    site: Scheduler, tmp_path: Path, target: str, words: str
+) -> None:
+    site.job("5000", "", state="PENDING")
+    site.pod("slow-0", "node1", {"job-name": "waits"}, phase="Pending")
+
+    run = watched(site, target, tmp_path)
+
+    assert run.status == 2
+    assert words in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) -> None:
+    env = {**os.environ, "PATH": str(tmp_path)}
+    run = gconsole("batch", "slurm:1", "--for", "1s", env=env)
+
+    assert run.status == 2
+    assert "this machine has no `squeue`; run gconsole where the site's own commands are: a login node" in run.stderr
+
+
+@pytest.mark.parametrize(("said", "kind"), [
+    ("srun: error: Unable to confirm allocation for job 7: Invalid job id specified", failures.JobEnded),
+    ("srun: error: Unable to create step for job 7: Job/step already completing or completed", failures.JobEnded),
+    ("srun: error: Unable to create step for job 7: Requested node configuration is not available", failures.JobEnded),
+    ("srun: error: Unable to create step for job 7: Access/permission denied", failures.NoPermission),
+    ('Error from server (NotFound): pods "a" not found', failures.JobEnded),
+    ("error: cannot exec into a container in a completed pod; current phase is Succeeded", failures.JobEnded),
+    ("Unable to connect to the server: dial tcp: lookup k8s: no such host", failures.Refused),
+])  # fmt: skip
+def test_the_sites_words_are_understood(said: str, kind: type[failures.FleetError]) -> None:
+    failure = failure_of(1, f"some notice\n{said}\n")
+
+    assert type(failure) is kind
+    assert said in str(failure)
+    assert failure.try_
+
+
+def test_what_the_agents_side_says_is_no_failure_of_the_site() -> None:
+    assert failure_of(127, "sh: 1: python3: not found\ncommand terminated with exit code 127\n") is None
+
+
+def test_a_command_reaches_the_nodes_shell_as_one_word() -> None:
+    command = "exec python3 -c 'import sys; print(\"$HOME\")'"
+
+    assert argv_of(SlurmStep("1"), "node1", command)[-3:] == ["/bin/sh", "-c", command]
+    assert argv_of(PodExec("training", "llama-0", "trainer"), "llama-0", command)[-3:] == ["/bin/sh", "-c", command]
