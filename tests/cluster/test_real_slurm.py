@@ -1,0 +1,61 @@
+"""`gconsole slurm:JOBID` on a Slurm from Debian, whose daemons run on nodes of the rig."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import gconsole
+from rig import Rig
+from slurm import Slurm, missing
+
+pytestmark = [pytest.mark.usefixtures("needs_namespaces"), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+JOB = """#!/bin/sh
+srun --overlap --nodes=2 --ntasks=2 sh -c 'RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 exec python3 -c "
+def wait_for_the_others():
+    import time; time.sleep(600)
+wait_for_the_others()"'
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Iterator[Slurm]:
+    with Rig(nodes=2) as rig, Slurm(rig.nodes, tmp_path / "slurm") as slurm:
+        yield slurm
+
+
+def test_a_real_job_is_seen_its_stacks_read_and_no_step_left(slurm: Slurm, tmp_path: Path) -> None:
+    job = slurm.submit(JOB, nodes=2)
+    report = tmp_path / "report.json"
+
+    run = gconsole("batch", f"slurm:{job}", "--for", "5s", "--capture", "-o", report, env=slurm.environment)
+
+    assert report.exists(), run.stderr
+    told = json.loads(report.read_text())
+    assert [(node["node"], node["state"]) for node in told["nodes"]] == [("node1", "ok"), ("node2", "ok")]
+    ranks = {(rank["node"], rank["rank"]) for rank in told["ranks"]}
+    assert ranks == {("node1", 0), ("node2", 1)}
+    assert "wait_for_the_others" in json.dumps(told["captures"])
+    deadline, own = time.monotonic() + 30, [f"{job}.0", f"{job}.batch"]
+    while (steps := slurm.ask("squeue", "--steps", "--noheader", "--format=%i").split()) != own:
+        assert time.monotonic() < deadline, f"a step is left: {steps}"
+        time.sleep(0.2)
+
+
+def test_a_job_that_ends_takes_its_nodes_along_and_says_why(slurm: Slurm, tmp_path: Path) -> None:
+    job = slurm.submit(JOB, nodes=2)
+    slurm.ask("scancel", job)
+    deadline = time.monotonic() + 30
+    while slurm.ask("squeue", "--noheader", "--format=%i").split():
+        assert time.monotonic() < deadline, "the job does not end"
+        time.sleep(0.2)
+
+    run = gconsole("batch", f"slurm:{job}", "--for", "1s", env=slurm.environment)
+
+    assert run.status == 2
+    assert "Traceback" not in run.stderr
+    assert f"{job}" in run.stderr and "squeue --me lists your jobs" in run.stderr
