@@ -75,10 +75,6 @@ class TestViews:
             assert title_of(pilot) == row.name
             await shows(pilot, f"{row.key} {row.title}")
 
-    async def test_a_view_that_is_not_built_says_what_will_be_there(self):
-        async with running(demo().app(), "0") as pilot:
-            await shows(pilot, "will show the jobs")
-
     async def test_a_click_on_a_tab_opens_its_view(self):
         async with running(demo().app()) as pilot:
             x = screen(pilot.app).splitlines()[1].index("2 Ranks")
