@@ -148,7 +148,8 @@ async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Act
 @pytest.mark.parametrize("scope", TOLD_IN)
 def test_keys_that_need_captures_or_a_history_are_pressed_by_the_tests_that_have_them(scope: str):
     source = (Path(__file__).parent / TOLD_IN[scope]).read_text()
-    pressed = {key for call in re.findall(r"(?:press|opened)\(([^)]*)\)", source) for key in re.findall(r'"([^"]+)"', call)}
+    calls = re.findall(r"(?:press|opened)\(([^)]*)\)", source)
+    pressed = {key for call in calls for key in re.findall(r'"([^"]+)"', call)}
     left_out = [action.id for action in in_scope(scope) if action.keys and not pressed & set(keys_of(action))]
     assert not left_out
 
