@@ -79,6 +79,31 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
     assert processes_of(rig, "supervisor.py") == []
 
 
+def test_a_node_that_is_away_when_a_job_is_stopped_is_owed_the_order(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    with serving(hosts, tmp_path, "--allow-run") as api:
+        api.until_connected(4)
+        asked = {"command": ["sleep", "987"], "nodes": 2, "procs_per_node": 1, "launcher": "env",
+                 "workdir": rig.nodes[0].inside}  # fmt: skip
+        started = api.post("/jobs", asked, status=201)
+        away = next(node for node in rig.nodes if node.name == started["seen"]["nodes"][1]["node"])
+        away.down()
+        try:
+            until(lambda: next(one for one in api.get("/nodes")["nodes"] if one["about"]["node"] == away.name)
+                  ["about"]["state"] != "ok")  # fmt: skip
+            stopped = api.post(f"/jobs/{started['job']}/stop", {"grace_s": 1})
+            assert (stopped["ended"], stopped["owed"]) == (False, [away.name])
+        finally:
+            away.up()
+        until(lambda: api.get("/status")["nodes"]["ok"] == 4)
+        stopped = api.post(f"/jobs/{started['job']}/stop", {"grace_s": 1})
+        assert (stopped["ended"], stopped["owed"]) == (True, [])
+    assert processes_of(rig, "sleep 987") == []
+
+
 def _stands_still(api: Api, job: str) -> bool:
     """Whether its output has come to an end: two looks show the same last line of every rank."""
     looks = [api.get(f"/jobs/{job}/logs?tail=1&fold=false")["lines"] for _ in range(2)]

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import msgspec
 
 from ...config.readonly import Change
-from ...joborders import NodeStop
+from ...joborders import NodeStop, is_away
+from ...jobs.owed import Owed
 from ...jobs.state import JobView, job_view, job_views
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.jobs import JobLine, job_line
@@ -66,11 +67,16 @@ class NodeStopped(msgspec.Struct):
 
 
 class JobStopped(msgspec.Struct):
-    """What came of ending a job. `ended`: every node has proved that nothing of it is left."""
+    """What came of ending a job. `ended`: every node has proved that nothing of it is left.
+
+    `owed`: nodes that were away. The order is kept, and the next `gconsole run` of this account that sees them ends the
+    job there; so does another request to stop it.
+    """
 
     job: str
     ended: bool
     nodes: list[NodeStopped]
+    owed: list[str]
 
 
 async def get_jobs(served: Served, asked: Asked[Nothing]) -> JobsSeen:
@@ -107,7 +113,21 @@ async def stop_job(served: Served, asked: Asked[StopAsked]) -> JobStopped:
     served.hub.say(Log(source="console", text=f"the job {asked.name} is being stopped over HTTP"))
     answers = await served.control.stop_job(asked.name, nodes, asked.what.grace_s)
     told = [_stopped(line.node, answers.get(line.node), line.why) for line in view.lines]
-    return JobStopped(asked.name, all(one.failure is None and not one.left for one in told), told)
+    away = tuple(node for node in nodes if is_away(answers.get(node)))
+    return JobStopped(
+        asked.name, all(one.failure is None and not one.left for one in told), told, _kept(served, asked.name, away)
+    )
+
+
+def _kept(served: Served, job: str, away: tuple[str, ...]) -> list[str]:
+    """The nodes for which the order could be kept."""
+    try:
+        Owed.of_cluster(served.config.cluster).set(job, away)
+    except OSError as error:
+        text = f"the order to stop {job} on {', '.join(away)} is not kept: {error.strerror or error}"
+        served.hub.say(Log(source="console", severity="warning", text=text, try_="ask again once they are back"))
+        return []
+    return list(away)
 
 
 def started_job(served: Served, name: str) -> JobView:
