@@ -34,6 +34,7 @@ class Capturing:
         self._order: CaptureOrder | None = None
         self._verb = ""
         self._began = 0.0
+        self.is_diagnosis = False  # whether the newest was taken until a verdict stands
 
     @property
     def under_way(self) -> UnderWay | None:
@@ -52,7 +53,7 @@ class Capturing:
 
     def diagnose(self) -> None:
         """Capture until the verdict stands."""
-        self._start("judging: captured", self._diagnose())
+        self._start("judging: captured", self._diagnose(), is_diagnosis=True)
 
     def cancel(self) -> None:
         """Give it up; what has come stays."""
@@ -62,12 +63,12 @@ class Capturing:
     def _living(self) -> int:
         return sum(now.rank.status not in ENDED for now in self._store.ranks.values())
 
-    def _start(self, verb: str, work: Coroutine[None, None, None]) -> None:
+    def _start(self, verb: str, work: Coroutine[None, None, None], *, is_diagnosis: bool = False) -> None:
         if self._task is not None:
             work.close()
             self._tell("a capture is under way; Esc in the Hang view cancels it", True)
             return
-        self._verb, self._began = verb, time.monotonic()
+        self._verb, self._began, self.is_diagnosis = verb, time.monotonic(), is_diagnosis
         self._task = asyncio.create_task(self._run(work), name="capture")
 
     async def _run(self, work: Coroutine[None, None, None]) -> None:

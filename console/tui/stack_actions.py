@@ -61,7 +61,10 @@ class Stacks:
         self._judging.look(in_background, capturing=self.capturing.under_way is not None)
         if self._findings is not None and self.seen is not self._told:
             self._told = self.seen
-            self._findings.put("verdict", filter(None, (found_of(one.judged.verdict) for one in self.seen)))
+            verdicts = [one.judged.verdict for one in self.seen]
+            if not self.capturing.is_diagnosis:  # what one look leaves open is no finding: nobody asked for a verdict
+                verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
+            self._findings.put("verdict", filter(None, map(found_of, verdicts)))
 
     def ask_samples(self) -> None:
         """Ask how often every stack is to be read, and with which variables, and do it."""

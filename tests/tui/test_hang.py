@@ -7,12 +7,12 @@ import asyncio
 from invented import LOADER, SECOND, Cluster, pod
 from running import running
 from textual.pilot import Pilot
-from waiting import screen, shows, until
+from waiting import screen, settle, shows, until
 
 from gconsole.config.model import HealthConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
-from gconsole.records import Collective, PgStatus
+from gconsole.records import Collective, Finding, PgStatus
 from gconsole.tui.prompts import LinesDialog
 from gconsole.tui.views.hang import Hang
 
@@ -271,6 +271,17 @@ async def test_a_verdict_is_a_finding():
         await shows(pilot, "1 finding")
         await pilot.press("1")
         await shows(pilot, "rank_missing")
+
+
+async def test_what_one_look_leaves_open_is_no_finding():
+    cluster = hung()
+    hub = Hub()
+    said: list[Finding] = []
+    hub.subscribe(lambda records: said.extend(record for record in records if isinstance(record, Finding)))
+    async with running(cluster.app(findings=Findings(hub, HealthConfig())), "s", size=SIZE) as pilot:
+        await shows(pilot, "undecided")
+        await settle(pilot)
+    assert said == [], "nobody asked for a verdict"
 
 
 async def test_a_healthy_large_fleet_is_folded_too():
