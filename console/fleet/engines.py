@@ -9,7 +9,7 @@ from ..config.model import NodeConfig
 from ..site import kubernetes, slurm
 from . import failures
 from .gate import Gate
-from .subprocesses import start_behind
+from .subprocesses import ProgramTransport, start_behind
 from .transport import Channel, Receiver
 
 #: What srun and kubectl say of a job, a pod or themselves, and what it means.
@@ -27,7 +27,7 @@ _MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
 )  # fmt: skip
 
 
-class EngineTransport:
+class EngineTransport(ProgramTransport):
     """Runs the agent by `srun` or `kubectl`, as `NodeConfig.engine` says."""
 
     def __init__(self, gate: Gate) -> None:
@@ -42,15 +42,6 @@ class EngineTransport:
             raise failures.SiteCommand(
                 f"this machine has no `{argv[0]}` any more", "run gconsole where the site's own commands are"
             ) from error
-
-    async def answers(self, node: NodeConfig) -> bool | None:
-        return None
-
-    def ask_again(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 def argv_of(engine: Engine, node: str, command: str) -> list[str]:

@@ -89,14 +89,8 @@ async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None
     return SubprocessChannel(process)
 
 
-class LocalTransport:
-    """This machine, without SSH."""
-
-    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
-        env = dict(os.environ)
-        if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
-            env[node.process_filter[0]] = node.process_filter[1]
-        return await _start(["/bin/sh", "-c", command], receiver, env)
+class ProgramTransport:
+    """What transports by a program have in common: nothing is shared, nothing is asked, nothing is known beforehand."""
 
     async def answers(self, node: NodeConfig) -> bool | None:
         return None
@@ -106,6 +100,16 @@ class LocalTransport:
 
     async def close(self) -> None:
         pass
+
+
+class LocalTransport(ProgramTransport):
+    """This machine, without SSH."""
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        env = dict(os.environ)
+        if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
+            env[node.process_filter[0]] = node.process_filter[1]
+        return await _start(["/bin/sh", "-c", command], receiver, env)
 
 
 #: The failure of the program between, by its exit status and its words; None where the far side ended.
@@ -157,7 +161,7 @@ class _UntilItSpeaks:
             self._place = None
 
 
-class OpensshTransport:
+class OpensshTransport(ProgramTransport):
     """The user's own `ssh`: ControlMaster, GSSAPI, hardware tokens, whatever their configuration says."""
 
     def __init__(self, gate: Gate) -> None:
@@ -171,15 +175,6 @@ class OpensshTransport:
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
-
-    async def answers(self, node: NodeConfig) -> bool | None:
-        return None
-
-    def ask_again(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 def ssh_argv(node: NodeConfig, command: str) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -83,18 +84,22 @@ class Way:
     def changes(self, to_rx: int, on_damage: OnDamage) -> Iterator[Published]:
         """What changed before an instant, in order; of what was soon replaced only what replaced it. Raises OSError."""
         choice = Choice(kinds=CHANGES, to_rx=to_rx)
+        return self._read(choice, on_damage, partial(self._changes_of, choice, to_rx, on_damage))
+
+    def _read(
+        self, choice: Choice, on_damage: OnDamage, indexed: Callable[[Path, Indexed], Iterator[Published]]
+    ) -> Iterator[Published]:
+        """The session, piece after piece: `indexed` reads the segments that the index knows."""
         for path in pieces(self.session):
             if isinstance(path, Step):
                 yield from reading.compacted_part(self.session, path, choice)
-                continue
-            known = self.segments.get(path.name)
-            if known is None:
-                yield from reading.lenient(path, on_damage, choice)
+            elif known := self.segments.get(path.name):
+                yield from indexed(path, known)
             else:
-                yield from self._changes_of(path, known, choice, to_rx, on_damage)
+                yield from reading.lenient(path, on_damage, choice)
 
     def _changes_of(
-        self, path: Path, known: Indexed, choice: Choice, to_rx: int, on_damage: OnDamage
+        self, choice: Choice, to_rx: int, on_damage: OnDamage, path: Path, known: Indexed
     ) -> Iterator[Published]:
         changes = self.folder / path.name
         for block in known.blocks:
@@ -107,16 +112,12 @@ class Way:
 
     def records(self, on_damage: OnDamage, choice: Choice) -> Iterator[Published]:
         """The chosen records, as `reading.lenient` gives them, without looking at what lies outside. Raises OSError."""
-        for path in pieces(self.session):
-            if isinstance(path, Step):
-                yield from reading.compacted_part(self.session, path, choice)
-                continue
-            known = self.segments.get(path.name)
-            if known is None:
-                yield from reading.lenient(path, on_damage, choice)
-                continue
+
+        def stretches_of(path: Path, known: Indexed) -> Iterator[Published]:
             for begin, end in _stretches(known, choice):
                 yield from reading.part(path, begin, end, on_damage, choice)
+
+        return self._read(choice, on_damage, stretches_of)
 
     def spans(self, meta: Meta) -> Iterator[tuple[int, int]]:
         """When the records of its parts arrived, from the beginning on: (earliest, latest). Raises OSError.

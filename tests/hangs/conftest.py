@@ -1,7 +1,7 @@
 """What the tests of the labelled jobs share, and the table of scores at the end of the run."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,9 @@ import pytest
 # So that `from rig import Rig` and `from jobs import Job` work, as in the tests of the cluster.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
-from jobs import no_torch
-from rig import Rig, missing_for
+from given import needs_torch, rig
+
+__all__ = ["needs_torch", "rig"]  # fixtures
 
 LINES: list[str] = []
 
@@ -25,24 +26,6 @@ def say_at_the_end() -> Callable[[Iterable[str]], None]:
 def live_outcomes() -> list[object]:
     """What was made of the jobs that ran in this session."""
     return []
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Rig]:
-    """Four plain nodes, each with a network and processes of its own."""
-    missing = missing_for("namespaces")
-    if missing:
-        pytest.skip(f"namespaces: {missing}")
-    with Rig(nodes=4) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="session")
-def needs_torch() -> None:
-    """Skips where no interpreter with torch is at hand for the jobs."""
-    missing = no_torch()
-    if missing:
-        pytest.skip(missing)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,18 +11,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from talking import Api`
 
-from jobs import no_torch
-from rig import Rig, missing_for
+from given import four_nodes, needs_torch
+from rig import Rig
 from talking import Api, serving
+
+__all__ = ["needs_torch"]  # a fixture
 
 
 @pytest.fixture(scope="session")
 def rig() -> Iterator[Rig]:
-    """Four nodes, each with a network and processes of its own; a test that takes one away brings it back."""
-    missing = missing_for("namespaces")
-    if missing:
-        pytest.skip(f"namespaces: {missing}")
-    with Rig(nodes=4) as rig:
+    """Four nodes for all of these tests; one that takes a node away brings it back."""
+    with four_nodes() as rig:
         yield rig
 
 
@@ -34,11 +33,3 @@ def api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(hosts, folder, "--rate", "5000") as api:
         api.until_connected(4)
         yield api
-
-
-@pytest.fixture(scope="session")
-def needs_torch() -> None:
-    """Skips where no interpreter with torch is at hand."""
-    missing = no_torch()
-    if missing:
-        pytest.skip(missing)

@@ -1,7 +1,7 @@
 """What the tests of jobs that gconsole itself starts share: a rig, and scripts that its nodes see."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,18 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from starting import run`
 
-from jobs import no_torch
-from rig import Rig, missing_for
+from given import needs_torch, rig
+from rig import Rig
 
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Rig]:
-    """Four nodes, each with a network and processes of its own."""
-    missing = missing_for("namespaces")
-    if missing:
-        pytest.skip(f"namespaces: {missing}")
-    with Rig(nodes=4) as rig:
-        yield rig
+__all__ = ["needs_torch", "rig"]  # fixtures
 
 
 @pytest.fixture
@@ -34,11 +26,3 @@ def script(rig: Rig) -> Callable[[str, str], str]:
         return rig.nodes[0].inside
 
     return put
-
-
-@pytest.fixture(scope="session")
-def needs_torch() -> None:
-    """Skips where no interpreter with torch is at hand."""
-    missing = no_torch()
-    if missing:
-        pytest.skip(missing)

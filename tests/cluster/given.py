@@ -1,0 +1,33 @@
+"""What tests with real nodes and jobs are given: four nodes of a rig, and an interpreter with torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from jobs import no_torch
+from rig import Rig, missing_for
+
+
+@contextmanager
+def four_nodes() -> Iterator[Rig]:
+    """Each has a network and processes of its own; where that cannot be, whoever asks is skipped."""
+    missing = missing_for("namespaces")
+    if missing:
+        pytest.skip(f"namespaces: {missing}")
+    with Rig(nodes=4) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    """Four nodes for the tests of one module; a test that takes one away brings it back."""
+    with four_nodes() as rig:
+        yield rig
+
+
+@pytest.fixture(scope="session")
+def needs_torch() -> None:
+    """Skips where no interpreter with torch is at hand for the jobs."""
+    missing = no_torch()
+    if missing:
+        pytest.skip(missing)
