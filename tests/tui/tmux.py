@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
+from tempfile import TemporaryDirectory
 
 DEADLINE_S = 45.0
 _numbers = itertools.count(1)
@@ -19,7 +20,10 @@ class Tmux:
         self, command: str = "", env: Mapping[str, str] | None = None, *, columns: int = 120, rows: int = 40
     ) -> None:
         self._name = f"gct{os.getpid()}-{next(_numbers)}"
-        settings = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
+        # What one console remembers of a cluster, another test's must not open with: not in the person's own folders.
+        self._own = TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
+        folders = {name: f"{self._own.name}/{name}" for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+        settings = [word for key, value in {**folders, **(env or {})}.items() for word in ("-e", f"{key}={value}")]
         shell = "env PS1='ready> ' HISTFILE= bash --norc --noprofile -i"
         self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), *settings, command or shell)
 
@@ -78,3 +82,4 @@ class Tmux:
     def close(self) -> None:
         """Close the terminal, whatever runs in it: the kernel hangs up on it."""
         self._tmux("kill-server")
+        self._own.cleanup()
