@@ -7,16 +7,19 @@ client therefore costs nothing, and one that was away for too long is told that 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ...records import KINDS, Record
+from ...store import Store
 from ..app import query_of
 from ..limits import MOST_STREAMS
 from ..operation import Told
@@ -27,7 +30,19 @@ from ..served import Served
 EVERY_S: Final = 0.25
 #: A line without meaning so often, so that whatever stands in between keeps the stream open.
 ALIVE_S: Final = 10.0
-_ID: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
+_ID: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})\.([0-9]{1,9})")
+#: A number behind the last of every batch.
+_END: Final = 10**9
+
+
+class Place(NamedTuple):
+    """Where an event stands: the store's version that its batch made, and its number in that batch, from 1.
+
+    A batch has one version, and a client may go away in its middle: so each event has a name of its own.
+    """
+
+    version: int
+    number: int
 
 
 class EventsAsked(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,14 +70,14 @@ async def get_events(served: Served, request: Request) -> Response:
     return StreamingResponse(_stream(served, kinds, since), media_type="text/event-stream")
 
 
-def _since(served: Served, said: str) -> int:
-    match = _ID.fullmatch(said)
+def _since(served: Served, said: str) -> Place:
+    match, now = _ID.fullmatch(said), Place(served.store.version, _END)
     if match is None or match[1] != served.hub.console_id:  # another console's numbers mean nothing here
-        return served.store.version
-    return min(int(match[2]), served.store.version)
+        return now
+    return min(Place(int(match[2]), int(match[3])), now)
 
 
-async def _stream(served: Served, kinds: frozenset[str], since: int) -> AsyncIterator[bytes]:
+async def _stream(served: Served, kinds: frozenset[str], since: Place) -> AsyncIterator[bytes]:
     served.streams += 1
     try:
         yield b": gconsole events\n\n"
@@ -70,12 +85,11 @@ async def _stream(served: Served, kinds: frozenset[str], since: int) -> AsyncIte
             yield _event("missed", _name(served, since), b'{"text":"events before this are no longer kept"}')
         told_s = time.monotonic()
         while not served.closing.is_set():
-            store, version = served.store, served.store.version
-            new = [one for one in store.events_since(since) if not kinds or _kind(one) in kinds]
-            since = version
-            if new:
-                name = _name(served, since)
-                yield b"".join(_event(_kind(one), name, msgspec.json.encode(one)) for one in new)
+            new = _after(served.store, since)
+            since = new[-1][0] if new else since
+            told = [(place, record) for place, record in new if not kinds or _kind(record) in kinds]
+            if told:
+                yield b"".join(_event(_kind(one), _name(served, at), msgspec.json.encode(one)) for at, one in told)
             elif time.monotonic() - told_s > ALIVE_S:
                 yield b": alive\n\n"
             else:
@@ -86,6 +100,17 @@ async def _stream(served: Served, kinds: frozenset[str], since: int) -> AsyncIte
         served.streams -= 1
 
 
+def _after(store: Store, since: Place) -> list[tuple[Place, Record]]:
+    """The events behind that place, oldest first."""
+    batches = list(itertools.takewhile(lambda kept: kept[0] >= since.version, reversed(store.events)))[::-1]
+    numbers: Counter[int] = Counter()
+    found = []
+    for version, record in batches:
+        numbers[version] += 1
+        found.append((Place(version, numbers[version]), record))
+    return [(place, record) for place, record in found if place > since]
+
+
 async def _next_look(served: Served) -> None:
     try:
         async with asyncio.timeout(EVERY_S):
@@ -94,17 +119,17 @@ async def _next_look(served: Served) -> None:
         pass  # that is the rule: nothing ends, and it is time to look again
 
 
-def _is_missing(served: Served, since: int) -> bool:
+def _is_missing(served: Served, since: Place) -> bool:
     events = served.store.events
-    return len(events) == events.maxlen and events[0][0] > since + 1
+    return len(events) == events.maxlen and events[0][0] > since.version + 1
 
 
 def _kind(record: Record) -> str:
     return str(record.__struct_config__.tag)
 
 
-def _name(served: Served, version: int) -> str:
-    return f"{served.hub.console_id}-{version}"
+def _name(served: Served, at: Place) -> str:
+    return f"{served.hub.console_id}-{at.version}.{at.number}"
 
 
 def _event(kind: str, name: str, data: bytes) -> bytes:
