@@ -37,7 +37,7 @@ class RankSteps:
     process: tuple[int, int]
     step: int
     read: int  # MONOTONIC_RAW of the last reading
-    gained: int = 0  # steps between the last two readings
+    gained: int | None = None  # steps between the last two readings; None where there was one only
     seen: tuple[StepSeen, ...] = ()
 
 
@@ -68,13 +68,14 @@ class StepBook:
         known, read = self._ranks.get(key), _read_at(record)
         if known is not None and known.process == process and read == known.read:
             return  # told again, not read again
-        gained = 0
+        gained = None
         if known is None or known.process != process or read < known.read:
             self._kept[key] = deque()
-        elif record.step > known.step:
-            gained = record.step - known.step
-            self._kept[key].append(StepSeen(record.step, known.read, read))
-            self._forget(self._kept[key])
+        else:
+            gained = max(0, record.step - known.step)
+            if gained:
+                self._kept[key].append(StepSeen(record.step, known.read, read))
+                self._forget(self._kept[key])
         self._changed = version
         self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
 

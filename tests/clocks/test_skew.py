@@ -322,6 +322,16 @@ def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
     assert [one.behind for one in desyncs_of_steps(walks)] == [(3,)]
 
 
+def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read_again() -> None:
+    walks = {("ring", 0, rank): Walk("n", 12, (), None) for rank in range(8)}
+    for rank in (0, 1, 2, 3, 6, 7):  # their nodes were asked once more
+        walks["ring", 0, rank] = Walk("n", 15, (), 3)
+    assert desyncs_of_steps(walks) == []
+    for rank in (4, 5):  # what they gained before is little beside what the others gain since
+        walks["ring", 0, rank] = Walk("n", 12, (), 0)
+    assert desyncs_of_steps(walks) == []
+
+
 def test_a_step_that_is_told_again_was_not_read_again() -> None:
     book = StepBook()
 

@@ -72,16 +72,18 @@ class Desync:
 def desyncs_of_steps(walks: Mapping[RankKey, Walk]) -> list[Desync]:
     """Ranks that are two steps or more behind the median of their job, at their last readings.
 
-    Ranks are not read at the same instant: what the job gains between two readings is no lag, either.
+    Ranks are not read at the same instant: what any of them gains between two readings is no lag, either. One that was
+    read only once may have been read long before the others, so nothing is said of it.
     """
     jobs: dict[tuple[str, int], dict[int, Walk]] = {}
     for (job, attempt, rank), walk in walks.items():
-        jobs.setdefault((job, attempt), {})[rank] = walk
+        if walk.gained is not None:
+            jobs.setdefault((job, attempt), {})[rank] = walk
     found = []
     for (job, attempt), own in sorted(jobs.items()):
         steps = {rank: walk.step for rank, walk in own.items()}
         middle = median_low(sorted(steps.values()))
-        apart = STEPS_APART + median_low(sorted(walk.gained for walk in own.values()))
+        apart = STEPS_APART + max(walk.gained or 0 for walk in own.values())
         behind = tuple(sorted(rank for rank, step in steps.items() if middle - step >= apart))
         if behind and len(behind) < len(steps) / 2:
             at = max(steps[rank] for rank in behind)

@@ -25,12 +25,12 @@ class Seen(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One rank's steps, its step at the last reading, and by how much that was more than at the one before."""
+    """One rank's steps, its step at the last reading, and by how much that was more than at the one before, if any."""
 
     node: str
     step: int
     seen: Iterable[Seen] = ()
-    gained: int = 0
+    gained: int | None = 0
 
 
 def step_meetings(walks: Mapping[RankKey, Walk], clock: CommonClock) -> list[Meeting]:
