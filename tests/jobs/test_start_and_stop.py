@@ -149,6 +149,30 @@ def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: R
     assert again.status == 0, again.stdout + again.stderr
 
 
+def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
+    job = started(hosts, *wanted(script("plain.py", PLAIN), nodes=2), "--", "python3", "plain.py", "go-on-cut")
+    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
+    following = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = ""
+    while not all(f"rank {rank} of 2" in heard for rank in (0, 1)):
+        line = following.stdout.readline()
+        assert line, following.communicate()[1]
+        heard += line
+    rig.nodes[1].down()
+    try:
+        for node in rig.nodes[:2]:
+            (node.folder / "go-on-cut").touch()
+        until(lambda: not processes_of(rig, "plain.py go-on-cut"))
+    finally:
+        rig.nodes[1].up()
+    rest, errors = following.communicate(timeout=90)
+    assert following.returncode == 0, errors
+    assert rest.count("bye") == 2 or "[0-1] bye" in rest, rest
+    assert run("wait", hosts, job, "--timeout", "60s").status == 0
+    assert state_of(hosts, job) == "completed"
+
+
 def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
