@@ -27,13 +27,16 @@ STOP_S = 30.0
 ANSWER_S = 30.0
 #: Of each rank so many lines are read of what it wrote before somebody looked.
 WATCHED_LINES = 500
+_ATTACHED = Failure("attached", "jobs are started there by the site: sbatch, or kubectl apply", "name nodes, not a job")
 Links = Mapping[str, Link]
 T = TypeVar("T")
 
 
 async def probe(links: Links, nodes: Sequence[str], question: JobQuestion) -> dict[str, Readiness | Failure]:
-    """See `Control.probe_job`."""
-    return await _each(links, nodes, "job_probe", msgspec.to_builtins(question), ASK_S, Readiness)
+    """See `Control.probe_job`. A node of the site's own job takes no other: that would end with our way there."""
+    attached = {node: _ATTACHED for node in nodes if (link := links.get(node)) and link.node.engine}
+    others = [node for node in nodes if node not in attached]
+    return attached | await _each(links, others, "job_probe", msgspec.to_builtins(question), ASK_S, Readiness)
 
 
 async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Failure]:

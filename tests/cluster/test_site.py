@@ -71,6 +71,16 @@ def test_stacks_travel_over_a_step_as_over_ssh(site: Scheduler, rig: Rig, tmp_pa
     assert "wait_for_the_others" in json.dumps(run.report), run.stderr
 
 
+def test_no_job_is_started_where_it_would_end_with_the_step_that_started_it(site: Scheduler) -> None:
+    site.job("4711", "node[1-2]")
+    argv = ["--nodes", "2", "--gpus-per-node", "0", "--procs-per-node", "1", "--launcher", "env", "--", "true"]
+
+    for command in (["plan", "slurm:4711"], ["start", "slurm:4711", "--yes"]):
+        run = gconsole("run", *command, *argv, env=site.environment)
+        assert run.status == 1, run.stderr
+        assert "attached: jobs are started there by the site: sbatch, or kubectl apply" in run.stdout
+
+
 def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path: Path) -> None:
     labels = {"job-name": "llama"}
     site.pod("llama-worker-0", "node1", labels)
