@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+import time
+
+from .knocking import Knock
 
 FIRST_S, MOST_S = 1.0, 60.0
-#: How often it is looked whether a node that did not answer does again.
+#: How often it is looked whether a node that did not answer does again. While it answers, each pause is twice the one
+#: before: sshd (9.8 and newer, PerSourcePenalties) counts a second against whoever leaves without a login, and refuses
+#: them once fifteen have come together.
 KNOCK_EVERY_S = 0.5
-
-#: Whether something answers where the node was last reached; None where that cannot be known without a login.
-Knock = Callable[[], Awaitable[bool | None]]
 
 
 class Backoff:
@@ -49,9 +50,12 @@ class Backoff:
         self.again.clear()
 
     async def _comes_back(self) -> None:
-        was_away = False
+        was_away, pause_s = False, KNOCK_EVERY_S
+        began = time.monotonic()
         while (answers := await self._knock()) is not None:
             if answers and was_away:
                 self.again.set()
             was_away = not answers
-            await asyncio.sleep(KNOCK_EVERY_S)
+            pause_s = pause_s * 2 if answers else KNOCK_EVERY_S
+            await asyncio.sleep(max(0.0, began + pause_s - time.monotonic()))
+            began = time.monotonic()

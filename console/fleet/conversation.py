@@ -14,6 +14,7 @@ from ..plaintext import printable
 from . import endings, failures, limits
 from .intake import Intake
 from .questions import Frame, Questions
+from .tcp import Owed
 from .transport import Channel
 from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
 
@@ -69,6 +70,14 @@ class Conversation:
     def is_open(self) -> bool:
         """Whether the agent has said hello on a connection that is still held."""
         return self.channel is not None and self.hello is not None
+
+    def silent_s(self) -> float:
+        """How long nothing has come."""
+        return time.monotonic() - self.heard
+
+    def owed(self) -> Owed | None:
+        """What of our words the node's kernel has not acknowledged, where that is known."""
+        return self.channel.owed() if self.channel else None
 
     def send(self, frame: Frame) -> None:
         """Queue a frame; nothing where the connection is not open, or is over."""

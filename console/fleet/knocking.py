@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
+
+Address = tuple[str, int]  # numeric, and its port
+#: Whether something answers where the node was last reached; None where that cannot be known without a login.
+Knock = Callable[[], Awaitable[bool | None]]
 
 #: A handshake within this is an answer; a longer way than that is looked at by the next attempt.
 PATIENCE_S = 1.0
+#: A first packet that got lost is sent again so soon; the kernel's own would go after the patience is over.
+AGAIN_S = 0.5
 
 
-async def answers(address: tuple[str, int]) -> bool:
-    """Whether the kernel behind `address` (numeric) accepts a connection."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+async def answers(address: Address) -> bool:
+    """Whether the kernel behind `address` accepts a connection."""
+    knocks = {asyncio.create_task(_knock(address, 0.0)), asyncio.create_task(_knock(address, AGAIN_S))}
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as knocking:
-            knocking.setblocking(False)
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.get_running_loop().sock_connect(knocking, address)
+        async with asyncio.timeout(PATIENCE_S):
+            for knock in asyncio.as_completed(knocks):
+                return await knock
     except (OSError, TimeoutError):
         return False
+    finally:
+        for knock in knocks:
+            knock.cancel()
+        await asyncio.gather(*knocks, return_exceptions=True)
+    return False
+
+
+async def _knock(address: Address, after_s: float) -> bool:
+    """True; raises OSError where it is refused."""
+    await asyncio.sleep(after_s)
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as knocking:
+        knocking.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(knocking, address)
     return True
 
 
@@ -26,13 +46,16 @@ class Addresses:
     """Where each node was reached last, of those that are reached directly."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, int]] = {}
+        self._known: dict[str, Address] = {}
 
     def note(self, node: str, peer: object) -> None:
         """`peer` is a socket's peer name, or nothing."""
         match peer:
             case (str(host), int(port), *_) if "%" not in host:
                 self._known[node] = (host, port)
+
+    def of(self, node: str) -> Address | None:
+        return self._known.get(node)
 
     async def answer(self, node: str) -> bool | None:
         """Whether it answers there; None where it was never reached."""

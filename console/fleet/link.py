@@ -16,6 +16,7 @@ from ..records import Log, NodeState, State
 from . import assets, bundle, descriptors, failures, limits, opening
 from .backoff import Backoff
 from .conversation import Conversation
+from .forgotten import Doubt
 from .intake import Intake
 from .questions import Frame, Ping, Questions
 from .transport import Transport
@@ -24,8 +25,9 @@ from .wire import Hello
 PING_S = 1.0
 #: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
 SILENT_S = 2.2
-#: Silence after which the connection is given up and made anew.
+#: Silence after which the connection is given up and made anew, where it is not known to be dead before.
 DEAD_S = 10.0
+FORGOTTEN = "the node answers, but no more on this connection: something on the way has forgotten it"
 #: The longest a first attempt can take: connect, login, session, hello, first tick.
 FIRST_WORD_S = 90.0
 #: How long an agent may take to end when it is told to.
@@ -63,7 +65,8 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._talk: Conversation | None = None  # over the present connection, or the last one
         self._has_sampled = False
-        self._backoff = Backoff(lambda: transport.answers(node))
+        self._knock = lambda: transport.answers(node)
+        self._backoff = Backoff(self._knock)
         self._stopping = False
         self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
 
@@ -178,25 +181,36 @@ class Link:
         raise talk.failure or failures.Lost("the connection ended without a word")
 
     async def _pulse(self, talk: Conversation) -> None:
-        """Ping every second, look twice as often: say `lost` or `ok` as words stop or come, give up after DEAD_S."""
-        for look in itertools.count():
-            if talk.ended.is_set():
-                return
-            if look % 2 == 0:
-                self._questions.ping()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PING_S / 2):
-                    await talk.ended.wait()
+        """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
+        doubt = Doubt(
+            talk.silent_s, talk.owed, self._knock, lambda: talk.end(failures.Lost(FORGOTTEN)), shown_s=SILENT_S,
+            loses_records=self.node.agent.linger_s <= 0,
+        )  # fmt: skip
+        try:
+            for look in itertools.count():
+                if talk.ended.is_set():
                     return
-            silent_s = time.monotonic() - talk.heard
-            if silent_s > DEAD_S:
-                raise failures.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
-            if silent_s > SILENT_S and self.state == "ok":
-                self._failure = failures.Lost(f"no word for {silent_s:.1f} s")
-                self._say("lost")
-            elif silent_s < PING_S and self.state == "lost":
-                self._failure = None
-                self._say("ok")
+                if look % 2 == 0:
+                    self._questions.ping()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PING_S / 2):
+                        await talk.ended.wait()
+                        return
+                self._judge(talk.silent_s())
+                doubt.rise()
+        finally:
+            await doubt.close()
+
+    def _judge(self, silent_s: float) -> None:
+        """What a silence means; raises Lost where the connection is to be given up."""
+        if silent_s > DEAD_S:
+            raise failures.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
+        if silent_s > SILENT_S and self.state == "ok":
+            self._failure = failures.Lost(f"no word for {silent_s:.1f} s")
+            self._say("lost")
+        elif silent_s < PING_S and self.state == "lost":
+            self._failure = None
+            self._say("ok")
 
     def _greet(self, hello: Hello) -> None:
         self.arch, self.has_lzma = hello.arch, hello.lzma

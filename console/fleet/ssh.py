@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import getpass
 import os
+import socket
 from pathlib import Path
 
 import asyncssh
@@ -21,6 +22,7 @@ from .knocking import Addresses
 from .patience import Patience
 from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .sshfailures import explain
+from .tcp import Owed, owed_on
 from .transport import Channel, Receiver
 
 #: From the request of a session to its start: a shell's rc files and PAM run in between.
@@ -93,8 +95,12 @@ class _Session(asyncssh.SSHClientSession[bytes]):  # type: ignore[misc]
 class _SshChannel:
     """A session channel and the connection that only it uses."""
 
-    def __init__(self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes]) -> None:
+    def __init__(
+        self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes], *, is_direct: bool
+    ) -> None:
+        """`is_direct`: the socket leads to the node, not to a bastion or to another program."""
         self._connection, self._channel = connection, channel
+        self._socket: socket.socket | None = connection.get_extra_info("socket") if is_direct else None
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
@@ -106,6 +112,9 @@ class _SshChannel:
 
     def resume(self) -> None:
         self._channel.resume_reading()
+
+    def owed(self) -> Owed | None:
+        return None if self._socket is None else owed_on(self._socket)
 
     def close(self) -> None:
         self._connection.abort()
@@ -130,7 +139,8 @@ class AsyncsshTransport:
         identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
         async with self._gate.enter(jump) as place:
             connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place)
-        if bastion is None and not resolved.proxy_command:
+        is_direct = bastion is None and not resolved.proxy_command
+        if is_direct:
             self._addresses.note(node.name, connection.get_extra_info("peername"))
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
@@ -148,7 +158,7 @@ class AsyncsshTransport:
         except asyncio.CancelledError:
             connection.abort()
             raise
-        return _SshChannel(connection, channel)
+        return _SshChannel(connection, channel, is_direct=is_direct)
 
     async def answers(self, node: NodeConfig) -> bool | None:
         return await self._addresses.answer(node.name)

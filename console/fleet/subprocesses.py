@@ -61,6 +61,9 @@ class SubprocessChannel:
         for pipe in self._pipes():
             pipe.resume_reading()
 
+    def owed(self) -> None:
+        """The connection, if there is one, is another program's."""
+
     def _pipes(self) -> list[asyncio.ReadTransport]:
         found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
         return [pipe for pipe in found if pipe is not None and not pipe.is_closing()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..config.model import NodeConfig
+from .tcp import Owed
 
 
 class Receiver(Protocol):
@@ -31,6 +32,9 @@ class Channel(Protocol):
 
     def resume(self) -> None:
         """Read on."""
+
+    def owed(self) -> Owed | None:
+        """What the node's kernel has not acknowledged; None where something lies between that would."""
 
     def close(self) -> None:
         """End the channel and whatever connection only it used."""

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from gconsole.fleet.link import DEAD_S
+
 from . import onnode
 from .world import World
 
@@ -60,6 +62,8 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
         fault.mend()
         fault.wait_until_well()
         assert len([one for one in onnode.agents(node) if one["linger_s"]]) == 1
+        if stopped_s < DEAD_S:
+            assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges all the while"
 
 
 def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -> None:

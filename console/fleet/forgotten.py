@@ -1,0 +1,110 @@
+"""Whether a silent connection is dead though its node is well: half-open, forgotten by what lies between or behind.
+
+A connection gets no end when the node was reset, or a firewall or NAT on the way forgot it. What tells it from a node
+that is away, slow or stopped: our own bytes stay unacknowledged while the same node takes new connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .knocking import Knock
+from .tcp import Owed
+
+#: Silence after which it is looked at: an agent says two things a second and more, so that something is amiss already.
+DOUBT_S = 1.2
+#: Between two looks; also how long a way must have been seen to work before what is silent on it counts as dead.
+LOOK_S = 0.5
+#: After a time-out the kernel sends again at 0.2, 0.6, 1.4, 3.0 s (RFC 6298 with Linux' least time-out of 200 ms): with
+#: the second of them a single lost packet is no explanation any more.
+LEAST_RETRANSMITS = 2
+
+
+@dataclass(frozen=True)
+class Look:
+    """One instant (s, monotonic) of a silence."""
+
+    at: float
+    answered: bool  # the node took a new connection
+    retransmits: int  # of what is unacknowledged; 0: nothing is
+
+
+def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
+    """Whether a connection is dead while its node is well, by the looks at one silence.
+
+    It is where the node answered twice, `LOOK_S` apart, and what was sent was acknowledged neither then nor in between.
+    The same holds in the moment after a link has come back, until TCP's next attempt. To connect anew is the quicker
+    then, and costs nothing where the agent stays; where giving up loses records (`loses_records`), the connection must
+    besides have been tried in vain while the node answered.
+    """
+    since = _last_run(looks)
+    if not since:
+        return False
+    first, last = since[0], since[-1]
+    before = [look for look in since if last.at - look.at >= LOOK_S]
+    if not before:
+        return False
+    return not loses_records or before[-1].retransmits > first.retransmits
+
+
+def _last_run(looks: Sequence[Look]) -> Sequence[Look]:
+    """The last looks without one at which the way did not work, or the connection did."""
+    for at in range(len(looks) - 1, -1, -1):
+        look = looks[at]
+        is_better = at + 1 < len(looks) and looks[at + 1].retransmits < look.retransmits  # acknowledged in between
+        if not look.answered or look.retransmits < LEAST_RETRANSMITS or is_better:
+            return looks[at + 1 :]
+    return looks
+
+
+class Doubt:
+    """Looks at one connection while it is silent, and says `give_up` once it is forgotten.
+
+    `silent_s` and `owed` are asked about the connection, `knock` whether the node takes another.
+    """
+
+    def __init__(
+        self, silent_s: Callable[[], float], owed: Callable[[], Owed | None], knock: Knock,
+        give_up: Callable[[], None], *, shown_s: float, loses_records: bool,
+    ) -> None:  # fmt: skip
+        """`shown_s`: silence before which nothing is given up, because the node is not yet shown as lost."""
+        self._silent_s, self._owed, self._knock, self._give_up = silent_s, owed, knock, give_up
+        self._shown_s, self._loses_records = shown_s, loses_records
+        self._looking: asyncio.Task[None] | None = None
+
+    def rise(self) -> None:
+        """Look from now on, unless it is looked already; called again and again while the silence lasts."""
+        if self._looking is not None and self._looking.done():
+            self._looking.result()  # what went wrong with it is its owner's to tell
+            self._looking = None
+        if self._looking is None and self._silent_s() > DOUBT_S:
+            self._looking = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+
+    async def _look(self) -> None:
+        """Until something is heard, or the connection is given up."""
+        looks: list[Look] = []
+        while self._silent_s() > DOUBT_S:
+            began = time.monotonic()
+            owed = self._owed()
+            if owed is None:
+                return
+            if owed.segments:  # else nothing is to be learned, and sshd need not be bothered
+                answered = await self._knock()
+                if answered is None:
+                    return
+                owed = self._owed()
+                looks.append(Look(time.monotonic(), answered, owed.retransmits if owed and owed.segments else 0))
+            if self._silent_s() > self._shown_s and is_forgotten(looks, loses_records=self._loses_records):
+                self._give_up()
+                return
+            await asyncio.sleep(max(0.0, began + LOOK_S - time.monotonic()))

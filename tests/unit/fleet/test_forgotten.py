@@ -1,0 +1,132 @@
+"""A connection that is silent while its node is well is given up; that of a node away, slow or stopped is not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from gconsole.fleet import forgotten
+from gconsole.fleet.forgotten import Doubt, Look, is_forgotten
+from gconsole.fleet.tcp import Owed, owed_on
+
+
+def looks(*seen: tuple[bool, int]) -> Sequence[Look]:
+    """Half a second apart: whether the node answered, and how often what is unacknowledged was sent again."""
+    return [Look(0.5 * number, answered, retransmits) for number, (answered, retransmits) in enumerate(seen)]
+
+
+YES, NO = True, False
+
+
+@pytest.mark.parametrize(("seen", "anew", "in_vain"), [
+    pytest.param([], False, False, id="nothing was looked at"),
+    pytest.param([(YES, 2)], False, False, id="one answer may be chance"),
+    pytest.param([(YES, 2), (YES, 3)], True, False, id="tried again just now: its acknowledgement may be on its way"),
+    pytest.param([(YES, 2), (YES, 3), (YES, 3)], True, True, id="tried in vain while the node answered"),
+    pytest.param([(YES, 4), (YES, 4), (YES, 4)], True, False, id="not tried since the node answers"),
+    pytest.param([(YES, 0), (YES, 0), (YES, 0)], False, False, id="acknowledged: the program is stopped or slow"),
+    pytest.param([(YES, 1), (YES, 1)], False, False, id="one packet may be lost"),
+    pytest.param([(NO, 2), (NO, 3), (NO, 3)], False, False, id="the node is away"),
+    pytest.param([(NO, 3), (YES, 3)], False, False, id="the link is back this instant"),
+    pytest.param([(NO, 3), (YES, 3), (YES, 3)], True, False, id="the link is back, TCP has not tried yet"),
+    pytest.param([(YES, 2), (YES, 3), (NO, 3)], False, False, id="the link went away meanwhile"),
+    pytest.param([(YES, 2), (YES, 3), (NO, 3), (YES, 4)], False, False, id="every other packet is lost"),
+    pytest.param([(YES, 4), (YES, 2)], False, False, id="acknowledged in between"),
+])  # fmt: skip
+def test_a_connection_is_dead_where_the_node_answers_and_what_was_sent_stays_unacknowledged(
+    seen: list[tuple[bool, int]], anew: bool, in_vain: bool
+) -> None:
+    assert is_forgotten(looks(*seen), loses_records=False) is anew
+    assert is_forgotten(looks(*seen), loses_records=True) is in_vain
+
+
+class Line:
+    """A connection that has been silent for an hour: what is owed on it, and how often its node was knocked at."""
+
+    def __init__(self, owed: Owed | None, answers: bool | None = True) -> None:
+        self.owed, self.answers, self.knocks = owed, answers, 0
+        self.silent_s = 3600.0
+        self.given_up = asyncio.Event()
+
+    async def knock(self) -> bool | None:
+        self.knocks += 1
+        return self.answers
+
+    def doubt(self) -> Doubt:
+        return Doubt(lambda: self.silent_s, lambda: self.owed, self.knock, self.given_up.set, shown_s=2.0,
+                     loses_records=False)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgotten, "LOOK_S", 0.01)
+
+
+async def test_a_forgotten_connection_is_given_up() -> None:
+    line = Line(Owed(3, 4))
+    doubt = line.doubt()
+    doubt.rise()
+    async with asyncio.timeout(20):
+        await line.given_up.wait()
+    await doubt.close()
+
+
+@pytest.mark.parametrize("owed", [Owed(0, 0), None], ids=["acknowledged", "unknown"])
+async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Owed | None) -> None:
+    line = Line(owed)
+    doubt = line.doubt()
+    for _ in range(5):
+        doubt.rise()
+        await asyncio.sleep(0.02)
+    await doubt.close()
+    assert (line.knocks, line.given_up.is_set()) == (0, False)
+
+
+async def test_a_connection_that_speaks_again_is_no_longer_looked_at() -> None:
+    line = Line(Owed(3, 4), answers=False)
+    doubt = line.doubt()
+    doubt.rise()
+    async with asyncio.timeout(20):
+        while not line.knocks:  # noqa: ASYNC110 - counted in a function that is called, no event
+            await asyncio.sleep(0.01)
+        line.silent_s = 0.0
+        while not doubt._looking.done():  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+    doubt.rise()
+    assert doubt._looking is None, "it rises again with the next silence"
+    await doubt.close()
+
+
+async def test_what_goes_wrong_while_it_looks_is_told_to_whoever_asks_for_it() -> None:
+    line = Line(Owed(3, 4))
+
+    async def broken() -> bool | None:
+        raise ValueError("a fault of ours")
+
+    doubt = Doubt(lambda: 3600.0, lambda: line.owed, broken, line.given_up.set, shown_s=2.0, loses_records=False)
+    doubt.rise()
+    async with asyncio.timeout(20):
+        while not doubt._looking.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
+            await asyncio.sleep(0.01)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        doubt.rise()
+
+
+def test_the_kernel_tells_what_is_owed_on_a_tcp_connection_and_on_no_other() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        far, _ = server.accept()
+        with far:
+            one.sendall(b"a word")
+            assert far.recv(16) == b"a word"
+            deadline = time.monotonic() + 20
+            while owed_on(one) != Owed(0, 0):  # an acknowledgement may wait for company
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    assert owed_on(one) is None, "it is closed"
+    near, far = socket.socketpair()
+    with near, far:
+        assert owed_on(near) is None
