@@ -15,10 +15,11 @@ import msgspec
 
 from ..config.model import NodeConfig, SshConfig
 from . import failures
+from .dialling import reach
 from .gate import Gate, Place
 from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
-from .knocking import Addresses
+from .knocking import Address, Addresses
 from .patience import Patience
 from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .sshfailures import explain
@@ -138,7 +139,8 @@ class AsyncsshTransport:
         bastion = await self._bastion(jump, node.ssh) if jump else None
         identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
         async with self._gate.enter(jump) as place:
-            connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place)
+            known = self._addresses.of(node.name)
+            connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place, known)
         is_direct = bastion is None and not resolved.proxy_command
         if is_direct:
             self._addresses.note(node.name, connection.get_extra_info("peername"))
@@ -218,28 +220,33 @@ class AsyncsshTransport:
 
     async def _connect(
         self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None,
-        identities: Identities, place: Place,
+        identities: Identities, place: Place, known: Address | None = None,
     ) -> asyncssh.SSHClientConnection:  # fmt: skip
+        """`known`: where it was reached before."""
         _require_a_name()
-        known = self._known_hosts(resolved)
+        hosts = self._known_hosts(resolved)
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
-        check = HostKeyCheck(known, name, host, accept_new)
+        check = HostKeyCheck(hosts, name, host, accept_new)
         patience = Patience(ssh.connect_timeout_s, place)
         client = _Client(check, self._ask, name, resolved.user, patience)
+        below: socket.socket | None = None
         try:
             async with patience.handshake():  # asyncssh's own limits would count the time that a person types
+                if tunnel is None and not resolved.proxy_command:
+                    below = await reach(resolved.hostname, resolved.port, known)
                 return await asyncssh.connect(
                     resolved.hostname,
                     resolved.port,
                     config=None,
+                    sock=below,
                     tunnel=tunnel or (),
                     proxy_command=(resolved.proxy_command or ()) if tunnel is None else (),
                     client_factory=lambda: client,
                     username=resolved.user or (),
                     client_keys=identities.keys or None,
                     agent_path=None,
-                    known_hosts=known.entries,
+                    known_hosts=hosts.entries,
                     host_key_alias=resolved.host_key_alias or (),
                     agent_forwarding=False,
                     connect_timeout=None,
@@ -249,8 +256,12 @@ class AsyncsshTransport:
                     encryption_algs=CIPHERS,
                     compression_algs=None,
                 )
-        except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
-            raise explain(error, name, resolved, check, client, identities) from error
+        except BaseException as error:
+            if below is not None:
+                below.close()  # asyncssh closes what it took over, and nothing where it refused before
+            if isinstance(error, (OSError, asyncssh.Error, ValueError)):
+                raise explain(error, name, resolved, check, client, identities) from error
+            raise
 
     def _known_hosts(self, resolved: Resolved) -> KnownHosts:
         paths = resolved.known_hosts() or (Path("~/.ssh/known_hosts").expanduser(),)

@@ -18,7 +18,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int | None = None
     doubled: int | None = None
     gap: int | None = None
-    unhealthy_s: float | None = None  # from the fault to the `node_state` that says it
+    unhealthy_s: float | None = None  # from the silence it begins to the `node_state` that says it
     healthy_s: float | None = None  # from its end to the `node_state` that says so
     shown_s: float | None = None  # from the fault to the words on the screen
     screen: str = ""  # what it said

@@ -21,6 +21,10 @@ class Names(threading.Thread):
         self.gone = False
         self.unanswered = 0
 
+    def know(self, name: str, address: str) -> None:
+        """Answer for this name as well from now on."""
+        self._known = {**self._known, name: address}
+
     def run(self) -> None:
         while not self._over.is_set():
             try:

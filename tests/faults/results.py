@@ -67,9 +67,10 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
         "running, while a console records them, with `linger_s = 600` unless the row says otherwise, and a second one,",
         "without a linger, has its screen read. Lost, doubled and in a gap are records by their `seq`, all times",
         "together. Times are in seconds: the median, and the worst of several. *Unhealthy after* counts from the",
-        "fault, *healthy after* from its end (goals: 3 s and 2 s), *shown after* from the fault to the words on the",
-        "screen. *Other nodes* is the median latency of their ticks during the fault, to that before it (goal: at most",
-        "1.10). A dash: not measured, or it does not apply.", "",
+        "fault, or from the last tick that still came, *healthy after* from the end of the fault (goals: 3 s and",
+        "2 s), *shown after* from the fault to the words on the screen. *Other nodes* is the median latency of their",
+        "ticks during the fault, to that before it (goal: at most 1.10). A dash: not measured, or it does not apply.",
+        "",
         "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
     ]  # fmt: skip
     lines += ["| " + " | ".join(_cells(fault, found)) + " |" for fault, found in faults.items()]

@@ -63,7 +63,7 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
         fault.wait_until_well()
         assert len([one for one in onnode.agents(node) if one["linger_s"]]) == 1
         if stopped_s < DEAD_S:
-            assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges all the while"
+            assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges"
 
 
 def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -> None:

@@ -63,6 +63,11 @@ class Fault:
         self.world.recorder.wait_for_ticks([self.node], deadline_s=DEADLINE_S)
         return max(0.0, (at - self.mended_ns) / 1e9) if at is not None else 0.0
 
+    def silence_began(self, lost_ns: int) -> int:
+        """When the node fell silent: the fault, or the last tick that came all the same before it was called lost."""
+        ticks = (rx for rx, _ in self.world.recorder.latency.ticks[self.node] if rx < lost_ns)
+        return max([self.struck_ns, *ticks])
+
     @property
     def count(self) -> Count:
         """What came of the node's records since the fault began."""
@@ -113,7 +118,7 @@ class World:
         write(
             Row(
                 fault=what, lost=count.lost, doubled=count.doubled, gap=count.gap,
-                unhealthy_s=(lost_ns - fault.struck_ns) / 1e9 if lost_ns else None,
+                unhealthy_s=(lost_ns - fault.silence_began(lost_ns)) / 1e9 if lost_ns else None,
                 healthy_s=well_s if lost_ns else None,
                 shown_s=(seen.at - fault.struck_ns) / 1e9 if words and seen else None,
                 screen=_line(seen.text, words) if words and seen else "",

@@ -1,0 +1,110 @@
+"""The connection below a login: found again soon after its link is back, and without the name that led there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gconsole.fleet import dialling
+from gconsole.fleet.dialling import dial, reach
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as one:
+        yield one
+
+
+@pytest.fixture
+def closed() -> tuple[str, int]:
+    """An address at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        host, port = one.getsockname()
+    return host, port
+
+
+async def test_a_connection_comes_about_where_somebody_listens(server: socket.socket) -> None:
+    with await dial([server.getsockname()]) as made:
+        assert made.getpeername() == server.getsockname()
+
+
+async def test_an_address_that_refuses_does_not_keep_the_next_one_from_being_tried(
+    server: socket.socket, closed: tuple[str, int]
+) -> None:
+    with await dial([closed, server.getsockname()]) as made:
+        assert made.getpeername() == server.getsockname()
+
+
+async def test_it_is_refused_where_every_address_refuses(closed: tuple[str, int]) -> None:
+    async with asyncio.timeout(20):
+        with pytest.raises(ConnectionRefusedError):
+            await dial([closed])
+
+
+async def test_a_server_that_heard_nothing_of_the_first_tries_is_reached_by_a_later_one(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the queue of a listener is full the kernel drops first packets without a word, as a cut link does."""
+    monkeypatch.setattr(dialling, "AGAIN_S", 0.05)
+    with socket.create_connection(server.getsockname()):  # it fills the queue
+        dialled = asyncio.create_task(dial([server.getsockname()]))
+        done, _ = await asyncio.wait({dialled}, timeout=0.3)
+        assert not done
+        server.accept()[0].close()
+        async with asyncio.timeout(20):
+            with await dialled as made:
+                assert made.getpeername() == server.getsockname()
+
+
+class Resolver:
+    """In the place of the system's: it leads everywhere to one address, or nowhere, and takes its time."""
+
+    def __init__(self, address: tuple[str, int] | None) -> None:
+        self.address, self.may_answer = address, threading.Event()
+
+    def __call__(self, *_: object, **__: object) -> object:
+        assert self.may_answer.wait(20)
+        if self.address is None:
+            raise socket.gaierror(socket.EAI_AGAIN, "no name server says anything")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", self.address)]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "NAME_S", 0.05)
+
+
+def resolver(monkeypatch: pytest.MonkeyPatch, address: tuple[str, int] | None, *, is_late: bool) -> Resolver:
+    made = Resolver(address)
+    if not is_late:
+        made.may_answer.set()
+    monkeypatch.setattr(socket, "getaddrinfo", made)
+    return made
+
+
+@pytest.mark.parametrize("is_late", [True, False], ids=["silent", "failing"])
+async def test_a_name_that_is_gone_leads_where_it_led_before(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch, quick: None, is_late: bool
+) -> None:
+    names = resolver(monkeypatch, None, is_late=is_late)
+    with await reach("node1", 22, server.getsockname()) as made:
+        assert made.getpeername() == server.getsockname()
+    names.may_answer.set()
+    with pytest.raises(socket.gaierror):
+        await reach("node2", 22, None)
+
+
+async def test_a_name_that_leads_elsewhere_now_is_followed_however_late_it_says_so(
+    server: socket.socket, closed: tuple[str, int], monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    names = resolver(monkeypatch, server.getsockname(), is_late=True)
+    reached = asyncio.create_task(reach("node1", 22, closed))
+    done, _ = await asyncio.wait({reached}, timeout=0.3)
+    assert not done
+    names.may_answer.set()
+    with await reached as made:
+        assert made.getpeername() == server.getsockname()
