@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Iterable
+from typing import Any
 
 from .knocking import Address
 
@@ -37,8 +38,9 @@ async def reach(host: str, port: int, known: Address | None) -> socket.socket:
 async def _reach_known(known: Address, looking: asyncio.Future[list[Address]]) -> socket.socket:
     """At the known address, until the name says better."""
     trying = asyncio.create_task(dial([known]))
+    both: set[asyncio.Future[Any]] = {trying, looking}
     try:
-        await asyncio.wait({trying, looking}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if _has_failed(looking):
             await asyncio.wait({trying})
     except asyncio.CancelledError:

@@ -26,6 +26,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
+def is_kept() -> bool:
+    """Whether figures are wanted: then a test takes its time for enough of them."""
+    return VARIABLE in os.environ
+
+
 def write(row: Row) -> None:
     print(f"\n{msgspec.json.encode(row).decode()}")
     path = os.environ.get(VARIABLE)

@@ -6,7 +6,7 @@ import contextlib
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +14,15 @@ from jobs import start_ring
 from rig import Node, Rig
 
 from .consoles import Recorder, Screen, until
-from .ledger import Row, write
+from .ledger import Row, is_kept, write
 from .tally import Count
 
 #: The agent of the recording console outlives a cut this long.
 LINGER_S = 600
 #: How long a fault's end may take to show before the test gives up. Not a goal: those stand in the table.
 DEADLINE_S = 120.0
+#: Ticks of each other node, before a fault and after it, where their latency is measured.
+CALM_TICKS = 8
 #: So many nodes have a rank of the job each; what ends a node's processes happens to the last one.
 RINGED = 3
 
@@ -105,14 +107,17 @@ class World:
         fault = Fault(self, node.name, self.recorder.read().count(node.name))
         calm_ns = time.time_ns()
         self.screen.watch()
+        others = [name for name in self.names if name != node.name]
         try:
+            self._take_time(others)
             yield fault
             if words:
                 until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
                       f"{self.screen.terminal.screen()}")  # fmt: skip
+            well_s = fault.wait_until_well()
+            self._take_time(others)
         finally:
             self.screen.rest()
-        well_s = fault.wait_until_well()
         count = fault.count
         lost_ns, seen = fault.said("lost", fault.struck_ns), self.screen.first(words, fault.struck_ns)
         write(
@@ -122,7 +127,7 @@ class World:
                 healthy_s=well_s if lost_ns else None,
                 shown_s=(seen.at - fault.struck_ns) / 1e9 if words and seen else None,
                 screen=_line(seen.text, words) if words and seen else "",
-                others_ratio=self._others(node.name, calm_ns, fault.struck_ns, fault.mended_ns or time.time_ns()),
+                others_ratio=self._others(others, calm_ns, fault.struck_ns),
                 note="; ".join(fault.notes),
             )
         )  # fmt: skip
@@ -130,11 +135,15 @@ class World:
         assert loses or count.lost == 0
         assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is touched"
 
-    def _others(self, node: str, calm_ns: int, struck_ns: int, mended_ns: int) -> float | None:
-        """Latency of the other nodes' ticks during the fault, to that of the 20 s before it."""
-        others = [name for name in self.names if name != node]
-        before = self.recorder.latency.of(others, struck_ns - 20_000_000_000, struck_ns)
-        during = self.recorder.latency.of(others, struck_ns, mended_ns + 3_000_000_000)
+    def _take_time(self, others: Sequence[str]) -> None:
+        """A few ticks of calm, before and after: the fewer there are, the more a ratio of them is chance."""
+        if is_kept():
+            self.recorder.wait_for_ticks(others, CALM_TICKS)
+
+    def _others(self, others: Sequence[str], calm_ns: int, struck_ns: int) -> float | None:
+        """Latency of the other nodes' ticks since the fault began, to that of the calm before it."""
+        before = self.recorder.latency.of(others, calm_ns, struck_ns)
+        during = self.recorder.latency.of(others, struck_ns, time.time_ns())
         return statistics.median(during) / statistics.median(before) if before and during else None
 
     def close(self) -> None:
