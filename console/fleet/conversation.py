@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -13,6 +14,7 @@ from ..hub import Hub, Published
 from ..plaintext import printable
 from . import endings, failures, limits
 from .intake import Intake
+from .portions import Line, Portions
 from .questions import Frame, Questions
 from .tcp import Owed
 from .transport import Channel
@@ -20,8 +22,6 @@ from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting
 
 #: From the start of the command to its hello: Python may be cold, its file system slow.
 HELLO_S = 20.0
-#: A node that takes too much is not read for so long at most: longer would look like silence.
-MOST_PAUSE_S = 1.0
 
 
 class Conversation:
@@ -42,7 +42,7 @@ class Conversation:
         self.channel: Channel | None = None  # the way back, once it is open
         self._node, self._hub, self._intake, self._questions = node, hub, intake, questions
         self._on_hello, self._complain = on_hello, complain
-        self._share = limits.share()
+        self._portions = Portions(self._hear, self._hold, limits.share())
         self._lines = Lines()
         self._words = endings.LastWords()
         self._closed = False
@@ -92,6 +92,7 @@ class Conversation:
     def close(self) -> None:
         """Let go of the connection: what comes late reaches nobody."""
         self._closed = True
+        self._portions.clear()
         if self.channel:
             self.channel.close()
         self.channel = None
@@ -102,19 +103,23 @@ class Conversation:
         if self._closed or self.ended.is_set():
             return
         self.heard = time.monotonic()
-        began_s = time.thread_time()
         try:
-            self._hear(data)
+            self._portions.add(self._lines.feed(data), time.time_ns())
         except BadFrame as error:
-            self.end(failures.AgentCrashed(f"what came is not the protocol: {error}"))
-        finally:
-            self._rest(self._share.spend(time.thread_time() - began_s))
+            failure = failures.AgentCrashed(f"what came is not the protocol: {error}")
+            self._portions.finish(lambda: self.end(failure))
 
-    def _hear(self, data: bytes) -> None:
-        lines = self._lines.feed(data)
+    def _hear(self, lines: Iterator[Line]) -> None:
+        self.heard = time.monotonic()  # what waited for its turn was no silence
+        try:
+            self._read(lines)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not in a callback unseen
+            self.end(failures.Internal(f"{type(error).__name__}: {error}", "please report this"))
+            self._complain("".join(traceback.format_exception(error, limit=-6)))
+
+    def _read(self, lines: Iterator[Line]) -> None:
         records: list[Published] = []
-        rx = time.time_ns()
-        for line in lines:
+        for line, rx in lines:
             if self.hello is None:
                 self._read_greeting(line)
             else:
@@ -124,15 +129,10 @@ class Conversation:
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
 
-    def _rest(self, pause_s: float) -> None:
-        """Read no more for a while: it had its share, and the others are to be heard as soon as ever."""
-        if pause_s > 0 and self.channel is not None:
-            self.channel.pause()
-            asyncio.get_running_loop().call_later(min(pause_s, MOST_PAUSE_S), self._go_on)
-
-    def _go_on(self) -> None:
+    def _hold(self, held: bool) -> None:
+        """Read no more for a while, or again: it had its share, and the others are to be heard as soon as ever."""
         if self.channel is not None:
-            self.channel.resume()
+            self.channel.pause() if held else self.channel.resume()
 
     def on_error_bytes(self, data: bytes) -> None:
         if self._closed:
@@ -143,8 +143,11 @@ class Conversation:
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
         if not self._closed:
-            greeted = self.hello is not None
-            self.end(endings.explain(exit_status, error, self._words, self._node.agent, greeted=greeted))
+            self._portions.finish(lambda: self._end(exit_status, error))
+
+    def _end(self, exit_status: int | None, error: Exception | None) -> None:
+        greeted = self.hello is not None
+        self.end(endings.explain(exit_status, error, self._words, self._node.agent, greeted=greeted))
 
     # -- frames --------------------------------------------------------------------------------------------------------
 

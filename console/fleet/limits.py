@@ -36,7 +36,7 @@ from ..records import (
 
 #: Of the one thread that hears all nodes a single one gets so much, and so much at once. A node of eight GPUs takes
 #: 0.0002 (tests/bench/RESULTS.md); what a lingering agent kept for an hour is heard within seconds all the same.
-SHARE, SHARE_BURST_S = 0.25, 0.5
+SHARE, SHARE_BURST_S = 0.1, 0.5
 #: Things of one kind that a node may have told of and not taken back. A busy node has some thousand processes.
 MOST_THINGS: Final = 65_536
 #: Records of one capture: 8 ranks with 16 workers, 4 threads each, 100 samples; and as many operations again.

@@ -1,0 +1,114 @@
+"""What one node says is heard a little at a time, in order and whole, and others have the loop in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gconsole.fleet import portions
+from gconsole.fleet.limits import Bucket
+from gconsole.fleet.portions import Line, Portions
+
+#: Enough that nobody has to wait for it.
+PLENTY = 1e9
+
+
+class Ear:
+    """Hears lines, each of which takes it a while, and keeps how many came at once."""
+
+    def __init__(self, takes_s: float = 0.0, share: Bucket | None = None) -> None:
+        self.heard: list[bytes] = []
+        self.sizes: list[int] = []
+        self.holds: list[bool] = []
+        self.portions = Portions(self._hear, self.holds.append, share or Bucket(PLENTY, PLENTY))
+        self._takes_s = takes_s
+
+    def _hear(self, lines: Iterator[Line]) -> None:
+        before = len(self.heard)
+        for line, _ in lines:
+            until = time.monotonic() + self._takes_s
+            while time.monotonic() < until:
+                pass
+            self.heard.append(line)
+        self.sizes.append(len(self.heard) - before)
+
+
+def lines(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - counted in functions that are called, no event
+            await asyncio.sleep(0.001)
+
+
+def test_a_tick_is_heard_at_once_and_as_one() -> None:
+    ear = Ear()
+    ear.portions.add(lines(60), rx=1)
+    assert (ear.heard, ear.sizes, ear.holds) == (lines(60), [60], [])
+
+
+async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_turn_in_between() -> None:
+    ear, turns = Ear(takes_s=0.001), 0
+
+    def other() -> None:
+        nonlocal turns
+        turns += 1
+        if len(ear.heard) < 100:
+            asyncio.get_running_loop().call_soon(other)
+
+    other()
+    ear.portions.add(lines(100), rx=1)
+    await until(lambda: len(ear.heard) == 100)
+    assert ear.heard == lines(100)
+    assert turns >= len(ear.sizes) > 2
+    await until(lambda: ear.holds == [True, False])
+
+
+async def test_what_comes_while_it_rests_is_heard_after_what_came_before() -> None:
+    ear = Ear(takes_s=0.001, share=Bucket(0.5, 0.0))
+    ear.portions.add(lines(20), rx=1)
+    ear.portions.add([b"later"], rx=2)
+    await until(lambda: len(ear.heard) == 21)
+    assert ear.heard == [*lines(20), b"later"]
+
+
+async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
+    ear, ended = Ear(takes_s=0.001), asyncio.Event()
+    ear.portions.add(lines(50), rx=1)
+    ear.portions.finish(ended.set)
+    assert not ended.is_set()
+    async with asyncio.timeout(20):
+        await ended.wait()
+    assert ear.heard == lines(50)
+
+
+def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
+    ear, ended = Ear(), asyncio.Event()
+    ear.portions.add(lines(3), rx=1)
+    ear.portions.finish(ended.set)
+    assert ended.is_set()
+
+
+async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "PORTION_S", 0.0)
+    ear = Ear()
+    ear.portions.add(lines(100), rx=1)
+    before = len(ear.heard)
+    assert before < 100
+    ear.portions.clear()
+    await asyncio.sleep(0.05)
+    assert len(ear.heard) == before
+
+
+async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_again() -> None:
+    level = [0.0]
+    share = Bucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
+    ear = Ear(takes_s=0.01, share=share)
+    ear.portions.add([b"word"], rx=1)
+    assert (ear.heard, ear.holds) == ([b"word"], [True])
+    await until(lambda: ear.holds == [True, False])
