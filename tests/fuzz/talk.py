@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from unittest import mock
 
 import msgspec
 
 from gconsole.config.model import NodeConfig
+from gconsole.fleet import portions
 from gconsole.fleet.conversation import Conversation
+from gconsole.fleet.failures import Internal
 from gconsole.fleet.intake import Intake
+from gconsole.fleet.limits import Bucket
 from gconsole.fleet.questions import Questions
 from gconsole.hub import Hub, Published
 from gconsole.plaintext import printable_lines
@@ -39,10 +44,12 @@ class Talk:
             node, self.hub, self.intake, self.questions, lambda hello: self.staged.extend(hello.wanted),
             self.complaints.append,
         )
+        self.conversation._portions._share = Bucket(math.inf, math.inf)
 
     def hear(self, data: bytes) -> None:
         """The node says this."""
-        self.conversation.on_bytes(data)
+        with mock.patch.object(portions, "PORTION_S", math.inf):  # all of it now: there is no loop here to wait in
+            self.conversation.on_bytes(data)
 
     def greet(self) -> None:
         self.hear(msgspec.json.encode(HELLO) + b"\n")
@@ -61,6 +68,7 @@ class Talk:
             holds = count(self.said)
             packed = frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
             assert frames.MAGIC in packed[:4]
+        assert not isinstance(self.conversation.failure, Internal), self.complaints[-1]
         for text in self.complaints:
             assert printable_lines(text) == text, f"a complaint that steers a terminal: {text!r}"
         assert len(self.staged) <= 8, "it had the console send it more than there is"
