@@ -1,6 +1,7 @@
 """What stands in for an agent on a node, in a few lines: a light one, or one that says what no agent would.
 
-Run as `stranger.py HOW`, it greets and then says a tick a second and answers pings; HOW "light" does nothing else.
+Run as `stranger.py HOW`, it greets and then says a tick a second and answers pings; HOW "light" does nothing else, and
+everybody else begins with it once there is a file of its name with `.loud` behind it.
 """
 
 import json
@@ -9,15 +10,21 @@ import select
 import sys
 import time
 
+LOUD = sys.argv[0] + ".loud"
 KINDS = ("light", "garbage", "endless", "flood", "other_version")
 
 
-def main(how):
+def main(kind):
     agent = os.urandom(8).hex()
+    how = loudly(kind)
     low_high = [7, 9] if how == "other_version" else [1, 1]
     say({"gconsole": {"protocol": low_high, "agent": agent, "arch": os.uname().machine, "wanted": []}})
     seq, due, rest = 0, time.monotonic(), b""
     while True:
+        if how != kind:
+            how = loudly(kind)
+            if how == "other_version":
+                return  # it is another one that comes next
         if how == "endless":
             os.write(1, b"x" * 65536)
             continue
@@ -34,6 +41,10 @@ def main(how):
             seq = tick(seq)
             if how == "garbage":
                 write(os.urandom(4096) + b"\n" + b'{"kind":"gpu","seq":' + b"9" * 400 + b"}\n" + b"[" * 5000 + b"\n")
+
+
+def loudly(kind):
+    return kind if os.access(LOUD, os.F_OK) else "light"
 
 
 def answer(lines):

@@ -22,7 +22,7 @@ LINGER_S = 600
 #: How long a fault's end may take to show before the test gives up. Not a goal: those stand in the table.
 DEADLINE_S = 120.0
 #: Ticks of each other node, before a fault and after it, where their latency is measured.
-CALM_TICKS = 8
+CALM_TICKS = 5
 #: So many nodes have a rank of the job each; what ends a node's processes happens to the last one.
 RINGED = 3
 
