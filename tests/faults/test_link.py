@@ -61,7 +61,11 @@ def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: flo
 def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) -> None:
     """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
     node = world.rig.nodes[2]
-    with world.fault("half-open TCP (no RST)", node, LOST) as fault, bad_wire(node, seed=3) as wire:
+    words = f"{LOST}|no more on this connection"
+    with (
+        world.fault("half-open TCP (no RST)", node, words, is_brief=True) as fault,
+        bad_wire(node, seed=3) as wire,
+    ):
         world.recorder.wait_for_ticks([node.name])
         fault.strike()
         wire.forget_connections()

@@ -97,11 +97,13 @@ class World:
         self.screen.terminal.until(f"{len(self.names)}/{len(self.names)} nodes")
 
     @contextlib.contextmanager
-    def fault(self, what: str, node: Node, words: str = "", loses: bool = False) -> Iterator[Fault]:
+    def fault(
+        self, what: str, node: Node, words: str = "", *, loses: bool = False, is_brief: bool = False
+    ) -> Iterator[Fault]:
         """Have something happen to a node; at the end the ledger has a row, and the other nodes were left in peace.
 
-        `words`: what the screen has to say meanwhile (a regular expression). `loses`: records may be lost, because the
-        agent itself goes.
+        `words`: what the screen has to say meanwhile (a regular expression); where it `is_brief` a busy machine may
+        have no picture of it. `loses`: records may be lost, because the agent itself goes.
         """
         self.wait_until_well()
         fault = Fault(self, node.name, self.recorder.read().count(node.name))
@@ -111,7 +113,7 @@ class World:
         try:
             self._take_time(others)
             yield fault
-            if words:
+            if words and not is_brief:
                 until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
                       f"{self.screen.terminal.screen()}")  # fmt: skip
             well_s = fault.wait_until_well()
