@@ -24,6 +24,11 @@ class Tmux:
         self._own = TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
         folders = {name: f"{self._own.name}/{name}" for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
         settings = [word for key, value in {**folders, **(env or {})}.items() for word in ("-e", f"{key}={value}")]
+        # Whoever runs the tests may be killed, with no time to close anything: then the end of this pipe closes it.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", 'read _; tmux -L "$0" kill-server 2>/dev/null; rm -rf -- "$1"', self._name, self._own.name],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         shell = "env PS1='ready> ' HISTFILE= bash --norc --noprofile -i"
         self._tmux("new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(rows), *settings, command or shell)
 
@@ -82,4 +87,5 @@ class Tmux:
     def close(self) -> None:
         """Close the terminal, whatever runs in it: the kernel hangs up on it."""
         self._tmux("kill-server")
+        self._guard.communicate()
         self._own.cleanup()
