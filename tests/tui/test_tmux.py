@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-MAKES_ONE = "import tmux, time; one = tmux.Tmux('sleep 3600'); print(one._own.name, one.pid, flush=True); time.sleep(3600)"
+MAKES_ONE = """
+import time, tmux
+one = tmux.Tmux("sleep 3600")
+print(one._own.name, one.pid, flush=True)
+time.sleep(3600)
+"""
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
