@@ -7,7 +7,6 @@ that is away, slow or stopped: our own bytes stay unacknowledged while the same 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,8 +86,7 @@ class Doubt:
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+            await asyncio.wait({self._looking})
 
     async def _look(self) -> None:
         """Until something is heard, or the connection is given up."""
