@@ -98,7 +98,9 @@ def _kill_half(fleet: Rig, recorder: Recorder, screen: Screen | None, left: list
             lost=recorder.tally.count(*right).lost, gap=count.gap,
             unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
             shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen="32/64 nodes" if seen else "",
-            others_ratio=latencies[1] / latencies[0], note="scripts in place of agents; last of the 32; no linger",
+            others_ratio=latencies[1] / latencies[0],
+            note="scripts in place of agents; last of the 32; no linger; of the others"
+            f" {latencies[0] / 1e6:.1f} ms before, {latencies[1] / 1e6:.1f} ms meanwhile",
         )
     )  # fmt: skip
     assert (recorder.tally.count(*right).lost, count.doubled) == (0, 0)
