@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from invented import LOADER, SECOND, Cluster, pod
+from clusters import pod
+from invented import LOADER, SECOND, Cluster
 from running import running
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
