@@ -10,8 +10,9 @@ import msgspec
 
 from gconsole.config.difference import Changes
 from gconsole.config.load import more_nodes
-from gconsole.config.model import Config, ConsoleConfig
+from gconsole.config.model import Config
 from gconsole.config.readonly import Change, ReadOnly, refusal
+from gconsole.config.sections import ConsoleConfig
 from gconsole.diagnose import VARIABLES
 from gconsole.fleet.answers import Answer
 from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts, RecordingNow

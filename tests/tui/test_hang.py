@@ -10,7 +10,7 @@ from running import running
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
 from gconsole.records import Collective, Finding, PgStatus
