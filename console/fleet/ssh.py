@@ -13,7 +13,8 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
-from ..config.model import NodeConfig, SshConfig
+from ..config.model import NodeConfig
+from ..config.sections import SshConfig
 from . import failures
 from .dialling import reach
 from .gate import Gate, Place

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from ..records import ClockNode
+from .alike import alike
 from .clock_columns import Piece, asks_for_cluster_time, pieces, with_cluster_time
 from .columns import TABLES, schema_of
 from .question import tables_named
@@ -212,16 +213,12 @@ def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Table
     if table in tables.columns:
         connection.register(f"live_{table}", tables.columns[table])
         parts.append(f"SELECT * FROM live_{table}")
-    if files := tables.files.get(table):
+    for files in alike(tables.files.get(table, ())):
         listed = ", ".join(_quoted(str(path)) for path in files)
-        known = set(schema_of(table).names)
-        had = connection.execute(
-            f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-        ).fetchall()
+        known, read = set(schema_of(table).names), f"read_parquet([{listed}], hive_partitioning = false)"
+        had = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
         columns = ", ".join(f'"{row[0]}"' for row in had if row[0] in known)
-        parts.append(
-            f"SELECT {columns} FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-        )
+        parts.append(f"SELECT {columns} FROM {read}")
     connection.execute(f"CREATE VIEW told.{table} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
