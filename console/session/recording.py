@@ -104,7 +104,9 @@ class Recording:
 
     def now(self) -> RecordingNow:
         part = self.meta.parts[-1]
-        return RecordingNow(self.session.name, part.began, self.meta.records, self._bytes, self.trouble)
+        return RecordingNow(
+            self.session.name, part.began, self.meta.records, self._bytes, self.trouble, self.session.path
+        )
 
     def name_of(self, node: str) -> str:
         """What a node is called in this session."""

@@ -85,7 +85,7 @@ class Asking:
 def _names() -> Mapping[str, Sequence[str]]:
     from ..session.database import Database
 
-    database = Database(live.Snapshot({}, {}, {}))
+    database = Database(live.Snapshot({}, {}))
     try:
         return database.names()
     finally:

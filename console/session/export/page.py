@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import BinaryIO, Final
 
@@ -13,9 +13,10 @@ from ...analysis.hang.text import to_text
 from ...nodesets import fold, fold_ranks
 from ...plaintext import printable_lines
 from ...report.captures import capture_text
-from ...store import Store
+from ...store import FAMILIES, Store
 from ...verdicts import verdicts
 from ..chosen import Chosen
+from ..live import history_of
 from ..words import unit_of
 from .curves import Curves, heat_svg, line_svg, median
 
@@ -37,12 +38,37 @@ def write(what: Chosen, out: BinaryIO) -> None:
     for record in what.records():
         store.apply([record])
         curves.add(record)
-    for line in lines_of(what.meta.name or what.path.name, store, curves):
+    for line in _page(_told(what.meta.name or what.path.name, store), curves):
         out.write(line.encode(errors="replace") + b"\n")
 
 
-def lines_of(name: str, store: Store, curves: Curves | None = None) -> Iterator[str]:
-    """The page of what a store knows; without curves it has no plots."""
+def page_of(name: str, store: Store) -> Callable[[], str]:
+    """The same page of a console that watches, or that plays a session: of what its store knows and keeps.
+
+    What changes is taken at once; what is returned draws the plots, may take long, and may run in a thread.
+    """
+    told = list(_told(name, store))
+    kept = history_of(store, "gpu")
+
+    def drawn() -> str:
+        curves = Curves(_FIGURES)
+        if kept is not None:
+            names = {key: (head["node"], head["index"], head["uuid"]) for key, head in kept.heads.items()
+                     if head["index"] is not None}  # fmt: skip
+            curves = Curves.of_history(_FIGURES, kept.known, FAMILIES["gpu"], names)
+        return "\n".join(_page(iter(told), curves)) + "\n"
+
+    return drawn
+
+
+def _page(told: Iterator[str], curves: Curves) -> Iterator[str]:
+    yield from told
+    yield from _plots(curves)
+    yield "</html>"
+
+
+def _told(name: str, store: Store) -> Iterator[str]:
+    """What the page says before its plots."""
     yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
     # nothing that a node wrote may run or load anything, even if it were taken for markup
     yield "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -51,9 +77,6 @@ def lines_of(name: str, store: Store, curves: Curves | None = None) -> Iterator[
     yield from _verdicts(store)
     yield from _findings(store)
     yield from _stacks(store)
-    if curves is not None:
-        yield from _plots(curves)
-    yield "</html>"
 
 
 def _head(name: str, store: Store) -> Iterator[str]:
