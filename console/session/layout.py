@@ -223,6 +223,8 @@ def find(text: str, folder: Path) -> Session:
     as_path = Path(text)
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
+    if "/" in text:
+        raise SessionError(f"{text}: no folder of a session: there is no session.json in it")
     session = named(text, folder)
     if not session.path.is_dir():
         if (as_path / "session.json").exists():

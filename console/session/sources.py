@@ -20,7 +20,7 @@ from . import reading
 from .columns import TABLES
 from .compact import PartWriter, compacted
 from .frames import Damage
-from .layout import Session
+from .layout import NewerSchema, Session, SessionError
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,23 @@ class RecordedSource:
         return Path(self._scratch.name)
 
     def tables(self, wanted: Collection[str]) -> Tables:
+        self._refuse_newer()
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
         if new:
             self._loaded.update(dict.fromkeys(new, ()))
             for table, path in chain(self._compacted(new), self._unpacked(new)):
                 self._loaded[table] = (*self._loaded[table], path)
         return Tables(files={table: files for table, files in self._loaded.items() if files})
+
+    def _refuse_newer(self) -> None:
+        """Raises NewerSchema; what else is wrong with a session.json does not keep its records from being asked."""
+        if self.path.is_dir():
+            try:
+                Session(self.path).read()
+            except NewerSchema:
+                raise
+            except SessionError:
+                return
 
     def _compacted(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
         if not self.path.is_dir():

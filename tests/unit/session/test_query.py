@@ -388,6 +388,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
     assert result.stderr.startswith("gconsole: Parser Error")
 
 
+def test_a_session_of_a_newer_version_is_not_asked(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text(session.meta_path.read_text().replace("gconsole.session/1", "gconsole.session/9"))
+
+    result = run(session.path, "SELECT count(*) FROM gpu")
+
+    assert result.return_value == 2 and "update gconsole" in result.stderr
+
+
+def test_a_session_whose_facts_are_damaged_still_answers(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text("{")
+
+    assert json.loads(run(session.path, "SELECT count(*) AS n FROM gpu", "--format", "json").stdout) == [{"n": 1}]
+
+
 def test_a_failed_question_leaves_the_old_file_alone(tmp_path):
     path, out = a_session(tmp_path, [gpu(1)]).path, tmp_path / "kept.csv"
     out.write_text("kept")

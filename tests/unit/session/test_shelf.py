@@ -2,8 +2,10 @@
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from sessionfiles import SECOND, crashed, gpus
 
+from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
 from gconsole.session import making, reading, recovery, requests, retention, shelf
 from gconsole.session.layout import Meta, Part, SessionError, all_sessions, find, named
@@ -36,6 +38,20 @@ def test_a_session_is_found_by_name_or_by_path(tmp_path):
     assert find(str(session.path), tmp_path / "elsewhere") == session
     with pytest.raises(SessionError, match="no such session"):
         find("day", tmp_path)
+
+
+def test_a_path_at_which_there_is_no_session_is_no_bad_name(tmp_path):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(SessionError, match=r"photos: no folder of a session: there is no session\.json in it"):
+        find(str(tmp_path / "photos"), tmp_path)
+
+
+def test_where_nobody_can_be_asked_nothing_is_deleted(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(1)])
+    told = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
+    assert told.exit_code == 2 and "--yes" in told.output and session.path.exists()
+    told = CliRunner().invoke(sessions, ["delete", "night", "--yes", "--folder", str(tmp_path)])
+    assert told.exit_code == 0 and not session.path.exists()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
