@@ -73,21 +73,27 @@ def show(session: str, folder: Path, as_json: bool) -> None:
 @sessions.command()
 @click.argument("session", required=False)
 @sessions_folder
-def recover(session: str | None, folder: Path) -> None:
+def recover(session: str | None, folder: Path) -> int:
     """Mend what a crashed console left: cut the torn end, count, close. Without SESSION every one that needs it."""
-    from ..session.layout import find
+    from ..session.layout import SessionError, find
     from ..session.recovery import recover as mend
     from ..session.shelf import everything
 
     if session is not None:
-        wanted = [find(session, folder)]
-    else:
-        wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+        one = find(session, folder)
+        click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
+        return 0
+    wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+    status = 0
     for one in wanted:
-        found = mend(one, _progress())
-        click.echo(f"{one.name}: {_told(found)}")
+        try:
+            click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
+        except (SessionError, OSError) as error:  # the others can be mended all the same
+            click.echo(printable(f"{one.name}: {error}"), err=True)
+            status = 2
     if not wanted:
         click.echo("no session needs it")
+    return status
 
 
 @sessions.command()

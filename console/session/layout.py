@@ -241,7 +241,11 @@ def all_sessions(folder: Path) -> list[Session]:
 
 
 def _is_one(path: Path) -> bool:
-    return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
+    """A folder that looks like a session; also one that nobody may look into."""
+    try:
+        return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
+    except PermissionError:
+        return True
 
 
 def now() -> int:

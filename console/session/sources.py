@@ -7,7 +7,7 @@ after it, unpacked into files of their own that are gone with the source.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
+from ..hub import Published
 from . import reading
 from .columns import TABLES
 from .compact import PartWriter, compacted
@@ -31,6 +32,10 @@ class Tables:
     columns: dict[str, pa.Table] = field(default_factory=dict)
 
 
+class GivenUp(Exception):
+    """Nobody wants the tables any more."""
+
+
 class Source(Protocol):
     """Whatever can be asked."""
 
@@ -42,11 +47,13 @@ class Source(Protocol):
 class RecordedSource:
     """A session's folder, or a file of records. Leave it (`with`) to remove what it unpacked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within: Path | None = None) -> None:
+        """`within` is a folder for what is unpacked, which its owner removes; else it is one of the system's."""
         self.path = path
         self.damage: list[Damage] = []  # what could not be read so far
-        self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._loaded: dict[str, tuple[Path, ...]] = {}
+        self._given_up = False
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +66,10 @@ class RecordedSource:
     def close(self) -> None:
         """Remove what was unpacked."""
         self._scratch.cleanup()
+
+    def give_up(self) -> None:
+        """Let what is being unpacked be: `tables` raises GivenUp. From another thread, or a signal."""
+        self._given_up = True
 
     @property
     def scratch(self) -> Path:
@@ -102,10 +113,16 @@ class RecordedSource:
             done = compacted(Session(self.path)).segments
             for segment in reading.segment_files(self.path):
                 if segment.name not in done:
-                    writer.add(reading.lenient(segment, self._hear_of_damage, choice), wanted)
+                    writer.add(self._while_wanted(reading.lenient(segment, self._hear_of_damage, choice)), wanted)
         else:
-            writer.add(reading.records(self.path, choice), wanted)
+            writer.add(self._while_wanted(reading.records(self.path, choice)), wanted)
         return [(part.table, folder / part.path) for part in writer.finish()]
+
+    def _while_wanted(self, records: Iterable[Published]) -> Iterator[Published]:
+        for record in records:
+            if self._given_up:
+                raise GivenUp
+            yield record
 
     def _hear_of_damage(self, damage: Damage) -> None:
         if damage not in self.damage:

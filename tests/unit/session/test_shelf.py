@@ -1,5 +1,7 @@
 """Whole sessions: listed as they stand, renamed, merged without doubles, annotated, and deleted only with a word."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -8,7 +10,7 @@ from sessionfiles import SECOND, crashed, gpus
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
 from gconsole.session import making, reading, recovery, requests, retention, shelf
-from gconsole.session.layout import Meta, Part, SessionError, all_sessions, find, named
+from gconsole.session.layout import Meta, Part, Session, SessionError, all_sessions, find, named
 from gconsole.session.retention import Kept, Limits
 
 DAY = 86_400 * SECOND
@@ -185,3 +187,29 @@ def test_what_the_limits_cannot_reach_is_said(tmp_path):
     (words,) = retention.keep_within(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
     assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"
+
+
+def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
+    session = crashed(tmp_path, "night", [gpus(1)])
+    crashed(tmp_path, "day", [gpus(1)])
+    looked_at = Path.stat
+
+    def refusing(path, **how):
+        if session.path in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked_at(path, **how)
+
+    monkeypatch.setattr(Path, "stat", refusing)  # root may read everything
+    found = {one.session.name: (one.standing, one.problem) for one in shelf.everything(tmp_path)}
+    assert found["day"][0] == "crashed"
+    assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]
+
+
+def test_one_session_that_cannot_be_mended_keeps_no_other_from_it(tmp_path):
+    night, day = crashed(tmp_path, "night", [gpus(1)]), crashed(tmp_path, "day", [gpus(1)])
+    night.meta_path.write_text('{"schema": "gconsole.session/9"}')
+    (tmp_path / "a").mkdir()
+    newer = Session(night.path.rename(tmp_path / "a-newer"))
+    told = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
+    assert told.return_value == 2 and "update gconsole" in told.output
+    assert shelf.listed(day).standing == "closed" and newer.meta_path.read_text().endswith('/9"}')
