@@ -202,6 +202,7 @@ class Recorder:
             meta, lock = replace(session.read(), selection=selection or EVERYTHING), session.take_lock()
         try:
             redact = self._redactor(meta.selection)
+            meta = replace(meta, cluster=redact.text(meta.cluster))
             if selection is not None and selection.nodes:
                 chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
                 meta = replace(meta, selection=chosen)

@@ -157,6 +157,7 @@ class Recording:
             return not ending or bool(self._waiting)
 
     def _pack(self, records: Sequence[Published], number: int) -> None:
+        self._redact.learn(records)
         kept = [self._redact(record) for record in records]
         lines = [encode(record) for record in kept]
         for part in frames.by_size(lines):
