@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -19,7 +19,7 @@ import numpy as np
 from .. import __version__
 from ..hub import Published
 from ..records import KINDS, AgentCost, Gpu, Host, Log, Nic, RankStat
-from ..store import FAMILIES, Store
+from ..store import FAMILIES, ProcessKey, Store
 from .chosen import Chosen
 from .counting import kind_of
 from .layout import Meta, Part
@@ -48,6 +48,7 @@ class Held(Chosen):
     taken: tuple[Published, ...] = ()  # in the order of their arrival
     history: tuple[tuple[str, Kept], ...] = ()  # by family
     ahead: dict[str, _Ahead]  # by node
+    still: Mapping[ProcessKey, tuple[int, RankStat]]  # since when, in `mono`, and how, of those that stand still
     agent: str = ""  # of the records that are made here
 
     def records(self) -> Iterator[Published]:
@@ -79,7 +80,15 @@ class Held(Chosen):
             for name, value in figures.items() if not np.isnan(value)
         }  # fmt: skip
         when: dict[str, Any] = {"t": mono + ahead.t, "mono": mono, "rx": second * _SECOND}
-        return cast(Published, KINDS[family](**head, **told, **when, **_ALSO.get(family, {})))
+        also = self._state(head, mono) if family == "rank_stat" else {}
+        return cast(Published, KINDS[family](**head, **told, **when, **also))
+
+    def _state(self, head: dict[str, Any], mono: int) -> dict[str, Any]:
+        """Of a rank that has stood still until now it is known how it was all the while."""
+        since, newest = self.still.get((head["node"], head["pid"], head["start_ticks"]), (mono + 1, None))
+        if newest is None or mono < since:
+            return {"state": "unknown"}
+        return {"state": newest.state, "proc_state": newest.proc_state, "ctx_switches_s": newest.ctx_switches_s}
 
 
 #: Records that an agent stamps as it takes them; others may be the console's own word about a node.
@@ -89,7 +98,6 @@ _HEADS: Final = {
     "host": ("node",), "gpu": ("node", "uuid", "index"), "nic": ("node", "device", "port"),
     "rank_stat": ("node", "pid", "start_ticks", "job", "attempt", "rank"),
 }  # fmt: skip
-_ALSO: Final[dict[str, dict[str, Any]]] = {"rank_stat": {"state": "unknown"}}
 
 
 def _tells_whose(family: str, head: dict[str, Any]) -> bool:
@@ -113,7 +121,11 @@ def held(store: Store, name: str) -> Held:
         name=name, id=secrets.token_hex(8), cluster=cluster, state="closed", created=first, closed=last,
         parts=(Part(began=first, ended=last, how="stopped", version=__version__),), first_rx=first, last_rx=last,
     )  # fmt: skip
-    return Held(Path(name), meta=meta, taken=tuple(taken), history=tuple(history), ahead=ahead, agent=agent)
+    still = {key: (now.still_since, now.stat) for key, now in store.ranks.items()
+             if now.still_since is not None and now.stat is not None}  # fmt: skip
+    return Held(
+        Path(name), meta=meta, taken=tuple(taken), history=tuple(history), ahead=ahead, still=still, agent=agent
+    )
 
 
 def _seconds(history: Iterable[tuple[str, Kept]]) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from session_made import START, a_job, a_session, gpu
 
-from gconsole.records import Finding, Frame, GpuInfo, NodeState, Process, Stack
+from gconsole.records import Finding, Frame, GpuInfo, NodeState, Process, RankStat, Stack
 from gconsole.session import reading
 from gconsole.session.chosen import chosen
 from gconsole.session.export.curves import Curves
@@ -127,6 +127,21 @@ def test_steps_are_there_although_only_the_newest_figures_of_a_rank_are_kept():
              if record.rank == 0 and record.step is not None]  # fmt: skip
 
     assert set(range(2, 21)) <= set(steps)
+
+
+def test_a_rank_that_stands_still_stands_still_in_it_as_long(tmp_path):
+    records = a_job(ranks=1, ticks=40)
+    for record in records:
+        if isinstance(record, RankStat) and record.mono > 20 * SECOND:
+            record.state, record.cpu_pct, record.step = "idle", 0.0, 20
+    store = a_watch(records)
+    (live,) = store.ranks.values()
+
+    again = a_watch(held(store, "watched").records())
+
+    (replayed,) = again.ranks.values()
+    assert live.still_since == 21 * SECOND
+    assert replayed.still_since is not None and 0 <= replayed.still_since - live.still_since <= SECOND
 
 
 def test_secrets_and_variables_stay():
