@@ -165,6 +165,8 @@ class Store:
             if known_card is not None and (card.gpu is None or card.digest is None):
                 card.gpu, card.digest = card.gpu or known_card.gpu, card.digest or known_card.digest
                 self.gpus.touch(key, self.version)
+        for capture, _ in self.captures.table.items():  # what it says depends on how long ranks had stood still
+            self.captures.table.touch(capture, self.version)
         self.gpus.take_missing(other.gpus, self.version)
         self.gpu_links.take_missing(other.gpu_links, self.version)
         self.nics.take_missing(other.nics, self.version)
