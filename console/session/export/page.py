@@ -38,8 +38,16 @@ def write(what: Chosen, out: BinaryIO) -> None:
     for record in what.records():
         store.apply([record])
         curves.add(record)
-    for line in _page(_told(what.meta.name or what.path.name, store), curves):
+    for line in _page(_told(what.meta.name or what.path.name, store, _began(what, store)), curves):
         out.write(line.encode(errors="replace") + b"\n")
+
+
+def _began(what: Chosen, store: Store) -> int:
+    """When it begins: what it begins with had arrived before."""
+    if what.choice.from_rx is not None:
+        return what.choice.from_rx
+    began = what.meta.parts[0].began if what.meta.parts else 0
+    return began if store.started_rx <= began <= store.newest_rx else store.started_rx
 
 
 def page_of(name: str, store: Store) -> Callable[[], str]:
@@ -67,22 +75,22 @@ def _page(told: Iterator[str], curves: Curves) -> Iterator[str]:
     yield "</html>"
 
 
-def _told(name: str, store: Store) -> Iterator[str]:
-    """What the page says before its plots."""
+def _told(name: str, store: Store, since: int = 0) -> Iterator[str]:
+    """What the page says before its plots. `since` is when it begins, where that is not with its oldest record."""
     yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
     # nothing that a node wrote may run or load anything, even if it were taken for markup
     yield "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
-    yield from _head(name, store)
+    yield from _head(name, store, since or store.started_rx)
     yield from _verdicts(store)
     yield from _findings(store)
     yield from _stacks(store)
 
 
-def _head(name: str, store: Store) -> Iterator[str]:
+def _head(name: str, store: Store, since: int) -> Iterator[str]:
     cluster = store.console.cluster if store.console else ""
-    begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(store.started_rx / 1e9)) if store.started_rx else "–"
-    lasted = (store.newest_rx - store.started_rx) / 1e9 if store.started_rx else 0
+    begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since / 1e9)) if since else "–"
+    lasted = max(0, store.newest_rx - since) / 1e9 if since else 0
     yield f"<h1>{escape(name)}</h1>"
     ranks = [now.rank.rank for now in store.ranks.values() if now.rank.rank is not None]
     facts = [("cluster", cluster or "–"), ("began", begun), ("lasted", f"{lasted:.0f} s"),

@@ -78,7 +78,8 @@ class _Writer:
                 case Collective():
                     self._collective(record)
                 case Finding() | Mark() | GpuEvent() | Gap() | NodeState() | Log():
-                    self._happened(record)
+                    if record.rx >= (what.choice.from_rx or 0):  # what was known as it begins had happened before
+                        self._happened(record)
         self._finish_steps()
         for key, operation in self._operations.values():
             self._operation(key, operation)

@@ -144,6 +144,43 @@ def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
+    head = {"node": "n1", "agent": "a"}
+    session = a_session(tmp_path, [
+        GpuInfo(**head, seq=1, rx=START, index=0, uuid="GPU-a", name="NVIDIA H100", mem_total_bytes=80 << 30),
+        gpu(2, at=1, mem_used_bytes=20 << 30), gpu(3, at=9, mem_used_bytes=40 << 30),
+        Mark(rx=START + SECOND, text="over", seq=1, agent="c"),
+        Finding(seq=2, agent="c", rx=START + SECOND, id="x", severity="error", confidence="certain", text="still so",
+                first_seen=START), gpu(4, at=10),
+    ])  # fmt: skip
+
+    part = chosen(session.path, begin="5s")
+
+    assert [type(record).__name__ for record in part.records()] == ["GpuInfo", "Finding", "Gpu", "Gpu"]
+    (told,) = [frame for frame in json.loads(exported(session, "gswarm", tmp_path, begin="5s").read_bytes())["frames"]
+               if frame["gpu_memory"] == [50.0]]  # fmt: skip
+    assert told["gpu_id"] == ["n1:0:NVIDIA H100"]
+    page = exported(session, "html", tmp_path, begin="5s").read_text()
+    assert "<th>lasted<td>5 s" in page and "still so" in page
+    assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "it had happened before"
+    only = chosen(session.path, begin="5s", kinds=frozenset({"gpu"}))
+    assert [record.rx - START for record in only.records()] == [9 * SECOND + 1000, 10 * SECOND + 1000]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [(["--nodes", "n[0-"], "no closing bracket"), (["--nodes", "n0,elsewhere"], "nothing is known of elsewhere"),
+     (["--from", "-1s", "--to", "-2s"], "the end comes first"), (["--kinds", "gpus"], "no such kind: gpus")],
+)  # fmt: skip
+def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
+    a_session(tmp_path, a_job())
+
+    result = CliRunner().invoke(command, ["night", "--folder", str(tmp_path), "-o", str(tmp_path / "x"), *part])
+
+    assert result.exit_code == 2 and words in result.output, result.output
+    assert not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "ns"), [("90s", 100 + 90 * SECOND), ("+1m", 100 + 60 * SECOND), ("-500ms", 10**12 - 5 * 10**8)]
 )
