@@ -15,7 +15,19 @@ from session_made import START, a_job, a_session, any_record, gpu
 
 from gconsole.cli.export import export as command
 from gconsole.cli.sessions import sessions
-from gconsole.records import KINDS, Collective, Finding, Frame, GpuInfo, Mark, RankStat, Stack, encode
+from gconsole.records import (
+    KINDS,
+    Collective,
+    Finding,
+    Frame,
+    GpuClock,
+    GpuInfo,
+    Mark,
+    Node,
+    RankStat,
+    Stack,
+    encode,
+)
 from gconsole.session import reading
 from gconsole.session.chosen import chosen, instant
 from gconsole.session.export import document
@@ -316,6 +328,23 @@ def test_a_trace_has_a_process_a_rank_with_its_tracks_and_counters_a_gpu(trace):
     assert ("n0 (its own clock)", "GPU 1 util_pct") in tracks and ("gconsole", "findings") in tracks
     units = {packet.track_descriptor.name: packet.track_descriptor.counter.unit_name for packet in trace.packet}
     assert units["GPU 0 power_w"] == "W"
+
+
+def test_a_trace_says_which_nodes_are_simulated_and_how_far_timers_are_ahead(tmp_path):
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    head = {"node": "n1", "agent": "a", "rx": START, "t": START}
+    node = Node(**head, seq=1, hostname="n1", boot_id="b", kernel="6", arch="x86_64", python="3.11", uid=1, pid=1,
+                sample_interval_ms=1000, simulated=True)  # fmt: skip
+    timer = GpuClock(**head, seq=2, index=0, uuid="GPU-a", ahead_ns=1234, bound_ns=900, drift_ppm=None)
+    found = perfetto.Trace()
+    found.ParseFromString(exported(a_session(tmp_path, [gpu(3), node, timer]), "perfetto", tmp_path).read_bytes())
+
+    tracks = named(found)
+
+    assert {parent for parent, _ in tracks.values() if parent} == {"SIM n1 (its own clock)"}
+    values = {tracks[packet.track_event.track_uuid][1]: packet.track_event.double_counter_value
+              for packet in found.packet if packet.track_event.type == 4}  # fmt: skip
+    assert values["GPU 0 timer ahead_ns"] == 1234.0 and "GPU 0 timer drift_ppm" not in values
 
 
 def test_slices_of_one_operation_are_joined_and_one_that_never_ended_stays_open(trace):
