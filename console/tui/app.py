@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,8 @@ from .keys import Action, bindings, in_scope, key_names
 from .marks import LONGEST_NOTE, MarkDialog
 from .memory import Memory
 from .models.header import header_spans
-from .models.listing import Arrangement
 from .node_actions import NodeActions
 from .pace import RATE_HZ, Pace, write_backlog
-from .personal import PersonalApp
 from .query_actions import QueryActions
 from .questions import Questions
 from .recording_actions import RecordingActions, Tapes
@@ -47,10 +45,8 @@ from .screenshot import picture
 from .stack_actions import StackActions, Stacks
 from .theme_shelf import ThemeShelf
 from .timefold import TimeFold
-from .views.base import GpuWanted, NodeWanted, View
-from .views.gpus import Gpus
-from .views.nodes import Nodes
 from .views.table import VIEWS
+from .views_app import ViewsApp
 from .watch import Frame, Staging, Watch
 from .widgets.bar import Bar
 from .widgets.line_view import LineView
@@ -63,7 +59,7 @@ FOLLOW_S = 1.0
 
 
 class ConsoleApp(
-    NodeActions, StackActions, JobActions, QueryActions, RecordingActions, PersonalApp, inherit_bindings=False
+    NodeActions, StackActions, JobActions, QueryActions, RecordingActions, ViewsApp, inherit_bindings=False
 ):  # fmt: skip
     """One cluster on the screen.
 
@@ -103,7 +99,10 @@ class ConsoleApp(
         findings: Findings | None = None,
         recorded: Path | None = None,
     ) -> None:
-        super().__init__(themes, keys, memory or Memory(), on_stop, say)
+        super().__init__(
+            themes, keys, memory or Memory(), on_stop, say,
+            on_shown=lambda name: control.want_clocks("screen", name in BY_THE_CLOCK),
+        )  # fmt: skip
         self.clipboard_where, self.picture_title = clipboard, f"gconsole {cluster}"
         self._control, self._findings = control, findings
         self.care = Care(self, control, hosts)
@@ -119,14 +118,11 @@ class ConsoleApp(
             recordings=lambda: self.tapes.running,
         )
         self.tapes = Tapes(self, control, cluster, lambda: self._watch.now())
-        self._arranged: dict[str, Arrangement] = {}  # of views that stood over another store
         self._take_store(store)
         self._pace = Pace()
         self._frozen: Frame | None = None
         self._folder = ""  # where the last file was saved
         self.guide = Guide(self, keys.keymap)
-        self._current = self.keeping.first_view([row.name for row in VIEWS])
-        self._views: dict[str, View] = {}
         self.frame = self._watch.look()
 
     def _take_store(self, store: Store) -> None:
@@ -140,20 +136,22 @@ class ConsoleApp(
         self.asking = Asking(store, self._recorded)
 
     @property
+    def is_frozen(self) -> bool:
+        return self._frozen is not None
+
+    @property
     def everywhere(self) -> list[Action]:
         """The actions that are not of one view."""
         return in_scope("app")
 
     async def show_store(self, store: Store) -> None:
         """Look at another store from now on: the views are made anew, arranged as they were."""
-        self._arranged = {name: view.arrangement for name, view in self._views.items()}
-        with self.batch_update():  # nothing paints a view that is on its way out
-            await self._stage.remove_children()
-            self._views = {}
+
+        def look_elsewhere() -> None:
             self._take_store(store)
             self.frame = self._watch.look()
-            await self._stage.mount(self._view(self._current))
-            self._present(self._current)
+
+        await self._renew_views(look_elsewhere)
         self.draw()
         self.call_after_refresh(self._mount_rest)
 
@@ -196,27 +194,6 @@ class ConsoleApp(
         self.draw()
         if len(self.screen_stack) > 1:
             self.call_after_refresh(self.screen.refresh)
-
-    async def _mount_rest(self) -> None:
-        """The other views, after the first paint: opening one is then a matter of showing it."""
-        views = [self._view(row.name) for row in VIEWS]
-        await self._stage.mount_all(view for view in views if not view.is_attached)
-
-    def _view(self, name: str) -> View:
-        if name not in self._views:
-            row = next(row for row in VIEWS if row.name == name)
-            self._views[name] = row.make(row)
-            self._views[name].display = name == self._current
-            self._views[name].restore(self._arranged.get(name) or self.keeping.remembered.of(name))
-        return self._views[name]
-
-    @property
-    def view(self) -> View:
-        return self._views[self._current]
-
-    @property
-    def opened_views(self) -> Mapping[str, View]:
-        return self._views
 
     # -- the frame clock ---------------------------------------------------------------------------------------------
 
@@ -266,8 +243,8 @@ class ConsoleApp(
     @property
     def is_current(self) -> bool:
         """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
-        mounted = all(name in self._views and self._views[name].is_mounted for name in (row.name for row in VIEWS))
-        return mounted and self._fold.is_current(self.frame) and self.stacks.is_current and self._is_time_current
+        is_folded = self._fold.is_current(self.frame) and self.stacks.is_current
+        return self.has_every_view and is_folded and self._is_time_current
 
     @property
     def _is_time_current(self) -> bool:
@@ -281,35 +258,7 @@ class ConsoleApp(
     def _draw_footer(self, _: object = None) -> None:
         self._footer.show(*self.guide.footer())
 
-    # -- views and dialogs -------------------------------------------------------------------------------------------
-
-    async def action_show(self, name: str) -> None:
-        """Open a view."""
-        if not self._stage.is_attached:
-            return  # a key that was still waiting when the app was told to leave
-        view, job = self._view(name), self.view.selected_job
-        if not view.is_attached:
-            await self._stage.mount(view)
-        if job is not None:
-            view.attend(job)
-        self._present(name)
-
-    def _present(self, name: str) -> None:
-        self.view.display = False
-        self._current = name
-        self.view.display = True
-        self._tabs.show(name)
-        self._control.want_clocks("screen", name in BY_THE_CLOCK)
-        if self._frozen is None:
-            self.view.look(self.frame)
-        home = self.view.home()
-        self.screen.set_focus(home)
-        self.refresh_bindings()
-
-    async def action_back(self) -> None:
-        """Climb out: of what is open in the view, then back to the Overview."""
-        if not self.view.climb() and self._current != VIEWS[0].name:
-            self._present(VIEWS[0].name)
+    # -- dialogs ---------------------------------------------------------------------------------------------------
 
     def action_keys(self) -> None:
         """List the keys: of the focused widget and its view first."""
@@ -319,18 +268,6 @@ class ConsoleApp(
         tell = self.view.teller()
         if tell is not None and tell(self.frame) is not None:
             self.push_screen(StoryDialog(tell, self.frame))
-
-    async def on_node_wanted(self, event: NodeWanted) -> None:
-        """Open the page of a node; Escape leads back."""
-        await self.action_show("nodes")
-        if isinstance(self.view, Nodes):
-            self.view.open(event.node, visiting=True)
-
-    async def on_gpu_wanted(self, event: GpuWanted) -> None:
-        """Open the page of a GPU; Escape leads back."""
-        await self.action_show("gpus")
-        if isinstance(self.view, Gpus):
-            self.view.open((event.node, event.uuid), visiting=True)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if not self._is_leaving:

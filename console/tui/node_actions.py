@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .care import Care
 from .models.nodes import NodeSummary
 from .views.base import View
@@ -14,10 +16,11 @@ class NodeActions:
     care: Care
     frame: Frame
 
-    @property
-    def view(self) -> View:
-        """The view on the screen."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # the app has it, and comes after this among its bases
+
+        @property
+        def view(self) -> View:
+            """The view on the screen."""
 
     def troubled_nodes(self) -> list[NodeSummary]:
         """Nodes that are not here, as last seen."""
