@@ -330,7 +330,7 @@ def test_a_question_can_be_cancelled_from_another_thread(tmp_path, asked):
 
 @pytest.mark.parametrize(
     "sql",
-    ["SELECT repeat('x', 4000000000)", "SELECT range(3000000000)",
+    ["SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "SELECT range(4200000000)",
      "SELECT list(range) FROM range(1000000000)"],
 )  # fmt: skip
 def test_what_would_take_all_memory_ends_with_a_word(tmp_path, sql):
