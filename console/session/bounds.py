@@ -8,9 +8,9 @@ import resource
 from collections.abc import Iterator
 from typing import Final
 
-#: DuckDB counts what it keeps in its own buffers, and not what one call makes at once (`repeat('x', 4e9)`): that ends
-#: here, as an allocation that fails, which DuckDB turns into an error of its own. Its threads, one a CPU, have stacks and
-#: pools beside that.
+#: DuckDB counts what it keeps in its own buffers, and not what one call makes at once (`repeat('x', 4e9)`): that
+#: ends here, as an allocation that fails, which DuckDB turns into an error of its own. Its threads, one a CPU, have
+#: stacks and pools beside that.
 MOST_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
 
 
