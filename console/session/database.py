@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from ..records import ClockNode
+from .alike import alike
 from .answers import unit_of_column
 from .checking import QueryCancelled, QueryError, QueryRefused, check
 from .clock_columns import Piece, pieces, tables_for, with_cluster_time
@@ -207,16 +208,12 @@ def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Table
     if table in tables.columns:
         connection.register(f"live_{table}", tables.columns[table])
         parts.append(f"SELECT * FROM live_{table}")
-    if files := tables.files.get(table):
+    for files in alike(tables.files.get(table, ())):
         listed = ", ".join(_quoted(str(path)) for path in files)
-        known = set(schema_of(table).names)
-        had = connection.execute(
-            f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-        ).fetchall()
+        known, read = set(schema_of(table).names), f"read_parquet([{listed}], hive_partitioning = false)"
+        had = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
         columns = ", ".join(f'"{row[0]}"' for row in had if row[0] in known)
-        parts.append(
-            f"SELECT {columns} FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-        )
+        parts.append(f"SELECT {columns} FROM {read}")
     connection.execute(f"CREATE VIEW told.{table} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
