@@ -15,7 +15,7 @@ from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks, renamed
 from .plaintext import printable
-from .records import Failure, Finding, Log, NodeState
+from .records import Failure, Finding, Log, NodeState, Record
 from .report import Report
 from .report.skew import clock_text, skew_text
 from .store import Store
@@ -247,8 +247,13 @@ def _finding_lines(report: Report) -> list[str]:
     return [*lines, f"  … and {more} more findings; the report has them all (-o FILE)"] if more else lines
 
 
+def is_warning(record: Record) -> bool:
+    """Whether `warnings` tells of it: the only events that anybody reads where there is no screen."""
+    return isinstance(record, Log) and record.severity != "info"
+
+
 def warnings(store: Store) -> list[str]:
     """What the console or an agent logged as a warning or worse, for stderr."""
-    logs = [record for _, record in store.events if isinstance(record, Log) and record.severity != "info"]
+    logs = [record for _, record in store.events if isinstance(record, Log) and is_warning(record)]
     texts = [f"{log.node}: {log.text}" if log.node else log.text for log in logs]
     return ["\n  ".join(map(printable, text.splitlines())) for text in texts]
