@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from .clocklines import ClockLines, new_file
-from .config.model import ClockConfig
+from .config.sections import ClockConfig
 from .hub import Control, Hub, Published
 from .records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 

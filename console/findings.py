@@ -21,7 +21,7 @@ from .hub import Hub, Published
 from .records import Finding, Log
 
 if TYPE_CHECKING:
-    from .config.model import HealthConfig
+    from .config.sections import HealthConfig
 
 Analysis = Callable[[Facts, "HealthConfig"], Iterable[Found]]
 

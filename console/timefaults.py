@@ -12,7 +12,7 @@ from .skewing import prepared
 from .store import Store
 
 if TYPE_CHECKING:
-    from .config.model import ClockConfig, SkewConfig
+    from .config.sections import ClockConfig, SkewConfig
 
 #: From so many entries of collectives on a look is made in a thread.
 MANY: Final = 2_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ..config.model import RunConfig
+    from ..config.sections import RunConfig
     from ..jobs.request import JobRequest
     from ..jobs.scale import ScaleConfig
 

@@ -9,7 +9,8 @@ needed. Nothing here opens a connection, and nothing here knows who will use the
 """
 
 from .load import is_file_target, load
-from .model import AgentConfig, Config, ConfigError, ConsoleConfig, NodeConfig, SshConfig
+from .model import Config, ConfigError, NodeConfig
+from .sections import AgentConfig, ConsoleConfig, SshConfig
 
 __all__ = [
     "AgentConfig",

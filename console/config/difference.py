@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from .model import Config, NodeConfig, Section
+from .model import Config, NodeConfig
+from .sections import Section
 
 
 @dataclass(frozen=True)

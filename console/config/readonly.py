@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .model import ConfigError, ConsoleConfig
+from .model import ConfigError
+from .sections import ConsoleConfig
 
 
 class Change(Enum):

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from .model import ClusterConfig, Config, NodeConfig, NodeEntry, Section
+from .model import Config, NodeConfig
+from .sections import ClusterConfig, NodeEntry, Section
 
 Value = str | int | float | bool | tuple[str, ...] | None
 

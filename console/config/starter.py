@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from .model import Section
 from .schema import Key, keys, sections, written
+from .sections import Section
 from .write import create, replace
 
 _HEAD = """\

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..config.model import HangConfig
+from ..config.sections import HangConfig
 from ..hub import CaptureDone, CaptureOrder, NodeCounts
 from ..records import Failure
 from .failures import AgentRefused, FleetError, Lost, Timeout

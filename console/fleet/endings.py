@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..config.model import AgentConfig
+from ..config.sections import AgentConfig
 from ..plaintext import printable
 from . import failures
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
-from ..config.model import NodeConfig, SshConfig
+from ..config.model import NodeConfig
+from ..config.sections import SshConfig
 from . import failures
 from .gate import Gate, Place
 from .hostkeys import HostKeyCheck, KnownHosts

@@ -34,11 +34,14 @@ from .reading import lenient
 
 #: So many segments are one step: what an interruption costs at most.
 STEP_SEGMENTS: Final = 4
-#: Records that are turned into columns at once.
-BATCH_RECORDS: Final = 8192
+#: Records of one kind that are turned into columns at once: as objects they take ten times as much as then.
+BATCH_RECORDS: Final = 2048
 #: Columns held in memory before a file is written of the largest table.
 BUFFER_BYTES: Final = 24 << 20
 
+
+#: What sorting and encoding a file takes is given back with it; Arrow's own allocators keep 30 MB of it.
+pa.set_memory_pool(pa.system_memory_pool())
 
 #: Told how far things are: segments done, segments in all.
 Progress = Callable[[int, int], None]

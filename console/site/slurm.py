@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..config.engine import SlurmStep
-from ..config.model import HOST_PATTERN
+from ..config.fields import HOST_PATTERN
 from .asking import SiteError, ask
 
 _JOB = re.compile(r"[0-9]+(_[0-9]+)?")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gconsole.analysis.clock.windows import ClockFold, Limits
 from gconsole.batch import summary
-from gconsole.config.model import ClockConfig, HealthConfig, SkewConfig
+from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record

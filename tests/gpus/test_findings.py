@@ -7,7 +7,7 @@ from nvml.library import FUNCTIONS
 
 from gconsole.analysis.facts import Facts
 from gconsole.analysis.health import find
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.records import KINDS, Node
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.gpu import GpuSampler

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from invented import Cluster, busy_night, compared, demo, started
+from clusters import busy_night, compared, demo, started
+from invented import Cluster
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen

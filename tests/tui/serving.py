@@ -20,7 +20,7 @@ DEADLINE_S = 40.0
 #: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
 INVENTED = [
     sys.executable, "-c",
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom invented import demo\ndemo().app().run()",
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom clusters import demo\ndemo().app().run()",
 ]  # fmt: skip
 
 

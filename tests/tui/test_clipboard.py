@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from invented import demo, pod
+from clusters import demo, pod
 from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input

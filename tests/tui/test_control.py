@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from invented import demo, pod
+from clusters import demo, pod
 from running import running
 from textual.widgets import Input
 from waiting import screen, shows, until

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from invented import Cluster, busy_night, demo, pod
+from clusters import busy_night, demo, pod
+from invented import Cluster
 from looks import assert_rectangular
 from running import running
 from textual.widgets import Input

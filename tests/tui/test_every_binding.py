@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from invented import busy_night
+from clusters import busy_night
 from looks import picture
 from scenes import Stage
 from textual.app import App

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import NOON, demo, pod
+from clusters import demo, pod
+from invented import NOON
 from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input

@@ -11,7 +11,7 @@ from waiting import screen, until
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts
 
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
 from gconsole.records import GpuInfo, Node, NodeState

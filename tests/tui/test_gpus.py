@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from invented import GIB, Cluster, pod
+from clusters import pod
+from invented import GIB, Cluster
 from running import running
 from waiting import screen, shows, until
 

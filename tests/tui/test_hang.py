@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from invented import LOADER, SECOND, Cluster, pod
+from clusters import pod
+from invented import LOADER, SECOND, Cluster
 from running import running
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.findings import Findings
 from gconsole.hub import Hub
 from gconsole.records import Collective, Finding, PgStatus

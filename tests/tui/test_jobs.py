@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from invented import Cluster, started
+from clusters import started
+from invented import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from invented import demo
+from clusters import demo
 from running import running
 from waiting import screen, shows, until
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from invented import Cluster, demo, pod
+from clusters import demo, pod
+from invented import Cluster
 from running import running
 from textual.command import CommandPalette
 from textual.pilot import Pilot

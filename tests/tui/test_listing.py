@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from invented import Cluster, demo, pod
+from clusters import demo, pod
+from invented import Cluster
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 

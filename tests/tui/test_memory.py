@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from invented import demo, pod
+from clusters import demo, pod
 from running import running
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until

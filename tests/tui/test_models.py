@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from invented import SECOND, Cluster, demo, pod
+from clusters import demo, pod
+from invented import SECOND, Cluster
 
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.jobfold import JobFold

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from invented import NOON, Cluster, demo, pod
+from clusters import demo, pod
+from invented import NOON, Cluster
 
 from gconsole.records import Host, Missing, Process
 from gconsole.tui.models.nodelist import FIELDS

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from invented import Cluster, busy_night, demo
+from clusters import busy_night, demo
+from invented import Cluster
 from session_made import a_job, a_session
 from waiting import screen, settle, shows, until
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from invented import busy_night
+from clusters import busy_night
 from waiting import settle
 
 from gconsole.tui.widgets.line_view import LineView

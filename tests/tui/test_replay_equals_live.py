@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from invented import LOADER, Cluster, busy_night, compared
+from clusters import busy_night, compared
+from invented import LOADER, Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle
 

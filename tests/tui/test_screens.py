@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from invented import Cluster, demo, pod
+from clusters import demo, pod
+from invented import Cluster
 from looks import assert_rectangular
 from rich.color import ColorType
 from running import running

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from invented import Cluster, compared, demo
+from clusters import compared, demo
+from invented import Cluster
 from looks import picture
 from scenes import Stage
 from waiting import settle, until

@@ -19,7 +19,7 @@ DEADLINE_S = 25.0
 PROGRAM = """
 import sys
 sys.path.insert(0, {here!r})
-from invented import demo
+from clusters import demo
 demo().app().run()
 """
 

@@ -26,7 +26,7 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from invented import demo
+from clusters import demo
 
 async def stop():
     await asyncio.sleep(0.1)

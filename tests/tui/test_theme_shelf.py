@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from invented import demo
+from clusters import demo
 from running import running
 from waiting import accept, shows, until
 

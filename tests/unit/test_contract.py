@@ -16,7 +16,8 @@ from typing import Union
 import msgspec
 import pytest
 
-from gconsole.config.model import AgentConfig, NodeConfig, SshConfig, WatchConfig
+from gconsole.config.model import NodeConfig
+from gconsole.config.sections import AgentConfig, SshConfig, WatchConfig
 from gconsole.fleet.assets import Assets
 from gconsole.fleet.link import Link
 from gconsole.fleet.staging import Staging

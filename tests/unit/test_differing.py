@@ -12,7 +12,7 @@ from machines import hgx_facts
 
 from gconsole import differing as module
 from gconsole.analysis.found import Found
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.differing import LASTS_S, PATIENCE_S, Differing
 from gconsole.findings import Findings
 from gconsole.hub import Hub

@@ -10,7 +10,7 @@ from gconsole import findings as module
 from gconsole.analysis.found import IDS, Found
 from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.batch import MOST_FINDINGS, summary
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.findings import AGAIN_S, MANY, Findings
 from gconsole.hub import Hub
 from gconsole.records import Finding, Gpu, GpuInfo, Log

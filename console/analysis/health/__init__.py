@@ -18,7 +18,7 @@ from .ports import nic_down, nic_errors
 from .versions import version_skew
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
 
 #: One function a finding, in the order in which a person wants to read them.
 CHECKS = (

@@ -10,7 +10,7 @@ from ..found import Found
 from .saying import about_gpu, at, counted, figure, times
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
     from ...records import Severity
 
 

@@ -12,7 +12,7 @@ from ..ranges import ranges
 from .saying import about_gpu, at, counted, figure
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
 
 #: The agent reads the PCIe generation once a minute; an idle GPU lowers it. One that has worked for two looks and more
 #: runs at the generation it can get.

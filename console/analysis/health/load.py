@@ -12,7 +12,7 @@ from ..found import Found
 from .saying import about_gpu, at, figure, gigabytes
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
 
 #: Without work in so much of the window, a GPU is not judged by its work.
 _LEAST_WORK: Final = 1 / 3

@@ -10,7 +10,7 @@ from ..found import Found
 from .saying import counted, figure
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
     from ...records import Confidence
 
 #: Counters of the `nic` record that mean damage or loss on the way, with plain words. Marks and pauses of a network

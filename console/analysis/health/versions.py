@@ -10,7 +10,7 @@ from ..facts import Facts, NodeFacts
 from ..found import Found
 
 if TYPE_CHECKING:
-    from ...config.model import HealthConfig
+    from ...config.sections import HealthConfig
 
 #: What is compared: (plain word, record and field).
 COMPARED: Final = {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ...config.model import ClockConfig
+from ...config.sections import ClockConfig
 from ...hub import Hub, Published
 from ...records import ClockBins, Log, Severity
 from ..link import Link

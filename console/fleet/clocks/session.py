@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...config.model import ClockConfig
+from ...config.sections import ClockConfig
 from ...hub import Hub
 from ...nodesets import fold
 from ...records import Failure, Log

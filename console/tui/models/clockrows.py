@@ -9,6 +9,7 @@ from ...nodesets import natural
 from ...records import ClockCost, ClockNode, ClockSource, ClockWindow, GpuClock
 from ...store import Store
 from ..status import GLYPHS, Status
+from .plainrow import PlainRow
 from .spans import Span
 
 #: A line that is older is drawn as stale, ns: three windows of the background.
@@ -18,7 +19,7 @@ _GRAVE: Final = frozenset({"step", "noncausal", "wide", "rate", "island", "slew"
 
 
 @dataclass(frozen=True, slots=True)
-class ClockRow:
+class ClockRow(PlainRow):
     """One node. `age_ns` is that of its line; None where it has none."""
 
     node: str
@@ -39,10 +40,6 @@ class ClockRow:
         line, source = self.line, self.source
         age_s = None if self.age_ns is None else self.age_ns // 1_000_000_000
         return (self.node, line and line.seq, source and source.seq, age_s, len(self.edges), self.gpus)
-
-    @property
-    def banner(self) -> None:
-        return None
 
     @property
     def note(self) -> Span | None:

@@ -11,6 +11,7 @@ from ...records.event import Severity
 from .. import figures
 from ..status import GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ..text import clean
+from .plainrow import PlainRow
 from .spans import Span
 from .stories import Fact, Story
 
@@ -25,7 +26,7 @@ _NODE_TEXT = {"ok": "data come in", "connecting": "connecting", "expected": "wai
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(PlainRow):
     """One event, seen at the instant `now` (console time, ns). `number` counts the events, from 0."""
 
     number: int
@@ -39,14 +40,6 @@ class EventRow:
     @property
     def version(self) -> tuple[int, str]:
         return (self.number, self.age)
-
-    @property
-    def banner(self) -> None:
-        return None
-
-    @property
-    def note(self) -> None:
-        return None
 
     @property
     def age(self) -> str:

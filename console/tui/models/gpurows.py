@@ -16,6 +16,7 @@ from .heat import GpuIndex, index_of, uuid_of
 from .jobs import Jobs
 from .metrics import held_pct
 from .nodes import FleetSummary, NodeSummary
+from .plainrow import PlainRow
 from .plot import Floats
 from .spans import Span
 
@@ -26,7 +27,7 @@ Recent = Callable[[GpuKey, str, int], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuRow:
+class GpuRow(PlainRow):
     """One GPU (or MIG device) with the records it is told from; those are replaced, never changed."""
 
     summary: NodeSummary
@@ -46,10 +47,6 @@ class GpuRow:
     def version(self) -> tuple[object, ...]:
         seen = tuple(record and (record.agent, record.seq) for record in (self.info, self.gpu))
         return (self.key, self.summary.word, age_text(self), self.ranks, self.finding and self.finding.id, seen)
-
-    @property
-    def banner(self) -> None:
-        return None
 
     @property
     def note(self) -> Span | None:

@@ -15,6 +15,7 @@ from .filtering import Field as Named
 from .filtering import Value, Vocabulary
 from .grouping import NONE
 from .listing import Kind
+from .plainrow import PlainRow
 
 #: Equal lines of different ranks that come within this are one; nodes read what is written five times a second.
 FOLD_S: Final = 0.6
@@ -26,7 +27,7 @@ LONGEST: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(PlainRow):
     """One line, and all who wrote it. Without a writer it is a remark of ours."""
 
     number: int
@@ -41,14 +42,6 @@ class LogLine:
     @property
     def version(self) -> int:
         return self.number
-
-    @property
-    def banner(self) -> None:
-        return None
-
-    @property
-    def note(self) -> None:
-        return None
 
     @property
     def text(self) -> str:

@@ -13,6 +13,7 @@ from .. import figures
 from ..status import BY_WEIGHT, GLYPHS, Status, rank_status
 from ..text import clean
 from .jobs import Jobs, JobSummary
+from .plainrow import PlainRow
 from .spans import Span
 
 #: What a started job is → how bad that is. `stopped` is what somebody wanted.
@@ -23,7 +24,7 @@ STATUS: Final[dict[str, Status]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class JobRow(PlainRow):
     """One job. `started` is None for one that somebody else started, `ranks` where none of its ranks was found."""
 
     name: str  # what gconsole calls it; of one that was found, what its ranks do
@@ -38,14 +39,6 @@ class JobRow:
     @property
     def version(self) -> tuple[object, ...]:
         return (self.name, id(self.started), id(self.ranks), self.now // 1_000_000_000)
-
-    @property
-    def banner(self) -> None:
-        return None
-
-    @property
-    def note(self) -> None:
-        return None
 
     @property
     def word(self) -> str:

@@ -13,11 +13,12 @@ from ..status import GLYPHS
 from .heat import GpuIndex
 from .jobs import Jobs
 from .nodes import FleetSummary, NodeSummary
+from .plainrow import PlainRow
 from .spans import Span
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(PlainRow):
     """One node with the records it is told from; those are replaced, never changed."""
 
     summary: NodeSummary
@@ -38,10 +39,6 @@ class NodeRow:
         seen = tuple(record and (record.agent, record.seq) for record in known)
         summary = self.summary
         return (self.key, state_text(summary), summary.reason, self.tags, self.gpus, self.ranks, seen)
-
-    @property
-    def banner(self) -> None:
-        return None
 
     @property
     def note(self) -> Span | None:

@@ -7,7 +7,7 @@ import pytest
 from gconsole.analysis.facts import Facts
 from gconsole.analysis.found import IDS
 from gconsole.analysis.health import CHECKS, find
-from gconsole.config.model import HealthConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.records import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
 
 LIMITS = HealthConfig()

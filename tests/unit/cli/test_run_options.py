@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gconsole.cli.runoptions import job_options, request_of
-from gconsole.config.model import RunConfig
+from gconsole.config.sections import RunConfig
 
 
 def asked(*args: str, preferred: RunConfig | None = None):
