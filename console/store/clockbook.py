@@ -12,10 +12,12 @@ from typing import Final
 from ..records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow, GpuClock
 from ..table import Table
 
-#: Snapshots, windows and lines of one node or edge that are kept: an hour of background windows, 12 min of snapshots.
-#: Nodes that come and go are compared with others each time: an edge without a window among the last is forgotten.
-KEPT_SNAPSHOTS: Final = 720
+#: Windows and lines of one node or edge that are kept: an hour of background windows. Nodes that come and go are
+#: compared with others each time: an edge without a window among the last is forgotten.
 KEPT_WINDOWS: Final = 64
+#: Snapshots of one node are kept as far back as its lines reach, and 12 min at least: one a second at most.
+KEPT_SNAPSHOTS: Final = 720
+KEPT_SNAPSHOTS_NS: Final = 720_000_000_000
 #: No node has more GPUs; an agent that says so says it in vain.
 MOST_GPUS: Final = 64
 
@@ -40,6 +42,12 @@ class ClockBook:
         if kept is None or kept[-1].agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
             kept = deque(maxlen=KEPT_SNAPSHOTS)
         kept.append(record)
+        lines = self.nodes.get(record.node)
+        since = record.rx - KEPT_SNAPSHOTS_NS
+        if lines:
+            since = min(since, lines[0].rx)
+        while kept[0].rx < since:
+            kept.popleft()
         self.snapshots.put(record.node, kept, version)
 
     def add_source(self, record: ClockSource, version: int) -> None:

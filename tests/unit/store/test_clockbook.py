@@ -1,7 +1,7 @@
-"""What the store keeps of windows: the last ones, of edges that are still probed."""
+"""What the store keeps of clocks: the last windows, of edges that are still probed, and snapshots of that time."""
 
-from gconsole.records import ClockWindow
-from gconsole.store.clockbook import KEPT_WINDOWS, ClockBook
+from gconsole.records import ClockNode, ClockSnapshot, ClockWindow
+from gconsole.store.clockbook import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockBook
 
 SECOND = 1_000_000_000
 
@@ -42,3 +42,33 @@ def test_a_node_that_is_let_go_of_takes_its_edges_along_and_may_come_back():
     for number in range(101, 300):
         book.add_window(a_window(number, "node1", "node2"), number)
     assert len(book.windows["node1", "node2"]) == KEPT_WINDOWS
+
+
+def a_snapshot(second: int, agent: str = "agent1") -> ClockSnapshot:
+    return ClockSnapshot(node="node1", agent=agent, real=1, monotonic=1, raw=1, boot=1, width_ns=1, reads=1,
+                         rx=second * SECOND)  # fmt: skip
+
+
+def kept(book: ClockBook) -> list[int]:
+    return [one.rx // SECOND for one in book.snapshots["node1"]]
+
+
+def test_where_no_clocks_are_probed_snapshots_of_twelve_minutes_are_kept():
+    book = ClockBook()
+    for second in range(0, 7_200, 10):
+        book.add_snapshot(a_snapshot(second), second)
+    assert kept(book) == list(range(7_190 - 720, 7_200, 10))
+
+
+def test_snapshots_reach_back_as_far_as_the_lines_of_their_node():
+    book = ClockBook()
+    for second in range(0, 7_200, 10):
+        if second % 60 == 0:
+            book.add_node(ClockNode(node="node1", window_id=second, reference="node1", at_mono=1, rx=second * SECOND),
+                          second)  # fmt: skip
+        book.add_snapshot(a_snapshot(second), second)
+    oldest = book.nodes["node1"][0].rx // SECOND
+    assert kept(book) == list(range(oldest, 7_200, 10))
+    for second in range(7_200, 9_000):
+        book.add_snapshot(a_snapshot(second), second)
+    assert len(kept(book)) == KEPT_SNAPSHOTS
