@@ -36,6 +36,9 @@ QUICK_NS: Final = 30_000_000_000
 #: One step of the player may take so long, s: the screen must go on. Where that is too little, time goes slower.
 STEP_S: Final = 0.06
 _MOST_AT_ONCE: Final = 2_000
+#: Its real speed is an average of so long, s; it is told where it is less than that share of what was asked for.
+_AVERAGED_S: Final = 2.0
+_LAGS: Final = 0.8
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
 
 
@@ -71,6 +74,7 @@ class Replay:
         self.is_playing = False
         self._history_bytes = history_bytes
         self.position = self.begin
+        self._kept_up = 1.0  # the share of the time asked for that was told lately
         self._given_up = self._closed = False
         self.lacks_past = False  # after `jump_quickly`, until `take_past`
         self._full: Store | None = None  # of `position`, with the minutes before, once somebody has folded them
@@ -82,16 +86,25 @@ class Replay:
         """So much time has gone by for the person who looks: tell what came in meanwhile."""
         if not self.is_playing or self.lacks_past:
             return
-        goal = min(self.end, self.position + int(passed_s * self.speed * 1e9))
+        before, goal = self.position, min(self.end, self.position + int(passed_s * self.speed * 1e9))
         is_told = self._tell_until(goal)
         self.position = goal if is_told else max(self.position, self.store.newest_rx)
+        if goal > before:
+            weight = min(1.0, passed_s / _AVERAGED_S)
+            self._kept_up += ((self.position - before) / (goal - before) - self._kept_up) * weight
         if is_told and goal >= self.end:
             self.is_playing = False
+
+    @property
+    def real_speed(self) -> float | None:
+        """How fast time goes where that is less than `speed`: there is more to tell than this machine can."""
+        lags = self.is_playing and self._kept_up < _LAGS
+        return self.speed * self._kept_up if lags else None
 
     def faster(self, by: int) -> None:
         """Change to the next speed, up or down."""
         at = SPEEDS.index(self.speed) + by
-        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
+        self.speed, self._kept_up = SPEEDS[max(0, min(len(SPEEDS) - 1, at))], 1.0
 
     def jump(self, to: int) -> None:
         """Go to an instant: `store` is another one then. Takes long in a long session: call it in a thread."""

@@ -80,7 +80,10 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def _shown(self) -> Shown:
         replay = self._replay
         events = tuple(event.rx for event in replay.events)
-        return Shown(replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._busy)
+        return Shown(
+            replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._busy,
+            replay.real_speed,
+        )  # fmt: skip
 
     # -- what its keys do --------------------------------------------------------------------------------------------
 

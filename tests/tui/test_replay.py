@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
 from gconsole.records import Finding, Mark, Record
-from gconsole.session import making
+from gconsole.session import making, replay
 from gconsole.session.layout import Meta, Part, named
 from gconsole.session.replay import Replay
 from gconsole.tui.prompts import Prompt
@@ -127,6 +127,14 @@ async def test_space_plays_and_stands_still_and_the_speed_changes(player):
         await until(pilot, lambda: player.position > player.begin)
         await pilot.press("space", "less_than_sign")
         await shows(pilot, "‖ ×2")
+
+
+async def test_what_cannot_be_told_as_fast_as_asked_says_how_fast_it_goes(player, monkeypatch):
+    monkeypatch.setattr(replay, "STEP_S", 0.0)
+    monkeypatch.setattr(replay, "_MOST_AT_ONCE", 1)
+    player.speed, player.is_playing = 100.0, True
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await shows(pilot, "as fast as it goes: ×")
 
 
 async def test_it_stops_at_the_end_and_space_begins_again(player):

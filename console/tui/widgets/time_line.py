@@ -31,6 +31,7 @@ class Shown:
     speed: float = 1.0
     events: Sequence[int] = ()
     busy: str = ""  # what it is at that takes long
+    real_speed: float | None = None  # where time goes slower than `speed` says
 
     def at(self, share: float) -> int:
         return self.begin + int(max(0.0, min(1.0, share)) * (self.end - self.begin))
@@ -63,14 +64,22 @@ class TimeLine(Painting):
 
     def laid_out(self) -> list[Span]:
         """The spans that fill the line."""
-        shown = self._shown
         left = [Span(f"{self._pace()} ", "accent", "app.replay_play")]
-        instant = self._under_mouse() if self._held is not None else shown.position
-        gone, whole = figures.length(instant - shown.begin), figures.length(shown.end - shown.begin)
-        told = shown.busy or f"{figures.clock_time(instant)}  +{gone} / {whole}"
-        right = [Span(f"  {told} ", "muted" if self._held is None else "strong")]
+        right = [Span(f"  {self._told()} ", "muted" if self._held is None else "strong")]
         start, room = self._track()
         return [*left, *self._drawn(room), *right] if start else right
+
+    def _told(self) -> str:
+        shown = self._shown
+        if shown.busy:
+            return shown.busy
+        instant = self._under_mouse() if self._held is not None else shown.position
+        gone, whole = figures.length(instant - shown.begin), figures.length(shown.end - shown.begin)
+        return f"{self._lag()}{figures.clock_time(instant)}  +{gone} / {whole}"
+
+    def _lag(self) -> str:
+        real = self._shown.real_speed
+        return "" if real is None else f"as fast as it goes: {f'×{real:.2g}':<6}"
 
     def _pace(self) -> str:
         """As wide at every speed, so that the line stands still."""
@@ -79,7 +88,7 @@ class TimeLine(Painting):
     def _track(self) -> tuple[int, int]:
         """Where the line itself begins, and how long it is; (0, 0) where there is no room for one."""
         left = width_of(self._pace()) + 1
-        right = max(width_of(self._shown.busy), 29) + 3
+        right = max(width_of(self._shown.busy), 29 + width_of(self._lag())) + 3
         room = self.size.width - left - right
         return (left, room) if room > 4 else (0, 0)
 

@@ -173,8 +173,11 @@ def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_o
     player.is_playing, player.speed = True, 100.0
     player.advance(1.0)
     assert player.position < BEGAN + 100 * SECOND
+    assert player.real_speed is not None
+    assert player.real_speed < 100.0
     while player.is_playing:
         player.advance(1.0)
+    assert player.real_speed is None
     assert known(player.store) == known(live_at(LENGTH_S))
 
 
