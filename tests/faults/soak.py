@@ -37,6 +37,8 @@ from .wire import bad_wire
 
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
 GOAL_MB_H = 1.0
+#: By then everything is full that fills up by design: each node's readings of its clocks, of 12 min (`clockbook`).
+WARM_UP_S = 780.0
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def main() -> int:
             count = soak.recorder.stop().count()
         finally:
             soak.recorder.close()
-    steady = [one for one in soak.samples if one.at_s > min(600.0, options.for_s / 3)]  # after the warm-up
+    steady = [one for one in soak.samples if one.at_s > min(WARM_UP_S, options.for_s / 3)]
     grows = growth_mb_h(steady)
     flat = [_flat(steady, what) for what in ("descriptors", "threads", "children")]
     rss = [one.rss_bytes / 1e6 for one in steady]
