@@ -24,6 +24,8 @@ from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
 LOOK_S = 0.1
+#: How often what comes is folded while something else is waited for.
+FOLD_S = 1.0
 #: So many findings stand in a summary, the worst first.
 MOST_FINDINGS = 50
 #: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
@@ -81,7 +83,7 @@ async def watch(
     try:
         await _watch(store, for_s, progress, look, is_over)
         if before is not None:
-            await before()
+            await _meanwhile(before(), findings)
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
@@ -106,6 +108,20 @@ async def _watch(
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return
         await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+
+
+async def _meanwhile(work: Awaitable[None], findings: Findings | None) -> None:
+    """Await some work of any length. What is found is judged after it; but what comes is folded all the while."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            await asyncio.wait({working}, timeout=FOLD_S)
+            if findings is not None:
+                await findings.take_in()
+    finally:
+        working.cancel()
+        await asyncio.wait({working})
+    await working
 
 
 async def _capture(
