@@ -92,7 +92,7 @@ class Meta(msgspec.Struct, kw_only=True):
     sealed: int = 0  # the last segment that nobody writes to any more
     records: int = 0  # in the sealed segments
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # kind → records
-    agents: dict[str, Heard] = msgspec.field(default_factory=dict)  # agent → its last recorded number
+    agents: dict[str, Heard] = msgspec.field(default_factory=dict)  # the last of each node, and the consoles
     first_rx: int | None = None
     last_rx: int | None = None
     merged: tuple[str, ...] = ()  # names of the sessions it was merged from

@@ -84,8 +84,12 @@ class Counts:
 class Store:
     """The fold of all records. `version` grows with every batch."""
 
-    def __init__(self, history_bytes: int | None = None) -> None:
+    def __init__(
+        self, history_bytes: int | None = None, is_kept: Callable[[Record], bool] = lambda event: True
+    ) -> None:
+        """`is_kept`: what of all that happens has a place among the events; that is memory where nobody reads them."""
         self.version = 0
+        self._is_kept = is_kept
         self.nodes: Table[str, NodeNow] = Table()
         self.gpus: Table[GpuKey, GpuNow] = Table()
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
@@ -308,7 +312,8 @@ class Store:
             self._event(record)
 
     def _event(self, record: Record) -> None:
-        self.events.append((self.version, record))
+        if self._is_kept(record):
+            self.events.append((self.version, record))
 
     # -- history, and what goes ----------------------------------------------------------------------------------------
 
