@@ -15,7 +15,7 @@ from .findings import Findings
 from .hub import CaptureOrder, Control, Hub
 from .nodesets import fold, fold_ranks, renamed
 from .plaintext import printable
-from .records import Failure, Finding, Log, NodeState
+from .records import Failure, Finding, Log, NodeState, Record
 from .report import Report
 from .report.skew import clock_text, skew_text
 from .store import Store
@@ -24,6 +24,8 @@ from .verdicts import found_of, verdicts
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
 LOOK_S = 0.1
+#: How often what comes is folded while something else is waited for.
+FOLD_S = 1.0
 #: So many findings stand in a summary, the worst first.
 MOST_FINDINGS = 50
 #: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
@@ -81,7 +83,7 @@ async def watch(
     try:
         await _watch(store, for_s, progress, look, is_over)
         if before is not None:
-            await before()
+            await _meanwhile(before(), findings)
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
@@ -106,6 +108,20 @@ async def _watch(
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return
         await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+
+
+async def _meanwhile(work: Awaitable[None], findings: Findings | None) -> None:
+    """Await some work of any length. What is found is judged after it; but what comes is folded all the while."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            await asyncio.wait({working}, timeout=FOLD_S)
+            if findings is not None:
+                await findings.take_in()
+    finally:
+        working.cancel()
+        await asyncio.wait({working})
+    await working
 
 
 async def _capture(
@@ -247,8 +263,13 @@ def _finding_lines(report: Report) -> list[str]:
     return [*lines, f"  … and {more} more findings; the report has them all (-o FILE)"] if more else lines
 
 
+def is_warning(record: Record) -> bool:
+    """Whether `warnings` tells of it: the only events that anybody reads where there is no screen."""
+    return isinstance(record, Log) and record.severity != "info"
+
+
 def warnings(store: Store) -> list[str]:
     """What the console or an agent logged as a warning or worse, for stderr."""
-    logs = [record for _, record in store.events if isinstance(record, Log) and record.severity != "info"]
+    logs = [record for _, record in store.events if isinstance(record, Log) and is_warning(record)]
     texts = [f"{log.node}: {log.text}" if log.node else log.text for log in logs]
     return ["\n  ".join(map(printable, text.splitlines())) for text in texts]

@@ -33,7 +33,7 @@ _KINDS = (AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState)
 
 
 class Clockwork:
-    """Listens on the hub, and says windows and lines through it as soon as a window is over."""
+    """Once it is started it listens on the hub, and says windows and lines through it as soon as a window is over."""
 
     def __init__(self, hub: Hub, config: ClockConfig, cluster: str) -> None:
         self.config = config
@@ -45,10 +45,11 @@ class Clockwork:
         self._failed = self._said_any = False
         self._busy = asyncio.Lock()
         self._let_go: Callable[[], None] = lambda: None  # of the lines under way
-        self._unsubscribe = hub.subscribe(self._take)
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Fold from now on, until `stop`; what comes of it is written to `output_dir`, too."""
+        self._unsubscribe = self._hub.subscribe(self._take)  # not before: what comes would be kept, and never folded
         self._open_lines()
         self._task = asyncio.create_task(self._run(), name="clockwork")
 

@@ -114,6 +114,20 @@ class Findings:
                 self.put(name, result)
         self._clear_absent()
 
+    async def take_in(self) -> None:
+        """Fold what has come so far, and ask nobody: where no look is due for long it would pile up."""
+        if self._looking:
+            return
+        self._looking = True
+        records, self._pending = self._pending, []
+        try:
+            if len(records) < MANY:
+                self._fold(records)
+            else:
+                await asyncio.to_thread(self._fold, records)
+        finally:
+            self._looking = False
+
     def put(self, source: str, found: Iterable[Found]) -> None:
         """What is true now according to one source; what that source no longer says is cleared after a while."""
         now_s, now_ns = self._clock(), time.time_ns()
@@ -137,6 +151,10 @@ class Findings:
 
     def _take(self, records: Sequence[Published]) -> None:
         self._pending += records
+
+    def _fold(self, records: Sequence[Published]) -> None:
+        with self._judging:
+            self._facts.add(records)
 
     def _judge(self, records: Sequence[Published]) -> dict[str, list[Found] | str]:
         """Each analysis's findings, or the story of its failure: one that fails stops no other."""

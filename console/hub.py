@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -76,6 +77,7 @@ class RecordingNow:
     records: int  # that are safely on the disk
     bytes: int
     trouble: str = ""  # why nothing can be written at the moment; empty while all is well
+    path: Path | None = None  # its folder
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="json", show_default=True)
 @click.option("-o", "--output", metavar="PATH", help="The file or folder to write; - is stdout.")
 @click.option("--from", "begin", metavar="TIME", default="",
-              help="Begin there: 90s after the start, -5m before the end, or 2026-11-21T08:30:00.")
+              help="Begin there, with what was known then: 90s after the start, -5m before the end, or "
+                   "2026-11-21T08:30:00.")
 @click.option("--to", "end", metavar="TIME", default="", help="End there, without that instant.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")
 @click.option("--kinds", metavar="KIND,…", help="Only these kinds of record.")
@@ -48,6 +49,7 @@ def export(
     form = FORMS[how]
     try:
         what = chosen(path, begin=begin, end=end, nodes=_nodes(nodes), kinds=_kinds(kinds))
+        _check_nodes(what)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
     except (SessionError, RecordFileError) as error:
         raise click.UsageError(str(error)) from error
@@ -93,8 +95,23 @@ def _nodes(text: str | None) -> frozenset[str] | None:
     if text is None:
         return None
     from ..config.nodeset import expand
+    from ..config.nodetext import BadNodeSet
 
-    return frozenset(host.name for host in expand(text))
+    try:
+        return frozenset(host.name for host in expand(text))
+    except BadNodeSet as error:
+        raise click.UsageError(f"--nodes: {error}") from error
+
+
+def _check_nodes(what: Chosen) -> None:
+    """Raises UsageError for nodes of which a closed session has nothing: an empty file would not tell why."""
+    known = {heard.node for heard in what.meta.agents.values() if heard.node}
+    if what.nodes is None or not known or what.meta.state == "recording":
+        return
+    if strange := what.nodes - known:
+        from ..nodesets import fold
+
+        raise click.UsageError(f"--nodes: nothing is known of {fold(sorted(strange))}; there are {fold(sorted(known))}")
 
 
 def _kinds(text: str | None) -> frozenset[str] | None:

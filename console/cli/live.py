@@ -178,7 +178,7 @@ async def _watch(
     probes = probes or clocks_s is not None
     left = tape.left_behind(config) if tape else None
     hub = Hub(left.console_id, left.seq) if left else Hub()
-    store = Store()
+    store = Store(is_kept=batch.is_warning)  # for days, perhaps: what happens is on the disk, and no screen shows it
     hub.subscribe(store.apply)
     if tape and left:
         tape.refold(store)

@@ -103,7 +103,7 @@ def main() -> None:
         status = EXIT_USAGE
     except click.ClickException as error:
         error.show()
-        status = error.exit_code
+        status = EXIT_USAGE  # click's own code for a file that cannot be opened is that of a finding
     except (click.Abort, KeyboardInterrupt):
         status = EXIT_INTERRUPTED
     except BrokenPipeError:

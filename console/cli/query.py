@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from .options import Duration, load_target, sessions_folder
 if TYPE_CHECKING:
     from ..session.answers import Format
     from ..session.database import Database
+    from ..session.sources import RecordedSource
     from ..store import Store
 
 _FORMATS = ("table", "json", "csv", "parquet")
@@ -54,8 +56,11 @@ def query(
     recorded = recorded_at(target, folder)
     if recorded is not None:
         return _ask(recorded, sql, how, output, limit, deadline_s)
+    from ..session.layout import NAME_PATTERN
     from .live import collect
 
+    if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
+        click.echo(f"gconsole: no session in {folder} is called {target}: asking a node of that name", err=True)
     config = load_target(target, overrides)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
@@ -87,15 +92,19 @@ def _coverage(store: Store) -> int:
 def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
     from ..recordfile import RecordFileError
     from ..session.answers import Limited, write
+    from ..session.bounds import bounded_memory
     from ..session.database import Database, QueryCancelled, QueryError
     from ..session.layout import SessionError
     from ..session.sources import RecordedSource
 
     if how == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is for a file: -o FILE")
-    with RecordedSource(path) as source, contextlib.closing(Database(source, source.scratch)) as database:
+    with (
+        bounded_memory(), RecordedSource(path) as source,
+        contextlib.closing(Database(source, source.scratch)) as database,
+    ):  # fmt: skip
         try:
-            with _cancelled_by_ctrl_c(database):
+            with _cancelled_by_signals(source, database):
                 schema, batches = database.stream(sql, deadline_s=deadline_s)
                 rows = Limited(batches, limit or None)
                 with _written(output) as out:
@@ -105,6 +114,11 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
         except (QueryError, SessionError, RecordFileError) as error:
             click.echo(f"gconsole: {error}", err=True)
             return EXIT_USAGE
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
+            return EXIT_USAGE
         for damage in source.damage:
             click.echo(f"gconsole: {path.name}: {damage}; the answer is without it", err=True)
         if rows.truncated:
@@ -113,13 +127,19 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
 
 
 @contextlib.contextmanager
-def _cancelled_by_ctrl_c(database: Database) -> Iterator[None]:
-    """Ctrl-C ends the question, which then says so itself."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: database.cancel())
+def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterator[None]:
+    """Ctrl-C ends the question, which then says so itself; and so does SIGTERM: nothing unpacked is left behind."""
+
+    def cancel(number: int, frame: object) -> None:
+        source.give_up()
+        database.cancel()
+
+    before = {number: signal.signal(number, cancel) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,21 +73,27 @@ def show(session: str, folder: Path, as_json: bool) -> None:
 @sessions.command()
 @click.argument("session", required=False)
 @sessions_folder
-def recover(session: str | None, folder: Path) -> None:
+def recover(session: str | None, folder: Path) -> int:
     """Mend what a crashed console left: cut the torn end, count, close. Without SESSION every one that needs it."""
-    from ..session.layout import find
+    from ..session.layout import SessionError, find
     from ..session.recovery import recover as mend
     from ..session.shelf import everything
 
     if session is not None:
-        wanted = [find(session, folder)]
-    else:
-        wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+        one = find(session, folder)
+        click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
+        return 0
+    wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+    status = 0
     for one in wanted:
-        found = mend(one, _progress())
-        click.echo(f"{one.name}: {_told(found)}")
+        try:
+            click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
+        except (SessionError, OSError) as error:  # the others can be mended all the same
+            click.echo(printable(f"{one.name}: {error}"), err=True)
+            status = 2
     if not wanted:
         click.echo("no session needs it")
+    return status
 
 
 @sessions.command()
@@ -103,7 +110,7 @@ def verify(session: str, folder: Path) -> int:
     click.echo(f"{one.name}: {_told(found)}")
     for line in [str(damage) for damage in found.damages] + found.unknown[:20]:
         click.echo(f"  ✖ {printable(line)}")
-    return 0 if found.is_sound and not found.cut_bytes else 1
+    return 0 if found.is_sound and not found.cut_bytes and not found.missing else 1
 
 
 @sessions.command()
@@ -117,7 +124,9 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 
     wanted = [find(name, folder) for name in names]
     if not yes:
-        what = ", ".join(f"{one.name} ({one.size() / 1e6:.1f} MB)" for one in wanted)
+        what = ", ".join(f"{one.name} ({_size(one.size())})" for one in wanted)
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"nobody is there to be asked whether {what} may go for ever: --yes")
         click.confirm(f"Delete {what} for ever?", abort=True, err=True)
     for one in wanted:
         remove(one)
@@ -152,14 +161,17 @@ def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
 
 @sessions.command("compact")
 @click.argument("session")
+@click.option("--drop-segments", is_flag=True, help="Then remove what Parquet stands for, where every record is in it.")
 @sessions_folder
-def compact_session(session: str, folder: Path) -> int:
+def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
     """Make Parquet of SESSION, for DuckDB, pandas, Spark, Ray Data and Dask: one table a kind, an hour a folder.
 
-    Its segments stay as they are. It can be interrupted, and goes on where it was; of a session that is being
-    recorded it takes what is sealed. Exit code 1 where a segment is damaged: its other records are there.
+    Its segments stay as they are, unless they are to be dropped; every command reads the Parquet then. It can be
+    interrupted, and goes on where it was; of a session that is being recorded it takes what is sealed. Exit code 1
+    where a segment is damaged: its other records are there.
     """
     from ..session.compact import compact
+    from ..session.dropping import drop_segments as drop
     from ..session.layout import find
 
     one = find(session, folder)
@@ -168,6 +180,10 @@ def compact_session(session: str, folder: Path) -> int:
         (one.parquet_folder / part.path).stat().st_size for part in done.parts
     )
     click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {_size(size)}: {one.parquet_folder}")
+    if one.is_being_written():
+        click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
+    if drop_segments:
+        click.echo(f"  {_size(drop(one))} of segments dropped")
     if done.damaged_bytes:
         click.echo(f"  ✖ {done.damaged_bytes} bytes of its segments are damaged, and not in them", err=True)
     return 1 if done.damaged_bytes else 0
@@ -226,7 +242,6 @@ def stop(session: str, folder: Path) -> None:
 
 def _progress() -> Callable[[int, int], None]:
     """On a terminal, how far it is; elsewhere nothing."""
-    import sys
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty() and total:
@@ -243,7 +258,9 @@ def _told(found: Findings) -> str:
         parts.append(f"{len(found.damages)} damaged places")
     if found.unknown:
         parts.append(f"{len(found.unknown)} lines that are no records of this version")
-    return ", ".join(parts) + ("" if found.damages or found.unknown or found.cut_bytes else ", sound")
+    if found.missing:
+        parts.append(f"{found.missing} records that it had counted are gone")
+    return ", ".join([*parts, "sound"] if len(parts) == 1 else parts)
 
 
 def _table(found: list[Listed]) -> str:

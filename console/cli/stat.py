@@ -58,6 +58,11 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     except (QueryError, SessionError, RecordFileError, ValueError) as error:
         click.echo(f"gconsole: {path.name}: {error}", err=True)
         return EXIT_USAGE
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
+        return EXIT_USAGE
     return EXIT_OK
 
 

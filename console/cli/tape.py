@@ -93,5 +93,6 @@ def _figures(now: RecordingNow) -> str:
     return printable(f"{now.records} records, {now.bytes / 1e6:.1f} MB" + (f" ({now.trouble})" if now.trouble else ""))
 
 
-def _explained(error: Exception) -> click.UsageError:
-    return click.UsageError(printable(str(error)))
+def _explained(error: SessionError | OSError) -> click.UsageError:
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return click.UsageError(printable(text))

@@ -27,9 +27,9 @@ class Staging:
         self._hub, self._assets = hub, offered
         self._places = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stages: dict[str, asyncio.Task[None]] = {}  # by agent
+        self._stages: dict[str, tuple[str, asyncio.Task[None]]] = {}  # by node: its agent, and what is done for that
         self._wanted_now = asyncio.Event()  # somebody waits for py-spy: no more calm
-        self._done: set[str] = set()
+        self._done: dict[str, str] = {}  # by node: the agent that has it, or is about to
         self._packing: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
     def send_now(self, link: Link, name: str) -> None:
@@ -38,17 +38,18 @@ class Staging:
 
     def stage_py_spy(self, link: Link) -> None:
         """Offer py-spy to an agent that has sampled once; nothing travels where the node's cache has it."""
-        if link.agent_id in self._done:
+        node, agent = link.node.name, link.agent_id
+        if self._done.get(node) == agent:
             return
-        self._done.add(link.agent_id)
+        self._done[node] = agent
         self.expected += 1
-        self._stages[link.agent_id] = self._run(partial(self._stage, link), link)
+        self._stages[node] = (agent, self._run(partial(self._stage, link), link))
 
     async def settle(self, link: Link, timeout_s: float) -> None:
         """Wait until a node has py-spy, is known not to get it, or the time is up."""
         self._wanted_now.set()
-        stage = self._stages.get(link.agent_id)
-        if stage:
+        agent, stage = self._stages.get(link.node.name, ("", None))
+        if stage and agent == link.agent_id:
             await asyncio.wait({stage}, timeout=timeout_s)
 
     def _run(self, work: Callable[[], Awaitable[None]], link: Link) -> asyncio.Task[None]:
@@ -76,7 +77,8 @@ class Staging:
                 await self._bring_py_spy(link)
         except failures.Lost:
             self.expected -= 1
-            self._done.discard(agent)  # the node's state says why; an agent that lingers is asked again when it is back
+            if self._done.get(link.node.name) == agent:
+                del self._done[link.node.name]  # its state says why; one that lingers is asked again when it is back
         except failures.FleetError as error:
             self.expected -= 1
             self._warn(link, f"py-spy could not be brought to {link.node.name}: {error.text}", error.try_)

@@ -66,7 +66,9 @@ def _described(one: AnyOperation, by_type: Mapping[int, Fields], components: Map
     if parameters:
         found["parameters"] = parameters
     if isinstance(one, Operation) and method == "POST":
-        found["requestBody"] = {"content": {"application/json": {"schema": by_type[id(one.asks)]}}}
+        schema = by_type[id(one.asks)]
+        is_asked = bool(components[_name(schema)].get("required"))  # no body is an empty one
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": is_asked}
     return found
 
 

@@ -58,6 +58,8 @@ def value_of(value: Any) -> Any:
             return value if abs(value) != float("inf") and value == value else None
         case bytes():
             return value.decode(errors="replace")
+        case pa.MonthDayNano():
+            return _span(value)
         case list() | tuple():
             return [value_of(each) for each in value]
         case dict():
@@ -65,11 +67,33 @@ def value_of(value: Any) -> Any:
     return value
 
 
+def _span(value: pa.MonthDayNano) -> str:
+    """An interval as people read it: `2 months 3 days 04:05:06.5`."""
+    whole_s, rest_ns = divmod(abs(value.nanoseconds), 1_000_000_000)
+    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
+    sign = "-" if value.nanoseconds < 0 else ""
+    clock = f"{sign}{whole_s // 3600:02d}:{whole_s // 60 % 60:02d}:{whole_s % 60:02d}{fraction}"
+    named = [f"{count} {word}" for count, word in ((value.months, "months"), (value.days, "days")) if count]
+    return " ".join([*named, clock] if value.nanoseconds or not named else named)
+
+
 def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
     """The rows of a batch, as JSON has their values."""
-    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
+    columns = [_values(column) for column in batch.columns]
     for row in zip(*columns, strict=True):
         yield [value_of(value) for value in row]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; where they are instants of years that nobody can write, as text."""
+    try:
+        values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):
+        try:
+            values = column.cast(pa.string()).to_pylist()
+        except pa.ArrowException:
+            values = ["out of range"] * len(column)
+    return values
 
 
 def cell_text(value: Any) -> str:
@@ -92,7 +116,7 @@ def _table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) 
         out.writelines(printable_lines(str(text)).encode() + b"\n" for _, text in rows)
         return
     rows = [[_cut(cell_text(value)) for value in row] for row in rows]
-    titles = [_title(name) for name in schema.names]
+    titles = [_title(field) for field in schema]
     widths = [max([len(title), *(len(row[place]) for row in rows)]) for place, title in enumerate(titles)]
     right = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema]
     for line in (titles, ["─" * width for width in widths], *rows):
@@ -104,10 +128,16 @@ def _aligned(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) 
         yield f"{text:>{width}}" if is_right else f"{text:<{width}}"
 
 
-def _title(name: str) -> str:
+def _title(field: pa.Field) -> str:
     """A column's name; its unit too, where the name only hints at it."""
-    unit = unit_of(name)
-    return printable(name) + (f" [{unit}]" if unit in ("ns", "°C") and not name.endswith("_ns") else "")
+    unit = unit_of_column(field)
+    return printable(field.name) + (f" [{unit}]" if unit in ("ns", "°C") and not field.name.endswith("_ns") else "")
+
+
+def unit_of_column(field: pa.Field) -> str:
+    """The unit that a column's name says, where it has figures; "" where not."""
+    is_figure = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+    return unit_of(field.name) if is_figure else ""
 
 
 def _cut(text: str) -> str:
@@ -137,9 +167,19 @@ def _csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) ->
 def _parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+    kept = pa.schema([pa.field(field.name, _kept(field.type), metadata=field.metadata) for field in schema])
+    with pq.ParquetWriter(out, kept, compression="zstd") as writer:
         for batch in batches:
-            writer.write_batch(batch)
+            columns = [
+                column if to.type == column.type else pa.array([value_of(one) for one in _values(column)], to.type)
+                for column, to in zip(batch.columns, kept, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=kept))
+
+
+def _kept(kind: pa.DataType) -> pa.DataType:
+    """What Parquet has no type for is text there."""
+    return pa.string() if pa.types.is_interval(kind) else kind
 
 
 _WRITERS: Final[dict[Format, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], None]]] = {

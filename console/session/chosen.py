@@ -6,14 +6,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from ..hub import Published
+from ..store import Store
 from . import reading
+from .counting import kind_of
+from .index import FIGURES
 from .layout import Meta, Session, SessionError
 from .reading import ALL, Choice
+from .snapshot import STATE_KINDS, known
 
+#: What things are; what they were measured to be, and what happened to them, is over.
+_STATE: Final = STATE_KINDS - FIGURES - {"mark", "gap", "log", "gpu_event"}
 _UNITS: Final = {"ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}
 
 
@@ -27,10 +34,24 @@ class Chosen:
     meta: Meta = field(default_factory=Meta)
 
     def records(self) -> Iterator[Published]:
-        """The records, read anew each time. Raises SessionError, RecordFileError, OSError."""
-        for record in reading.records(self.path, self.choice):
+        """The records, read anew each time. Raises SessionError, RecordFileError, OSError.
+
+        A part that begins later begins like a recording: with what was known then, which had arrived before.
+        """
+        before = self._known() if self.choice.from_rx is not None else ()
+        for record in chain(before, reading.records(self.path, self.choice)):
             if self.nodes is None or record.node in self.nodes or not record.node:
                 yield record
+
+    def _known(self) -> Iterator[Published]:
+        """What had been said of things that still were as it begins."""
+        kinds = _STATE if self.choice.kinds is None else _STATE & frozenset(self.choice.kinds)
+        if kinds:
+            store = Store()
+            # all of those kinds: of what a rank or a GPU is, others tell
+            for record in reading.records(self.path, Choice(kinds=_STATE, to_rx=self.choice.from_rx)):
+                store.apply([record])
+            yield from (record for record in known(store) if kind_of(record) in kinds)
 
     def only(self, *kinds: str) -> Iterator[Published]:
         """Those of these kinds."""
@@ -47,6 +68,8 @@ def chosen(
     meta = Session(path).read() if path.is_dir() else Meta(name=path.name.partition(".")[0])
     span = _span(path, meta) if begin or end else (0, 0)
     choice = Choice(kinds, instant(begin, *span) if begin else None, instant(end, *span) if end else None)
+    if choice.from_rx is not None and choice.to_rx is not None and choice.to_rx <= choice.from_rx:
+        raise SessionError(f"nothing lies between {begin} and {end}: the end comes first")
     return Chosen(path, choice, nodes, meta)
 
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 from ..analysis.clock import CommonClock
 from ..hub import Published
 from ..records import ClockNode, ClockSnapshot, Record
+from .question import tables_named
 from .views import SHORT_VIEWS
 
 #: Kinds of records that tell the common clock.
@@ -117,6 +118,12 @@ def asks_for_cluster_time(sql: str) -> bool:
     return re.match(r"\s*(select|with)\b", words, re.IGNORECASE) is None or re.search(
         r"(^|[(;])\s*from\b", words, re.IGNORECASE
     ) is not None
+
+
+def tables_for(sql: str) -> tuple[frozenset[str], bool]:
+    """The tables that a question needs, and whether it may show the time of the cluster, which needs one more."""
+    timed = asks_for_cluster_time(sql)
+    return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed
 
 
 class ClusterTime:

@@ -64,9 +64,25 @@ def add(meta: Meta, batch: Batch) -> None:
         kind = _name(kind, meta.counts)
         meta.counts[kind] = meta.counts.get(kind, 0) + number
     meta.records += sum(batch.kinds.values())
+    has_new = any(agent not in meta.agents for agent in batch.agents)
     for agent, heard in batch.agents.items():
         known = meta.agents.get(agent)
         if known is None or known.seq < heard.seq:
             meta.agents[agent] = heard
+    if has_new:
+        _forget_ended(meta)
     meta.first_rx = batch.first_rx if meta.first_rx is None else min(meta.first_rx, batch.first_rx)
     meta.last_rx = batch.last_rx if meta.last_rx is None else max(meta.last_rx, batch.last_rx)
+
+
+def _forget_ended(meta: Meta) -> None:
+    """Of the agents of each node the last one stays: another speaks there only once that has ended."""
+    consoles = {name for part in meta.parts for name in (part.console, part.was)}
+    last: dict[str, str] = {}
+    for agent, heard in meta.agents.items():
+        if agent not in consoles and (heard.node not in last or meta.agents[last[heard.node]].rx <= heard.rx):
+            last[heard.node] = agent
+    if consoles:  # else a console's own words about a node are not to be told from those of the node
+        meta.agents = {
+            agent: heard for agent, heard in meta.agents.items() if agent in consoles or last[heard.node] == agent
+        }

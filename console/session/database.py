@@ -6,6 +6,7 @@ DuckDB itself may then open no file but those of the source, load no extension, 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -20,10 +21,11 @@ import pyarrow as pa
 
 from ..records import ClockNode
 from .alike import alike
-from .clock_columns import Piece, asks_for_cluster_time, pieces, with_cluster_time
+from .answers import unit_of_column
+from .checking import QueryCancelled, QueryError, QueryRefused, check
+from .clock_columns import Piece, pieces, tables_for, with_cluster_time
 from .columns import TABLES, schema_of
-from .question import tables_named
-from .sources import Source, Tables
+from .sources import GivenUp, Source, Tables
 from .views import SHORT_VIEWS
 from .words import meaning_of, unit_of, words_of
 
@@ -35,19 +37,6 @@ DEADLINE_S: Final = 60.0
 ROW_LIMIT: Final = 10_000
 _BATCH_ROWS: Final = 8192
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
-_READS: Final = ("SELECT", "EXPLAIN")
-
-
-class QueryError(Exception):
-    """The question cannot be answered; the text says why, and what to try."""
-
-
-class QueryRefused(QueryError):
-    """It does something else than read the records."""
-
-
-class QueryCancelled(QueryError):
-    """Somebody gave it up."""
 
 
 @dataclass(frozen=True)
@@ -96,30 +85,32 @@ class Database:
         batches.close()  # type: ignore[attr-defined]
         table = pa.Table.from_batches(kept, schema=schema)
         cut = table if limit is None else table.slice(0, limit)
-        names = tuple(schema.names)
-        return Answer(names, tuple(map(unit_of, names)), cut, cut.num_rows < table.num_rows, time.monotonic() - began)
+        units, took_s = tuple(map(unit_of_column, schema)), time.monotonic() - began
+        return Answer(tuple(schema.names), units, cut, cut.num_rows < table.num_rows, took_s)
 
     def stream(self, sql: str, *, deadline_s: float = DEADLINE_S) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The columns of the answer, and its rows as they come. Raises QueryError, and what the source raises."""
         sql = _described(sql)
         connection = self._connect(sql)
-        _check(connection, sql)
+        check(connection, sql)
+        _only_read(connection)
         watch = _Watch(connection, deadline_s, self._cancelled)
         try:
             with watch:
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
         except duckdb.Error as error:
             raise self._why(error, watch) from error
-        return reader.schema, self._batches(reader, connection, watch)
+        schema = _told_apart(reader.schema)
+        return schema, self._batches(reader, schema, connection, watch)
 
     def _batches(
-        self, reader: pa.RecordBatchReader, connection: duckdb.DuckDBPyConnection, watch: _Watch
+        self, reader: pa.RecordBatchReader, schema: pa.Schema, connection: duckdb.DuckDBPyConnection, watch: _Watch
     ) -> Iterator[pa.RecordBatch]:
         try:
             with watch:
                 while True:
                     try:
-                        yield reader.read_next_batch()
+                        yield pa.RecordBatch.from_arrays(reader.read_next_batch().columns, schema=schema)
                     except StopIteration:
                         return
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -134,6 +125,8 @@ class Database:
         text = str(error).split("\n\nLINE 1")[0].strip()
         if "Out of Memory" in text:
             return QueryError(f"the answer needs more than {self._memory} of memory; ask for fewer columns or rows")
+        if "read-only mode" in text:
+            return QueryRefused("only questions: this would write")
         if "disabled by configuration" in text or "Permission Error" in text:
             return QueryRefused(f"only the records can be read here: {text.splitlines()[0]}")
         return QueryError(text)
@@ -154,9 +147,8 @@ class Database:
 
     def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
         """A connection that has the tables which the question names, and is locked."""
-        wanted, timed = self._tables | tables_named(sql), self._timed or asks_for_cluster_time(sql)
-        if timed:
-            wanted |= {"clock_node"}
+        named, timed = tables_for(sql)
+        wanted, timed = self._tables | named, self._timed or timed
         if self._connection is None or wanted != self._tables or timed != self._timed:
             self.close()
             self._connection = self._open(wanted, timed)
@@ -164,7 +156,10 @@ class Database:
         return self._connection
 
     def _open(self, wanted: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
-        tables = self._source.tables(wanted)
+        try:
+            tables = self._source.tables(wanted)
+        except GivenUp as error:
+            raise QueryCancelled("cancelled") from error
         connection = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": self._memory})
         try:
             connection.execute("CREATE SCHEMA plain; CREATE SCHEMA told")
@@ -286,28 +281,24 @@ def _described(sql: str) -> str:
     return f"""SELECT "column", type, unit, meaning FROM plain.dictionary WHERE "table" = '{name}' ORDER BY place"""
 
 
-def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raises QueryRefused for what is not one statement that reads, QueryError for what is no SQL."""
-    statements = _statements(connection, sql)
-    if len(statements) != 1:
-        raise QueryRefused("one question at a time: one statement" if statements else "there is no question")
-    kind = statements[0].type.name
-    if kind == "EXPLAIN":
-        inner = re.sub(r"^\s*EXPLAIN(\s+ANALYZE)?(\s*\([^)]*\))?", "", sql, count=1, flags=re.IGNORECASE)
-        kinds = {statement.type.name for statement in _statements(connection, inner)}
-        if kinds != {"SELECT"}:
-            raise QueryRefused("only questions can be explained")
-    if kind == "MULTI":
-        raise QueryRefused("write it as a question of its own: SELECT * FROM (PIVOT …)")
-    if kind not in _READS:
-        raise QueryRefused(f"only questions: SELECT, FROM, WITH, DESCRIBE, SUMMARIZE; this is {kind}")
+def _only_read(connection: duckdb.DuckDBPyConnection) -> None:
+    """From here to the next question nothing can be written: a SELECT may hold an INSERT, which no kind of it tells."""
+    with contextlib.suppress(duckdb.TransactionException):  # the first question ends none before it
+        connection.execute("ROLLBACK")
+    connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
-def _statements(connection: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
-    try:
-        return connection.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryError(str(error).strip()) from error
+def _told_apart(schema: pa.Schema) -> pa.Schema:
+    """Columns of the same name get numbers, as in `SELECT a.node, b.node`: JSON and Parquet would lose one of them."""
+    taken: set[str] = set()
+    made = []
+    for field in schema:
+        name, number = field.name, 1
+        while name.lower() in taken:
+            name, number = f"{field.name}_{number}", number + 1
+        taken.add(name.lower())
+        made.append(field.with_name(name))
+    return pa.schema(made)
 
 
 class _Watch:
@@ -331,3 +322,6 @@ class _Watch:
             self.is_over = time.monotonic() >= self._end
             if self.is_over or self._cancelled.is_set():
                 self._connection.interrupt()
+
+
+__all__ = ["Answer", "Database", "QueryCancelled", "QueryError", "QueryRefused"]

@@ -92,7 +92,7 @@ class Meta(msgspec.Struct, kw_only=True):
     sealed: int = 0  # the last segment that nobody writes to any more
     records: int = 0  # in the sealed segments
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # kind → records
-    agents: dict[str, Heard] = msgspec.field(default_factory=dict)  # agent → its last recorded number
+    agents: dict[str, Heard] = msgspec.field(default_factory=dict)  # the last of each node, and the consoles
     first_rx: int | None = None
     last_rx: int | None = None
     merged: tuple[str, ...] = ()  # names of the sessions it was merged from
@@ -223,6 +223,8 @@ def find(text: str, folder: Path) -> Session:
     as_path = Path(text)
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
+    if "/" in text:
+        raise SessionError(f"{text}: no folder of a session: there is no session.json in it")
     session = named(text, folder)
     if not session.path.is_dir():
         if (as_path / "session.json").exists():
@@ -239,7 +241,11 @@ def all_sessions(folder: Path) -> list[Session]:
 
 
 def _is_one(path: Path) -> bool:
-    return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
+    """A folder that looks like a session; also one that nobody may look into."""
+    try:
+        return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
+    except PermissionError:
+        return True
 
 
 def now() -> int:

@@ -11,6 +11,9 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..hub import Published
 from ..records import Record
 from ..store import FAMILIES, Store
@@ -26,12 +29,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What is kept over time of one family, and of each entity what its rows have beside figures."""
+
+    known: Known
+    heads: dict[Hashable, dict[str, Any]]
+
+    def told(self) -> NDArray[np.bool_]:
+        """At which [instant, entity] anything is known, without the newest: that is there as a record."""
+        is_known: NDArray[np.bool_] = np.asarray(~np.isnan(self.known.values).all(axis=2))
+        if self.known.keys:
+            newest = np.where(is_known, np.arange(len(self.known.t))[:, None], -1).max(axis=0)
+            is_known[newest, np.arange(len(self.known.keys))] = False
+        return is_known
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """What the store held at one instant: taken where the store lives, read anywhere. A source of tables."""
 
     records: dict[str, list[Published]]
-    history: dict[str, Known]
-    heads: dict[str, dict[Hashable, dict[str, Any]]]  # family → entity → what its rows have beside figures
+    history: dict[str, Kept]  # by family
 
     def tables(self, wanted: Collection[str]) -> Tables:
         import pyarrow as pa
@@ -52,27 +70,31 @@ class Snapshot:
 
         if self.records.get(table):
             yield pa.Table.from_batches([to_batch(table, self.records[table])])
-        if table in self.history and self.history[table].keys:
-            yield _curves(table, self.history[table], self.heads[table])
+        if table in self.history and self.history[table].known.keys:
+            yield _curves(table, self.history[table])
 
 
 def snapshot(store: Store, wanted: Collection[str]) -> Snapshot:
     """These tables of the store, as they are now; copies only what changes."""
     records: dict[str, list[Published]] = {table: [] for table in TABLES if table in wanted}
-    for record in _records(store):
+    for record in records_of(store):
         table = kind_of(record)
         if table in records:
             records[table].append(record)
-    history, heads = {}, {}
-    for family in FAMILIES:
-        if family in wanted and store.history is not None:
-            history[family] = store.history.series[family].known()
-            heads[family] = {key: _head(store, family, key) for key in history[family].keys}
-    return Snapshot(records, history, heads)
+    found = ((family, history_of(store, family)) for family in FAMILIES if family in wanted)
+    return Snapshot(records, {family: kept for family, kept in found if kept is not None})
 
 
-def _records(store: Store) -> Iterator[Published]:
-    """Every record that is held, each once."""
+def history_of(store: Store, family: str) -> Kept | None:
+    """A copy of what a store keeps of that family over time; None where it keeps nothing."""
+    if store.history is None:
+        return None
+    known = store.history.series[family].known()
+    return Kept(known, {key: _head(store, family, key) for key in known.keys})
+
+
+def records_of(store: Store) -> Iterator[Published]:
+    """Every record that a store holds, each once."""
     seen: set[tuple[str, int]] = set()
     held: list[Record] = [record for _, record in store.events]
     for book in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
@@ -105,20 +127,17 @@ def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
     raise KeyError(family)
 
 
-def _curves(family: str, kept: Known, heads: dict[Hashable, dict[str, Any]]) -> pa.Table:
-    """A row an instant and entity that something is known of, without the newest: that is there as a record."""
-    import numpy as np
+def _curves(family: str, history: Kept) -> pa.Table:
+    """A row an instant and entity that something is known of."""
     import pyarrow as pa
 
     from .columns import schema_of
 
-    is_known = np.asarray(~np.isnan(kept.values).all(axis=2))
-    newest = np.where(is_known, np.arange(len(kept.t))[:, None], -1).max(axis=0)
-    is_known[newest, np.arange(len(kept.keys))] = False
-    at, entity = np.nonzero(is_known)
+    kept = history.known
+    at, entity = np.nonzero(history.told())
     t = pa.array(kept.t[at] * 1_000_000_000)
     columns: dict[str, pa.Array] = {"t": t, "rx": t}
-    facts = [heads[key] for key in kept.keys]
+    facts = [history.heads[key] for key in kept.keys]
     schema = schema_of(family)
     for name in facts[0]:
         values: Sequence[Any] = [fact.get(name) for fact in facts]

@@ -72,7 +72,7 @@ def pieces(session: Session) -> list[Path | Step]:
     compact = {_number(Path(name)) for name in done.segments}
     steps: dict[tuple[int, int], list[Part]] = {}
     for part in done.parts:
-        steps.setdefault(_segments_of(part), []).append(part)
+        steps.setdefault(segments_of(part), []).append(part)
     found: dict[int, Path | Step] = dict(segments)
     for (first, last), parts in steps.items():
         numbers = range(first, last + 1)
@@ -90,7 +90,7 @@ def last_number(session: Session) -> int:
     if (session.parquet_folder / MANIFEST).exists():
         done = compacted(session)
         numbers += [_number(Path(name)) for name in done.segments]
-        numbers += [_segments_of(part)[1] for part in done.parts]
+        numbers += [segments_of(part)[1] for part in done.parts]
     return max(numbers, default=0)
 
 
@@ -98,8 +98,8 @@ def _number(path: Path) -> int:
     return int(path.name.partition(".")[0])
 
 
-def _segments_of(part: Part) -> tuple[int, int]:
-    """From which segments a file was made: its name says so."""
+def segments_of(part: Part) -> tuple[int, int]:
+    """From which segments a file was made: its name says so. Raises SessionError."""
     match = re.search(r"part-(\d+)-(\d+)-", part.path)
     if match is None:
         raise SessionError(f"{part.path}: a file of no compaction")

@@ -73,6 +73,7 @@ class Recorder:
         self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
+        self._speaks: dict[str, str] = {}  # node → the agent that was heard there last
         self._ending: list[asyncio.Future[RecordingNow]] = []  # asked for elsewhere
         self._words: deque[Record] = deque()  # from the threads of recordings, on their way to the hub
         hub.subscribe(self)
@@ -202,6 +203,7 @@ class Recorder:
             meta, lock = replace(session.read(), selection=selection or EVERYTHING), session.take_lock()
         try:
             redact = self._redactor(meta.selection)
+            meta = replace(meta, cluster=redact.text(meta.cluster))
             if selection is not None and selection.nodes:
                 chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
                 meta = replace(meta, selection=chosen)
@@ -266,6 +268,9 @@ class Recorder:
     def _hear(self, records: Sequence[Published]) -> None:
         """A batch is of one agent, or of the console itself."""
         last = records[-1]
+        if last.agent != self._hub.console_id and self._speaks.get(last.node) != last.agent:
+            self._heard.pop(self._speaks.get(last.node, ""), None)  # it has ended: nobody asks how far it is kept
+            self._speaks[last.node] = last.agent
         batches = self._heard.setdefault(last.agent, deque())
         batches.append((self._number, last.seq))
         if len(batches) > _MOST_BATCHES:  # of an agent that does not linger nobody asks

@@ -104,7 +104,9 @@ class Recording:
 
     def now(self) -> RecordingNow:
         part = self.meta.parts[-1]
-        return RecordingNow(self.session.name, part.began, self.meta.records, self._bytes, self.trouble)
+        return RecordingNow(
+            self.session.name, part.began, self.meta.records, self._bytes, self.trouble, self.session.path
+        )
 
     def name_of(self, node: str) -> str:
         """What a node is called in this session."""
@@ -155,6 +157,7 @@ class Recording:
             return not ending or bool(self._waiting)
 
     def _pack(self, records: Sequence[Published], number: int) -> None:
+        self._redact.learn(records)
         kept = [self._redact(record) for record in records]
         lines = [encode(record) for record in kept]
         for part in frames.by_size(lines):

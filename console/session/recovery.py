@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ..records import UNREADABLE, BadRecord, decode
-from . import frames
+from . import frames, reading
 from .counting import Batch, add
 from .frames import Damage, Frame
 from .layout import Heard, Meta, NewerSchema, Part, Session, SessionError, now, sync_folder
+from .manifest import Step, pieces
 
 #: Called now and then with the bytes done and the bytes there are.
 Progress = Callable[[int, int], None]
@@ -38,6 +40,7 @@ class Findings:
     cut_bytes: int = 0  # of a torn tail
     damages: list[Damage] = field(default_factory=list)  # in the middle of a file: nothing can be done about those
     unknown: list[str] = field(default_factory=list)  # lines that are no records, of other versions
+    missing: int = 0  # records that session.json counts, and that are nowhere
 
     @property
     def is_sound(self) -> bool:
@@ -72,16 +75,21 @@ def recover_locked(session: Session, progress: Progress = _silent) -> Findings:
     meta = _meta_or_new(session)
     found = Findings()
     fresh = replace(meta, records=0, counts={}, first_rx=None, last_rx=None, agents=dict(meta.agents), sealed=0)
-    files = session.segments()
-    total, done = sum(path.stat().st_size for path in files), 0
-    for path in files:
-        done += path.stat().st_size
-        is_sealed = _number(path) <= meta.sealed
-        end = _take_in(path, fresh, found, read=not is_sealed)
+    parts = _pieces(session)
+    total, done = _bytes_of(parts), 0
+    for piece in parts:
+        if isinstance(piece, Step):
+            _take_in_parquet(session, piece, fresh, found)
+            continue
+        done += piece.stat().st_size
+        is_sealed = _number(piece) <= meta.sealed
+        end = _take_in(piece, fresh, found, read=not is_sealed)
         if end is not None:
-            found.cut_bytes += _cut(path, end)
+            found.cut_bytes += _cut(piece, end)
         progress(done, total)
-    fresh.sealed = max((_number(path) for path in session.segments()), default=0)
+    found.missing = max(0, meta.records - found.records)
+    fresh.sealed = max([*map(_number, session.segments()), *(part.last for part in parts if isinstance(part, Step))],
+                       default=0)  # fmt: skip
     fresh.state = "closed" if found.is_sound else "torn"
     fresh.closed = fresh.closed or fresh.last_rx or now()
     fresh.parts = tuple(_ended(part, fresh.last_rx) for part in fresh.parts)
@@ -90,23 +98,68 @@ def recover_locked(session: Session, progress: Progress = _silent) -> Findings:
 
 
 def verify(session: Session, progress: Progress = _silent) -> Findings:
-    """Read everything, check every checksum and every record; nothing is changed. Raises OSError."""
-    found = Findings()
-    files = session.segments()
-    total, done = sum(path.stat().st_size for path in files), 0
-    for path in files:
-        for item in frames.contents(path):
+    """Read everything, check every checksum and every record; nothing is changed. Raises SessionError, OSError.
+
+    Where segments are gone after compaction, what stands for them is read.
+    """
+    found, counted = Findings(), _counted(session)
+    parts = _pieces(session)
+    total, done = _bytes_of(parts), 0
+    for piece in parts:
+        if isinstance(piece, Step):
+            found.records += sum(1 for _ in reading.compacted_part(session, piece))
+            continue
+        for item in frames.contents(piece):
             if isinstance(item, Damage):
-                if item.what == "torn" and path == files[-1]:
+                if item.what == "torn" and piece == parts[-1]:
                     found.cut_bytes = item.bytes
                 else:
                     found.damages.append(item)
                 continue
             frame, raw = item
-            _check(path, frame, raw, found)
+            _check(piece, frame, raw, found)
             progress(done + frame.end, total)
-        done += path.stat().st_size
+        done += piece.stat().st_size
+    found.missing = max(0, counted - found.records)
     return found
+
+
+def _counted(session: Session) -> int:
+    """How many records its sealed segments had; none where nobody can tell."""
+    try:
+        return session.read().records
+    except SessionError:
+        return 0
+
+
+def _pieces(session: Session) -> list[Path | Step]:
+    """What it is put together from; all its segments, where nobody can tell what else there is. Raises SessionError."""
+    try:
+        return pieces(session)
+    except SessionError:
+        if not session.segments():
+            raise
+        return [*session.segments()]
+
+
+def _bytes_of(parts: Sequence[Path | Step]) -> int:
+    return sum(part.stat().st_size for part in parts if isinstance(part, Path))
+
+
+def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) -> None:
+    """Count what stands for segments that are gone. Raises SessionError where it is damaged."""
+    from . import rows  # what reads Parquet takes long to load
+
+    try:
+        span = rows.span(session.parquet_folder, step.parts)
+    except (rows.Broken, OSError) as error:
+        raise SessionError(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
+    kinds = Counter[str]()
+    for part in step.parts:
+        kinds[part.table] += part.rows
+    found.records += kinds.total()
+    if span is not None:
+        add(meta, Batch(dict(kinds), {}, *span))
 
 
 def _check(path: Path, frame: Frame, raw: bytes, found: Findings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -40,6 +40,16 @@ class Redactor:
         maker = self._makers.get(type(record))
         made: Published = maker(record) if maker is not None else record
         return self._pseudonyms.of_record(made) if self._pseudonyms is not None else made
+
+    def learn(self, records: Iterable[Published]) -> None:
+        """Names that any of these tells are replaced in all of them, whichever comes first."""
+        if self._pseudonyms is not None:
+            for record in records:
+                self._pseudonyms.learn(record)
+
+    def text(self, text: str) -> str:
+        """A text of the console's own, as it is written."""
+        return text if self._pseudonyms is None else self._pseudonyms.in_text(text)
 
     def node(self, name: str) -> str:
         """What a node is called where this is written."""

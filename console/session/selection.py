@@ -37,6 +37,8 @@ _OF: Final[dict[type, Callable[[Any], object]]] = {
 #: A tick that comes so much early, as a share and in ns at most, is still the next one.
 _EARLY: Final = 0.1
 _EARLY_MOST_NS: Final = 250_000_000
+#: What was kept last of a thing is remembered for twice so long, or twice the rate: processes come and go for ever.
+_REMEMBERED_NS: Final = 60_000_000_000
 
 
 class Selected:
@@ -52,7 +54,9 @@ class Selected:
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
         apart_ns = int(selection.every_s * 1e9)
         self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _EARLY_MOST_NS)
-        self._kept: dict[tuple[type, object], int] = {}
+        self._kept: dict[tuple[type, object], int] = {}  # `mono` of the last figure that was kept, of each thing
+        self._earlier = self._kept  # the same, of the time before this one
+        self._turn_ns, self._turned = max(_REMEMBERED_NS, apart_ns), 0  # how long such a time is, and its beginning
 
     def __call__(self, records: Iterable[Published]) -> list[Published]:
         """Those that are kept."""
@@ -70,8 +74,10 @@ class Selected:
         of = _OF.get(type(record))
         if of is None:
             return True
+        if abs(record.rx - self._turned) > self._turn_ns:
+            self._earlier, self._kept, self._turned = self._kept, {}, record.rx
         key = (type(record), of(record))
-        last = self._kept.get(key)
+        last = self._kept.get(key, self._earlier.get(key))
         if last is not None and 0 <= record.mono - last < self._apart_ns:
             return False
         self._kept[key] = record.mono

@@ -33,16 +33,19 @@ class Listed:
 
 
 def listed(session: Session) -> Listed:
-    """How a session stands. While it is recorded, its counts are those of its frames. Raises OSError."""
-    size = session.size()
+    """How a session stands. While it is recorded, its counts are those of its frames."""
+    size = 0
     try:
+        size = session.size()
         meta = session.read()
+        if meta.state == "recording" and session.segments():
+            _count_by_labels(session, meta)
     except SessionError as error:
         return Listed(session, "unreadable", None, size, str(error))
+    except OSError as error:
+        return Listed(session, "unreadable", None, size, f"{error.filename or session.path}: {error.strerror or error}")
     if meta.state != "recording":
         return Listed(session, meta.state, meta, size)
-    if session.segments():
-        _count_by_labels(session, meta)
     return Listed(session, "recording" if session.is_being_written() else "crashed", meta, size)
 
 

@@ -7,7 +7,7 @@ after it, unpacked into files of their own that are gone with the source.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
+from ..hub import Published
 from . import reading
 from .columns import TABLES
 from .compact import PartWriter, compacted
 from .frames import Damage
-from .layout import Session
+from .layout import NewerSchema, Session, SessionError
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Tables:
 
     files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     columns: dict[str, pa.Table] = field(default_factory=dict)
+
+
+class GivenUp(Exception):
+    """Nobody wants the tables any more."""
 
 
 class Source(Protocol):
@@ -42,11 +47,13 @@ class Source(Protocol):
 class RecordedSource:
     """A session's folder, or a file of records. Leave it (`with`) to remove what it unpacked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within: Path | None = None) -> None:
+        """`within` is a folder for what is unpacked, which its owner removes; else it is one of the system's."""
         self.path = path
         self.damage: list[Damage] = []  # what could not be read so far
-        self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._loaded: dict[str, tuple[Path, ...]] = {}
+        self._given_up = False
 
     def __enter__(self) -> Self:
         return self
@@ -60,18 +67,33 @@ class RecordedSource:
         """Remove what was unpacked."""
         self._scratch.cleanup()
 
+    def give_up(self) -> None:
+        """Let what is being unpacked be: `tables` raises GivenUp. From another thread, or a signal."""
+        self._given_up = True
+
     @property
     def scratch(self) -> Path:
         """A folder that is gone with the source."""
         return Path(self._scratch.name)
 
     def tables(self, wanted: Collection[str]) -> Tables:
+        self._refuse_newer()
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
         if new:
             self._loaded.update(dict.fromkeys(new, ()))
             for table, path in chain(self._compacted(new), self._unpacked(new)):
                 self._loaded[table] = (*self._loaded[table], path)
         return Tables(files={table: files for table, files in self._loaded.items() if files})
+
+    def _refuse_newer(self) -> None:
+        """Raises NewerSchema; what else is wrong with a session.json does not keep its records from being asked."""
+        if self.path.is_dir():
+            try:
+                Session(self.path).read()
+            except NewerSchema:
+                raise
+            except SessionError:
+                return
 
     def _compacted(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
         if not self.path.is_dir():
@@ -91,10 +113,16 @@ class RecordedSource:
             done = compacted(Session(self.path)).segments
             for segment in reading.segment_files(self.path):
                 if segment.name not in done:
-                    writer.add(reading.lenient(segment, self._hear_of_damage, choice), wanted)
+                    writer.add(self._while_wanted(reading.lenient(segment, self._hear_of_damage, choice)), wanted)
         else:
-            writer.add(reading.records(self.path, choice), wanted)
+            writer.add(self._while_wanted(reading.records(self.path, choice)), wanted)
         return [(part.table, folder / part.path) for part in writer.finish()]
+
+    def _while_wanted(self, records: Iterable[Published]) -> Iterator[Published]:
+        for record in records:
+            if self._given_up:
+                raise GivenUp
+            yield record
 
     def _hear_of_damage(self, damage: Damage) -> None:
         if damage not in self.damage:

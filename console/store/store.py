@@ -84,8 +84,12 @@ class Counts:
 class Store:
     """The fold of all records. `version` grows with every batch."""
 
-    def __init__(self, history_bytes: int | None = None) -> None:
+    def __init__(
+        self, history_bytes: int | None = None, is_kept: Callable[[Record], bool] = lambda event: True
+    ) -> None:
+        """`is_kept`: what of all that happens has a place among the events; that is memory where nobody reads them."""
         self.version = 0
+        self._is_kept = is_kept
         self.nodes: Table[str, NodeNow] = Table()
         self.gpus: Table[GpuKey, GpuNow] = Table()
         self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
@@ -165,6 +169,8 @@ class Store:
             if known_card is not None and (card.gpu is None or card.digest is None):
                 card.gpu, card.digest = card.gpu or known_card.gpu, card.digest or known_card.digest
                 self.gpus.touch(key, self.version)
+        for capture, _ in self.captures.table.items():  # what it says depends on how long ranks had stood still
+            self.captures.table.touch(capture, self.version)
         self.gpus.take_missing(other.gpus, self.version)
         self.gpu_links.take_missing(other.gpu_links, self.version)
         self.nics.take_missing(other.nics, self.version)
@@ -306,7 +312,8 @@ class Store:
             self._event(record)
 
     def _event(self, record: Record) -> None:
-        self.events.append((self.version, record))
+        if self._is_kept(record):
+            self.events.append((self.version, record))
 
     # -- history, and what goes ----------------------------------------------------------------------------------------
 

@@ -317,8 +317,9 @@ class ConsoleApp(
         drawn = picture(self, self.picture_title)
         cluster = self.frame.header.cluster
         there = offers(
-            self.view.sheets(), drawn, self._store, self.stacks.shape, cluster=cluster, recorded=self.asking.recorded
-        )
+            self.view.sheets(), drawn, self._store, self.stacks.shape, cluster=cluster, recorded=self.asking.recorded,
+            recordings=self.tapes.running,
+        )  # fmt: skip
         dialog = ExportDialog(there, cluster, self.frame.now, self._folder)
 
         def left(_: None) -> None:

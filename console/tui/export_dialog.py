@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+import shutil
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from textual import events
@@ -23,6 +24,9 @@ from .prompts import Confirm, hints
 from .text import clean, fit, width_of
 from .widgets.line_view import LineView
 
+#: Cells up to which the forms of things stand below each other.
+_IN_LINE = 24
+
 
 class OfferList(LineView):
     """A line a thing, its forms at the right. The keys stay with the path; a click chooses, too."""
@@ -41,7 +45,9 @@ class OfferList(LineView):
         super().__init__(id="offers")
         self._offers = offers
         self._chosen = (0, 0)
-        self._forms_width = max(sum(_form_width(form) for form in offer.forms) for offer in offers)
+        widths = [self._width(offer) for offer in offers]
+        #: Forms stand below each other, but those that are too many for that: text needs room, too.
+        self._forms_width = max([width for width in widths if width <= _IN_LINE], default=0)
 
     def on_mount(self) -> None:
         self.styles.height = len(self._offers)
@@ -62,7 +68,7 @@ class OfferList(LineView):
 
     def line(self, y: int) -> Sequence[Span]:
         offer, chosen = self._offers[y], y == self._chosen[0]
-        room = max(1, self.size.width - 2 - self._forms_width)
+        room = max(1, self._forms_at(offer) - 2)
         spans = [Span("▸ " if chosen else "  ", "accent"), Span(fit(clean(offer.what), room), "text")]
         for at, form in enumerate(offer.forms):
             is_form = chosen and at == self._chosen[1]
@@ -70,10 +76,17 @@ class OfferList(LineView):
             spans.append(Span(f"{left}{form.name}{right}", "pick" if is_form else "muted"))
         return spans
 
+    def _forms_at(self, offer: Offer) -> int:
+        return self.size.width - max(self._forms_width, self._width(offer))
+
+    @staticmethod
+    def _width(offer: Offer) -> int:
+        return sum(_form_width(form) for form in offer.forms)
+
     def on_click(self, event: events.Click) -> None:
         if event.y >= len(self._offers):
             return
-        at, found = self.size.width - self._forms_width, None
+        at, found = self._forms_at(self._offers[event.y]), None
         for number, form in enumerate(self._offers[event.y].forms):
             if at <= event.x < at + _form_width(form):
                 found = number
@@ -173,8 +186,10 @@ class ExportDialog(ModalScreen[None]):
             return
         self._say("writing …", "muted")
         try:
-            if form.stream is not None:
-                await asyncio.to_thread(files.write_streamed, path, form.stream, replace=replace)
+            if form.folder is not None:
+                await asyncio.to_thread(_fill, path, form.folder())
+            elif form.stream is not None:
+                await asyncio.to_thread(files.write_streamed, path, form.stream(), replace=replace)
             else:
                 data = (await asyncio.to_thread(form.prepare())).encode(errors="backslashreplace")
                 write = files.write_atomically if replace else files.write_new
@@ -197,6 +212,8 @@ class ExportDialog(ModalScreen[None]):
             path = Path(typed).expanduser()
             if not typed:
                 self._say("✖ a file needs a name", "status-failed")
+            elif self.chosen[1].folder is not None:
+                return path if self._can_be_filled(path) else None
             elif path.is_dir():
                 self._propose(typed)
                 self._say("that is a folder; this would be the file in it", "muted")
@@ -208,6 +225,13 @@ class ExportDialog(ModalScreen[None]):
             self._say(f"✖ {getattr(error, 'strerror', None) or error}", "status-failed")
         return None
 
+    def _can_be_filled(self, path: Path) -> bool:
+        """Whether that can be a folder of ours: new, or empty. Raises OSError."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            self._say(f"✖ {path}: there is something; these are several files: name a new folder", "status-failed")
+            return False
+        return True
+
     def _ask_to_replace(self, path: Path) -> None:
         def answered(yes: bool | None) -> None:
             if yes:
@@ -217,6 +241,18 @@ class ExportDialog(ModalScreen[None]):
 
         words = f"{clean(str(path.absolute()))} is there already. What it holds is gone then."
         self.app.push_screen(Confirm("Replace the file?", words, "replaces it"), answered)
+
+
+def _fill(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new folder, or an empty one. Raises what it raises; then a folder that was new is gone."""
+    is_new = not path.exists()
+    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        write(path)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _why(error: OSError, path: Path) -> str:

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,18 @@ from typing import BinaryIO
 
 from .. import report
 from ..analysis.stacks import PLAIN, Shape
-from ..session.chosen import chosen
+from ..hub import RecordingNow
+from ..session.chosen import Chosen, chosen
 from ..session.export import FORMS, StackForm
-from ..session.export.page import lines_of as page_of
+from ..session.export.page import page_of
 from ..session.forms import FORMS as SESSION_FORMS
 from ..session.forms import Form as SessionForm
+from ..session.held import held
 from ..store import Store
 from ..verdicts import hang_models
 from .figures import clock_time
 from .models.sheets import Sheet, as_csv, as_json, as_text
+from .recording_actions import session_name
 
 #: Makes the text of a file; may take long, touches nothing that changes, and may run in a thread.
 Write = Callable[[], str]
@@ -35,7 +38,8 @@ class Form:
     name: str
     suffix: str
     prepare: Callable[[], Write]
-    stream: Callable[[BinaryIO], None] | None = None  # fills the file itself, in a thread, where that is much
+    stream: Callable[[], Callable[[BinaryIO], None]] | None = None  # where that is much: fills the file in a thread
+    folder: Callable[[], Callable[[Path], list[Path]]] | None = None  # where it is several: fills a folder, likewise
 
 
 @dataclass(frozen=True)
@@ -49,21 +53,26 @@ class Offer:
 
 def offers(
     sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
-    recorded: Path | None = None,
+    recorded: Path | None = None, recordings: Sequence[RecordingNow] = (),
 ) -> list[Offer]:  # fmt: skip
-    """Everything there is: tables, the screen as `picture` draws it, the report, a page, the newest capture.
+    """Everything there is: tables, the screen as `picture` draws it, the report, a page, sessions, the newest capture.
 
-    The capture is in that shape. `recorded` is the session that is shown, where one is: then all of it can be saved.
+    The capture is in that shape. `recorded` is the session that is shown, where one is; else what this console still
+    knows can leave like one, and so can what it records: `recordings`.
     """
     return [
         *(_of_sheet(sheet) for sheet in sheets),
         Offer("screen", "Screen: as it was when you pressed the key", (Form("SVG", ".svg", lambda: picture),)),
         Offer("report", "Report: everything, as batch writes it", (Form("JSON", ".json", partial(_report, store)),)),
-        Offer("page", "Page: verdict, findings and stacks, for a ticket",
-              (Form("HTML", ".html", partial(_page, store, cluster)),)),
-        *(() if recorded is None else (_of_session(recorded),)),
+        Offer("page", "Page: verdict, findings, stacks and plots, for a ticket",
+              (Form("HTML", ".html", partial(page_of, cluster or "cluster", store)),)),
+        *itertools.chain.from_iterable(
+            _of_session(f"everything in {path.name}", partial(partial, chosen, path))
+            for path in ([recorded] if recorded else [now.path for now in recordings if now.path])
+        ),
+        *(() if recorded else _of_session("all that is still known", partial(_held, store, cluster), but="html")),
         *_of_newest_capture(store, shape),
-    ]
+    ]  # fmt: skip
 
 
 def free_path(folder: Path, cluster: str, offer: Offer, form: Form, at: int) -> Path:
@@ -92,22 +101,31 @@ def _report(store: Store) -> Write:
     return lambda: report.to_json(made).decode()
 
 
-def _page(store: Store, cluster: str) -> Write:
-    text = "\n".join(page_of(cluster or "cluster", store)) + "\n"
-    return lambda: text
+def _held(store: Store, cluster: str) -> Callable[[], Chosen]:
+    """What is known now, as a session."""
+    taken = held(store, session_name(cluster, store.newest_rx))
+    return lambda: taken
 
 
-def _of_session(path: Path) -> Offer:
-    """A whole session, in the forms that are one file."""
+def _of_session(what: str, take: Callable[[], Callable[[], Chosen]], but: str = "") -> Iterator[Offer]:
+    """A whole session in every form `but` one, which is offered already.
 
-    def write(form: SessionForm, out: BinaryIO) -> None:
-        form.write(chosen(path), out)
+    `take` takes what changes, and what that gives reads it, in a thread.
+    """
 
-    forms = tuple(
-        Form(form.name, form.suffix, lambda: str, partial(write, form))
-        for form in SESSION_FORMS.values() if not form.is_folder
-    )  # fmt: skip
-    return Offer("session", f"Session: everything in {path.name}", forms)
+    def file(form: SessionForm) -> Callable[[BinaryIO], None]:
+        read = take()
+        return lambda out: form.write(read(), out)
+
+    def folder(form: SessionForm) -> Callable[[Path], list[Path]]:
+        read = take()
+        return lambda path: form.write_folder(read(), path)
+
+    every = [form for form in SESSION_FORMS.values() if form.name != but]
+    files = (Form(one.name, one.suffix, lambda: str, partial(file, one)) for one in every if not one.is_folder)
+    folders = (Form(one.name, one.suffix, lambda: str, folder=partial(folder, one)) for one in every if one.is_folder)
+    yield Offer("session", f"Session: {what}", tuple(files))
+    yield Offer("session", f"Tables: {what}", tuple(folders))
 
 
 def _of_newest_capture(store: Store, shape: Shape) -> Iterator[Offer]:

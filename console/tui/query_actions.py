@@ -27,6 +27,10 @@ class QueryActions:
         """Give it up."""
         self.asking.cancel()
 
+    def on_unmount(self) -> None:
+        """Nobody asks any more."""
+        self.asking.close()
+
     async def _answer_for(self, view: Query, sql: str) -> None:
         answer = await self.asking.ask(sql)
         if view.is_attached:  # a replay that went to another time has views of its own

@@ -21,6 +21,12 @@ _TWICE_S: Final = 5.0
 SLOW_S: Final = 0.3
 
 
+def session_name(cluster: str, at: int) -> str:
+    """A name for a session that nobody has to think of; `at` is console time, ns."""
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in cluster)
+    return f"{plain.strip('-')[:40] or 'session'}-{time.strftime('%Y%m%d-%H%M', time.localtime(at / 1e9))}"
+
+
 class Tapes:
     """What the app knows and does of recordings; it has one. `now` is console time, ns."""
 
@@ -103,10 +109,7 @@ class Tapes:
         return False
 
     def _name(self) -> str:
-        """A name that nobody has to think of."""
-        cluster = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self._cluster)
-        at = time.strftime("%Y%m%d-%H%M", time.localtime(self._now() / 1e9))
-        return f"{cluster.strip('-')[:40] or 'session'}-{at}"
+        return session_name(self._cluster, self._now())
 
     def _tell(self, text: str, severity: Any = "information", timeout_s: float = 6.0) -> None:
         if self._app.is_running:

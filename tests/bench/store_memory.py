@@ -48,22 +48,22 @@ def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int
     start_ns = time.time_ns()
     voices = [Voice(spoken, start_ns) for _ in range(nodes)]
     for at, voice in enumerate(voices):
-        hub.publish(_arrived(voice.once(), at, start_ns))
+        hub.publish(arrived(voice.once(), f"node{at}", at, start_ns))
     seconds = [*range(0, hour_s - fine_s, COARSE_S), *range(hour_s - fine_s, hour_s)]
     for second in seconds:
         for at, voice in enumerate(voices):
-            hub.publish(_arrived(voice.second(second), at, start_ns + second * 1_000_000_000))
+            hub.publish(arrived(voice.second(second), f"node{at}", at, start_ns + second * 1_000_000_000))
     assert store.history is not None
     if len(store.gpus) != nodes * GPUS or len(store.ranks) != nodes * RANKS:
         raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks are in the store")
     return *memory_bytes(), store.history.nbytes, store.history.hour_s, time.monotonic() - began
 
 
-def _arrived(said: bytes, at: int, rx: int) -> list[Record]:
-    """The records in what the node of that number said, stamped as its link stamps them."""
+def arrived(said: bytes, node: str, agent: int, rx: int) -> list[Record]:
+    """The records in what a node said, by its agent of that number, stamped as its link stamps them."""
     records = []
     for line in said.splitlines():
         record = decode(line)
-        record.node, record.agent, record.rx = f"node{at}", f"{at:016x}", rx
+        record.node, record.agent, record.rx = node, f"{agent:016x}", rx
         records.append(record)
     return records

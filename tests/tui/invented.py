@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -66,12 +67,16 @@ class Tapes:
 
     def __init__(self, cluster: Cluster) -> None:
         self.trouble = ""
+        self.path: Path | None = None  # where the newest lies, for those who read it
         self._cluster = cluster
         self._running: dict[str, int] = {}
         self.selections: dict[str, Selection | None] = {}  # by name, what was to be kept
 
     def now(self) -> list[RecordingNow]:
-        return [RecordingNow(name, began, 12_345, 678_901, self.trouble) for name, began in self._running.items()]
+        return [
+            RecordingNow(name, began, 12_345, 678_901, self.trouble, self.path)
+            for name, began in self._running.items()
+        ]
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
         self.selections[name] = selection

@@ -24,6 +24,7 @@ from waiting import DEADLINE_S, screen, settle, shows, until
 from gconsole import files
 from gconsole.records import Frame, Stack
 from gconsole.session.export.folded import folded
+from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.exports import Form, Offer
@@ -152,7 +153,7 @@ class TestTheTable:
     async def test_a_view_without_a_table_offers_none(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "3")
-            assert [offer.name for offer in dialog._offers] == ["screen", "report", "page"]
+            assert [offer.name for offer in dialog._offers] == ["screen", "report", "page", "session", "session"]
 
 
 class TestEverythingElse:
@@ -193,6 +194,85 @@ class TestEverythingElse:
             assert "stacks" not in [offer.name for offer in dialog._offers]
 
 
+class TestASessionThatNobodyRecorded:
+    async def test_the_page_has_plots_and_is_of_what_is_on_the_screen(self, folder: Path):
+        cluster = demo()
+        cluster.store = Store(history_bytes=1 << 26)
+        for _ in range(5):
+            cluster.later(1)
+            cluster.up(simulated=True)
+            for name in cluster.names:
+                cluster.gpus(name, simulated=True)
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Page: verdict, findings, stacks and plots", "HTML")
+            page = await saved(pilot, folder)
+        assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
+
+    async def test_what_is_still_known_is_a_session_in_one_file(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Session: all that is still known", "json")
+            assert at(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
+            told = json.loads(await saved(pilot, folder))
+        assert told["schema"] == "gconsole.session/1" and told["session"]["name"] == "demo-20231115-1200"
+        assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in told["records"]}
+
+    async def test_every_other_form_of_it_is_written_or_says_why_not(self, folder: Path):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            for form, words in (("perfetto", ""), ("gswarm", ""), ("speedscope", "there are no stacks in it; s or d")):
+                await opened(pilot)
+                await choose(pilot, "Session: all that is still known", form)
+                await pilot.press("enter")
+                if words:
+                    await until(pilot, lambda words=words: words in " ".join(screen(pilot.app).split()), words)
+                    await pilot.press("escape")
+                await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), form)
+        assert [name.rpartition("0.")[2] for name in names_in(folder)] == ["gswarm.json", "perfetto-trace"]
+
+    async def test_tables_are_a_folder_and_never_go_where_something_is(self, folder: Path):
+        (folder / "kept").mkdir()
+        (folder / "kept" / "precious").write_text("mine")
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Tables: all that is still known", "csv")
+            at(pilot.app).value = "kept"
+            await pilot.press("enter")
+            await until(pilot, lambda: "name a new folder" in " ".join(screen(pilot.app).split()), "a refusal")
+            at(pilot.app).value = "tables"
+            await pilot.press("enter")
+            await shows(pilot, "saved session as csv")
+            await opened(pilot)
+            await choose(pilot, "Tables: all that is still known", "parquet")
+            at(pilot.app).value = "no/such/tables"
+            await pilot.press("enter")
+            await until(pilot, lambda: "there is no folder" in " ".join(screen(pilot.app).split()), "a refusal")
+            await pilot.press("escape")
+        assert names_in(folder) == ["kept", "tables"] and names_in(folder / "kept") == ["precious"]
+        assert {"gpu.csv", "rank.csv"} <= set(names_in(folder / "tables"))
+        assert next(csv.DictReader((folder / "tables" / "rank.csv").open()))["job"] == "demo-ring"
+
+    async def test_what_is_recorded_at_the_moment_is_offered_too(self, folder: Path, tmp_path_factory: Any):
+        path = tmp_path_factory.mktemp("sessions") / "evening.ndjson"
+        path.write_text('{"kind":"mark","rx":7,"text":"hello"}\n')
+        cluster = demo()
+        cluster.recordings.path = path
+        await cluster.recordings.start("evening")
+        async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
+            await opened(pilot)
+            await choose(pilot, "Session: everything in evening", "json")
+            told = json.loads(await saved(pilot, folder))
+        assert [record["text"] for record in told["records"]] == ["hello"]
+
+    async def test_a_click_chooses_a_form_of_a_long_line(self):
+        async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
+            dialog = await opened(pilot, "2")
+            lines = screen(pilot.app).splitlines()
+            y = next(y for y, line in enumerate(lines) if "Session: all" in line)
+            await pilot.click(offset=(lines[y].index("gswarm"), y))
+            assert dialog.chosen[1].name == "gswarm"
+
+
 class TestThePath:
     async def test_the_proposed_name_says_what_it_is_and_follows_the_choice(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
@@ -204,7 +284,7 @@ class TestThePath:
             await pilot.press("shift+tab")
             assert at(pilot.app).value.endswith(".csv")
             await pilot.press("up")
-            assert at(pilot.app).value.startswith("gconsole-demo-page-2")
+            assert at(pilot.app).value.startswith("gconsole-demo-session-2")
 
     async def test_the_proposed_name_has_the_instant_that_is_shown_and_not_that_of_saving_it(self):
         cluster = demo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,56 @@ async def test_escape_gives_a_question_up():
         assert not app.asking.is_busy
 
 
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [("SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "needs more than 1GB of memory"),
+     ("SELECT repeat('x', 90000000)", "the answer needs 90 MB of room on a screen")],
+)  # fmt: skip
+async def test_what_would_take_all_memory_is_answered_with_a_word_and_the_console_goes_on(sql, words):
+    app = demo().app()
+    async with app.run_test(size=(140, 30)) as pilot:
+        await settle(pilot)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        await asked(pilot, sql)
+        await shows(pilot, words)
+        await asked(pilot, "SELECT 6 * 7 AS answer")
+        await shows(pilot, "42")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kB: it took place elsewhere"
+
+
+async def test_a_process_that_was_ended_is_followed_by_another():
+    app = demo().app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT 1")
+        app.asking._apart._process.kill()
+        app.asking._apart._process.wait()
+        await asked(pilot, "SELECT 6 * 7 AS answer")
+        await shows(pilot, "42")
+
+
+async def test_what_stands_there_has_the_time_of_the_cluster_though_nobody_named_the_clocks():
+    cluster = Cluster("node1", "node2", "node3")
+    cluster.up()
+    cluster.clocks()
+    cluster.up()
+    app = cluster.app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        view = await asked(pilot, "SELECT node, t, t_cluster, bound_ns FROM host WHERE mono IS NOT NULL ORDER BY node")
+    rows = [row.values for row in view._answer.rows]
+    assert [row[0] for row in rows] == ["node1", "node2", "node3"]
+    assert all(row[2] is not None and abs(row[2] - row[1]) < 10_000 and row[3] > 0 for row in rows), rows
+
+
+async def test_instants_of_a_year_that_nobody_can_write_harm_nobody():
+    app = busy_night().app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT make_timestamp(t) AS wrong FROM rank LIMIT 1")
+        await shows(pilot, "out of range")
+
+
 async def test_the_picture_goes_on_while_a_question_is_under_way():
     cluster = demo()
     app = cluster.app()
@@ -172,7 +223,7 @@ async def test_the_picture_goes_on_while_a_question_is_under_way():
         await pilot.press("9", "slash")
         app.view._editor.line.text = ENDLESS
         await pilot.press("enter")
-        await until(pilot, lambda: app.asking._database is not None, "that it works")
+        await until(pilot, lambda: app.asking.is_busy, "that it works")
         before = app.frame.now
         cluster.later(1)
         await until(pilot, lambda: app.frame.now > before, "a newer picture")

@@ -4,15 +4,18 @@ import copy
 
 import pytest
 from invented import SECOND, Cluster
+from session_made import a_job, a_session
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
-from gconsole.records import Finding, Mark, Record
+from gconsole.records import Finding, Frame, Mark, RankStat, Record, Stack
 from gconsole.session import making, replay
 from gconsole.session.layout import Meta, Part, named
 from gconsole.session.replay import Replay
+from gconsole.store import Store
 from gconsole.tui.prompts import Prompt
 from gconsole.tui.replay_app import ReplayApp, instant_of
+from gconsole.verdicts import verdicts
 
 
 class Taped(Cluster):
@@ -197,3 +200,33 @@ def test_a_time_of_day_is_that_of_the_session(monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+async def test_a_jump_to_the_end_of_a_long_hang_says_what_the_console_said_then(tmp_path):
+    stuck = (Frame("<module>", "train.py", 1), Frame("load_shard", "dataset.py", 88, source="time.sleep(3600)"))
+    waits = (Frame("<module>", "train.py", 2), Frame("all_reduce", "/torch/distributed/distributed_c10d.py", 3252))
+    records = a_job(ranks=2, ticks=120)
+    for record in records:
+        if isinstance(record, RankStat) and record.step > 10:
+            record.state, record.cpu_pct, record.proc_state, record.ctx_switches_s = "idle", 0.0, "S", 0.0
+    last = next(record for record in records if isinstance(record, RankStat) and record.mono == 70 * SECOND)
+    for number in range(6):
+        rank, sample = number % 2, number // 2
+        at = last.t + sample * SECOND // 3
+        records.append(Stack(
+            node="n0", agent="agent-n0", seq=9000 + number, t=at, mono=at - last.t + last.mono, rx=at + number,
+            capture="c", sample=sample, job="llama", rank=rank, pid=100 + rank, start_ticks=7, status="ok", began=at,
+            ended=at + 900, thread_id=1, os_thread_id=100 + rank, frames=stuck if rank else waits, path=rank,
+            proc_state="S",
+        ))  # fmt: skip
+    records.sort(key=lambda record: record.rx)
+    live = Store()
+    for record in records:
+        live.apply([record])
+    (verdict,) = verdicts(live)
+    assert verdict.summary.startswith("rank 1 stands"), "and not that it was watched for too short a time"
+    app = ReplayApp(Replay(a_session(tmp_path, records)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("3", "T", *"100%", "enter")
+        await shows(pilot, verdict.summary[:60])

@@ -17,6 +17,8 @@ from .samples import Floats, Ints
 #: An edge is flagged once this many of the last windows contradicted the mesh.
 FLAGGED: Final = 2
 OF_WINDOWS: Final = 3
+#: An edge that is in none of so many windows is forgotten: where nodes come and go, others are compared each time.
+FORGOTTEN_AFTER: Final = 12
 
 #: An edge: (node that asks, node that answers).
 EdgeKey = tuple[str, str]
@@ -50,16 +52,21 @@ class Settled:
 class Flags:
     """Which edges are flagged: one window may be bad luck, two of three are not."""
 
-    _past: dict[EdgeKey, deque[bool]] = field(default_factory=dict)
+    _past: dict[EdgeKey, tuple[int, deque[bool]]] = field(default_factory=dict)  # the last window it was in, and how
+    _number: int = 0  # of windows
 
     def add(self, settled: Settled, edges: Sequence[EdgeKey]) -> frozenset[EdgeKey]:
         """What is flagged after this window."""
         flagged = set(settled.inconsistent)
+        self._number += 1
         for key in edges:
-            past = self._past.setdefault(key, deque(maxlen=OF_WINDOWS))
+            _, past = self._past.get(key, (0, deque[bool](maxlen=OF_WINDOWS)))
             past.append(key in settled.contradicted)
+            self._past[key] = (self._number, past)
             if sum(past) >= FLAGGED:
                 flagged.add(key)
+        oldest = self._number - FORGOTTEN_AFTER
+        self._past = {key: one for key, one in self._past.items() if one[0] > oldest}
         return frozenset(flagged)
 
 

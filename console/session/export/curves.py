@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...history import COARSE_S, Known
 from ...hub import Published
 from ...records import Gpu
 
@@ -20,17 +21,46 @@ _WIDTH, _HEIGHT, _LEFT, _ROW = 960, 150, 70, 10
 _MOST_ROWS: Final = 128
 _COLORS: Final = ("#7aa2d6", "#2457a6", "#b3261e")
 
+#: A GPU, as rows are sorted: node, index, uuid.
+GpuName = tuple[str, int, str]
+
 
 class Curves:
     """Means of each GPU's figures over equal spans of time; spans double when a session outgrows them."""
 
     def __init__(self, figures: Sequence[str]) -> None:
         self._figures = figures
-        self._rows: dict[tuple[str, int, str], int] = {}
+        self._rows: dict[GpuName, int] = {}
         self._start: int | None = None  # second of the first record
         self._span_s = 1
         self._sums: Floats = np.zeros((0, SLOTS, len(figures)))
         self._counts: Floats = np.zeros((0, SLOTS, len(figures)))
+
+    @classmethod
+    def of_history(
+        cls, figures: Sequence[str], kept: Known, metrics: Sequence[str], names: Mapping[Hashable, GpuName]
+    ) -> Self:
+        """The same of what a console keeps of its GPUs; `metrics` are the last axis of what is `kept`."""
+        made = cls(figures)
+        known = [(row, names[key]) for row, key in enumerate(kept.keys) if key in names]
+        rows = [made._row(name) for _, name in known]
+        values = kept.values[:, [row for row, _ in known]][:, :, [metrics.index(figure) for figure in figures]]
+        is_known = ~np.isnan(values)
+        filled = np.flatnonzero(is_known.any(axis=(1, 2)))
+        if not filled.size:
+            return made
+        steps = np.diff(kept.t, append=kept.t[-1:] + 1)  # what is a mean of ten seconds stands for all of them
+        lengths = np.where(steps > 1, COARSE_S, 1)
+        made._start = first = int(kept.t[filled[0]])
+        end = int(kept.t[filled[-1]] + lengths[filled[-1]])
+        while -(-(end - first) // made._span_s) > SLOTS:
+            made._span_s *= 2
+        for at in filled:
+            sums = np.where(is_known[at], values[at], 0.0)
+            for slot, share_s in _slots(int(kept.t[at]) - first, int(lengths[at]), made._span_s):
+                made._sums[rows, slot] += sums * share_s
+                made._counts[rows, slot] += is_known[at] * share_s
+        return made
 
     @property
     def seconds(self) -> int:
@@ -67,7 +97,7 @@ class Curves:
             table: Floats = self._sums[rows, :end, place] / self._counts[rows, :end, place]
         return [f"{node} GPU {index}" for node, index, _ in keys], table
 
-    def _row(self, key: tuple[str, int, str]) -> int:
+    def _row(self, key: GpuName) -> int:
         if key not in self._rows:
             self._rows[key] = len(self._rows)
             if len(self._rows) > len(self._sums):
@@ -83,6 +113,15 @@ class Curves:
             halved = np.zeros_like(table)
             halved[:, : SLOTS // 2] = table[:, 0::2] + table[:, 1::2]
             setattr(self, name, halved)
+
+
+def _slots(begin: int, length: int, span: int) -> list[tuple[int, int]]:
+    """The slots that so many seconds fall into, and how many of them into each."""
+    end = begin + length
+    return [
+        (slot, min(end, (slot + 1) * span) - max(begin, slot * span))
+        for slot in range(begin // span, -(-end // span))
+    ]  # fmt: skip
 
 
 def line_svg(lines: Sequence[Floats], names: Sequence[str], seconds: int, unit: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import BinaryIO, Final
 
@@ -13,9 +13,10 @@ from ...analysis.hang.text import to_text
 from ...nodesets import fold, fold_ranks
 from ...plaintext import printable_lines
 from ...report.captures import capture_text
-from ...store import Store
+from ...store import FAMILIES, Store
 from ...verdicts import verdicts
 from ..chosen import Chosen
+from ..live import history_of
 from ..words import unit_of
 from .curves import Curves, heat_svg, line_svg, median
 
@@ -37,29 +38,59 @@ def write(what: Chosen, out: BinaryIO) -> None:
     for record in what.records():
         store.apply([record])
         curves.add(record)
-    for line in lines_of(what.meta.name or what.path.name, store, curves):
+    for line in _page(_told(what.meta.name or what.path.name, store, _began(what, store)), curves):
         out.write(line.encode(errors="replace") + b"\n")
 
 
-def lines_of(name: str, store: Store, curves: Curves | None = None) -> Iterator[str]:
-    """The page of what a store knows; without curves it has no plots."""
+def _began(what: Chosen, store: Store) -> int:
+    """When it begins: what it begins with had arrived before."""
+    if what.choice.from_rx is not None:
+        return what.choice.from_rx
+    began = what.meta.parts[0].began if what.meta.parts else 0
+    return began if store.started_rx <= began <= store.newest_rx else store.started_rx
+
+
+def page_of(name: str, store: Store) -> Callable[[], str]:
+    """The same page of a console that watches, or that plays a session: of what its store knows and keeps.
+
+    What changes is taken at once; what is returned draws the plots, may take long, and may run in a thread.
+    """
+    told = list(_told(name, store))
+    kept = history_of(store, "gpu")
+
+    def drawn() -> str:
+        curves = Curves(_FIGURES)
+        if kept is not None:
+            names = {key: (head["node"], head["index"], head["uuid"]) for key, head in kept.heads.items()
+                     if head["index"] is not None}  # fmt: skip
+            curves = Curves.of_history(_FIGURES, kept.known, FAMILIES["gpu"], names)
+        return "\n".join(_page(iter(told), curves)) + "\n"
+
+    return drawn
+
+
+def _page(told: Iterator[str], curves: Curves) -> Iterator[str]:
+    yield from told
+    yield from _plots(curves)
+    yield "</html>"
+
+
+def _told(name: str, store: Store, since: int = 0) -> Iterator[str]:
+    """What the page says before its plots. `since` is when it begins, where that is not with its oldest record."""
     yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
     # nothing that a node wrote may run or load anything, even if it were taken for markup
     yield "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
-    yield from _head(name, store)
+    yield from _head(name, store, since or store.started_rx)
     yield from _verdicts(store)
     yield from _findings(store)
     yield from _stacks(store)
-    if curves is not None:
-        yield from _plots(curves)
-    yield "</html>"
 
 
-def _head(name: str, store: Store) -> Iterator[str]:
+def _head(name: str, store: Store, since: int) -> Iterator[str]:
     cluster = store.console.cluster if store.console else ""
-    begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(store.started_rx / 1e9)) if store.started_rx else "–"
-    lasted = (store.newest_rx - store.started_rx) / 1e9 if store.started_rx else 0
+    begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since / 1e9)) if since else "–"
+    lasted = max(0, store.newest_rx - since) / 1e9 if since else 0
     yield f"<h1>{escape(name)}</h1>"
     ranks = [now.rank.rank for now in store.ranks.values() if now.rank.rank is not None]
     facts = [("cluster", cluster or "–"), ("began", begun), ("lasted", f"{lasted:.0f} s"),

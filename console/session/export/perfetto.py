@@ -1,9 +1,10 @@
 """`perfetto`: a trace for ui.perfetto.dev.
 
 A process a rank, with tracks for its steps, its collectives (with flows between the ranks of one operation), and what
-captures found it doing; a process a node with the counters of its GPUs and of the machine; findings, marks and events
-as instants. Instants are on the common clock where the session has one; those of a node without are as that node's
-CLOCK_REALTIME says, and its process is named so.
+captures found it doing; a process a node with the counters of its GPUs (and of how far their timers are ahead) and of
+the machine, called SIM where any of it is simulated; findings, marks and events as instants. Instants are on the common
+clock where the session has one; those of a node without are as that node's CLOCK_REALTIME says, and its process is
+named so.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ...records import (
     Finding,
     Gap,
     Gpu,
+    GpuClock,
     GpuEvent,
     Host,
     Log,
     Mark,
+    Node,
     NodeState,
     Rank,
     RankStat,
@@ -38,6 +41,7 @@ _GPU_FIGURES: Final = (
     "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
 )  # fmt: skip
 _HOST_FIGURES: Final = ("cpu_pct", "mem_used_bytes", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s")
+_TIMER_FIGURES: Final = ("ahead_ns", "bound_ns", "drift_ppm")
 
 #: A rank for ever: (job, attempt, rank, node, pid).
 RankKey = tuple[str, int, int | None, str, int]
@@ -47,14 +51,15 @@ _OperationKey = tuple[object, ...]
 
 def write(what: Chosen, out: BinaryIO) -> None:
     """Write the trace. Raises OSError, and what reading the session raises."""
-    _Writer(Trace(out), ClusterTime.of(what.only(*CLOCK_KINDS))).write(what)
+    simulated = frozenset(record.node for record in what.only("node") if isinstance(record, Node) and record.simulated)
+    _Writer(Trace(out), ClusterTime.of(what.only(*CLOCK_KINDS)), simulated).write(what)
 
 
 class _Writer:
     """Makes tracks when they are first needed; keeps what is not over yet."""
 
-    def __init__(self, trace: Trace, clock: ClusterTime) -> None:
-        self._trace, self._clock = trace, clock
+    def __init__(self, trace: Trace, clock: ClusterTime, simulated: frozenset[str]) -> None:
+        self._trace, self._clock, self._simulated = trace, clock, simulated
         self._pids = 0
         self._processes: dict[object, int] = {}
         self._tracks: dict[tuple[object, str], int] = {}
@@ -69,6 +74,8 @@ class _Writer:
                     self._counters(where, f"GPU {record.index} ", record, _GPU_FIGURES)
                 case Host():
                     self._counters(self._node(record.node), "host ", record, _HOST_FIGURES)
+                case GpuClock():
+                    self._counters(self._node(record.node), f"GPU {record.index} timer ", record, _TIMER_FIGURES)
                 case RankStat():
                     self._rank_stat(record)
                 case Rank():
@@ -78,7 +85,8 @@ class _Writer:
                 case Collective():
                     self._collective(record)
                 case Finding() | Mark() | GpuEvent() | Gap() | NodeState() | Log():
-                    self._happened(record)
+                    if record.rx >= (what.choice.from_rx or 0):  # what was known as it begins had happened before
+                        self._happened(record)
         self._finish_steps()
         for key, operation in self._operations.values():
             self._operation(key, operation)
@@ -100,7 +108,8 @@ class _Writer:
         if not node:
             return self._process("", "gconsole")
         tied = "" if self._clock.knows(node) else " (its own clock)"
-        return self._process(node, f"{node}{tied}")
+        sim = "SIM " if node in self._simulated else ""
+        return self._process(node, f"{sim}{node}{tied}")
 
     def _of_rank(self, record: Rank | RankStat | Stack | Collective) -> tuple[RankKey, int]:
         key = (record.job, record.attempt, record.rank, record.node, record.pid or 0)

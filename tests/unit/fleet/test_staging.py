@@ -27,3 +27,31 @@ def test_a_binary_that_was_wanted_in_the_last_moment_leaves_no_warning() -> None
         asyncio.run(ends_at_once())
         gc.collect()
     assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []
+
+
+class _Node:
+    """A node as far as staging asks: it has py-spy already, whichever of its agents is asked."""
+
+    def __init__(self) -> None:
+        self.node, self.agent_id = SimpleNamespace(name="node1"), ""
+
+    async def request(self, verb: str, args: object, deadline_s: float) -> list[str]:
+        return []
+
+
+def test_a_node_whose_agents_come_and_go_leaves_nothing_of_those_that_went() -> None:
+    node = _Node()
+
+    async def held_after(agents: int) -> int:
+        staging = Staging(Hub(), Assets())
+        for number in range(agents):
+            node.agent_id = f"agent{number}"
+            staging.stage_py_spy(cast(Link, node))
+            await staging.settle(cast(Link, node), timeout_s=30.0)
+        gc.collect()
+        held = sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
+        assert staging.staged == agents
+        await staging.close()
+        return held
+
+    assert asyncio.run(held_after(50)) == asyncio.run(held_after(2))

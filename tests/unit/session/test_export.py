@@ -15,7 +15,19 @@ from session_made import START, a_job, a_session, any_record, gpu
 
 from gconsole.cli.export import export as command
 from gconsole.cli.sessions import sessions
-from gconsole.records import KINDS, Collective, Finding, Frame, GpuInfo, Mark, RankStat, Stack, encode
+from gconsole.records import (
+    KINDS,
+    Collective,
+    Finding,
+    Frame,
+    GpuClock,
+    GpuInfo,
+    Mark,
+    Node,
+    RankStat,
+    Stack,
+    encode,
+)
 from gconsole.session import reading
 from gconsole.session.chosen import chosen, instant
 from gconsole.session.export import document
@@ -142,6 +154,43 @@ def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
     assert [(record.node, record.uuid, record.t - START) for record in part.records()] == [
         ("n0", "GPU-0", 2 * SECOND), ("n0", "GPU-1", 2 * SECOND),
     ]  # fmt: skip
+
+
+def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
+    head = {"node": "n1", "agent": "a"}
+    session = a_session(tmp_path, [
+        GpuInfo(**head, seq=1, rx=START, index=0, uuid="GPU-a", name="NVIDIA H100", mem_total_bytes=80 << 30),
+        gpu(2, at=1, mem_used_bytes=20 << 30), gpu(3, at=9, mem_used_bytes=40 << 30),
+        Mark(rx=START + SECOND, text="over", seq=1, agent="c"),
+        Finding(seq=2, agent="c", rx=START + SECOND, id="x", severity="error", confidence="certain", text="still so",
+                first_seen=START), gpu(4, at=10),
+    ])  # fmt: skip
+
+    part = chosen(session.path, begin="5s")
+
+    assert [type(record).__name__ for record in part.records()] == ["GpuInfo", "Finding", "Gpu", "Gpu"]
+    (told,) = [frame for frame in json.loads(exported(session, "gswarm", tmp_path, begin="5s").read_bytes())["frames"]
+               if frame["gpu_memory"] == [50.0]]  # fmt: skip
+    assert told["gpu_id"] == ["n1:0:NVIDIA H100"]
+    page = exported(session, "html", tmp_path, begin="5s").read_text()
+    assert "<th>lasted<td>5 s" in page and "still so" in page
+    assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "it had happened before"
+    only = chosen(session.path, begin="5s", kinds=frozenset({"gpu"}))
+    assert [record.rx - START for record in only.records()] == [9 * SECOND + 1000, 10 * SECOND + 1000]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [(["--nodes", "n[0-"], "no closing bracket"), (["--nodes", "n0,elsewhere"], "nothing is known of elsewhere"),
+     (["--from", "-1s", "--to", "-2s"], "the end comes first"), (["--kinds", "gpus"], "no such kind: gpus")],
+)  # fmt: skip
+def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
+    a_session(tmp_path, a_job())
+
+    result = CliRunner().invoke(command, ["night", "--folder", str(tmp_path), "-o", str(tmp_path / "x"), *part])
+
+    assert result.exit_code == 2 and words in result.output, result.output
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -279,6 +328,23 @@ def test_a_trace_has_a_process_a_rank_with_its_tracks_and_counters_a_gpu(trace):
     assert ("n0 (its own clock)", "GPU 1 util_pct") in tracks and ("gconsole", "findings") in tracks
     units = {packet.track_descriptor.name: packet.track_descriptor.counter.unit_name for packet in trace.packet}
     assert units["GPU 0 power_w"] == "W"
+
+
+def test_a_trace_says_which_nodes_are_simulated_and_how_far_timers_are_ahead(tmp_path):
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    head = {"node": "n1", "agent": "a", "rx": START, "t": START}
+    node = Node(**head, seq=1, hostname="n1", boot_id="b", kernel="6", arch="x86_64", python="3.11", uid=1, pid=1,
+                sample_interval_ms=1000, simulated=True)  # fmt: skip
+    timer = GpuClock(**head, seq=2, index=0, uuid="GPU-a", ahead_ns=1234, bound_ns=900, drift_ppm=None)
+    found = perfetto.Trace()
+    found.ParseFromString(exported(a_session(tmp_path, [gpu(3), node, timer]), "perfetto", tmp_path).read_bytes())
+
+    tracks = named(found)
+
+    assert {parent for parent, _ in tracks.values() if parent} == {"SIM n1 (its own clock)"}
+    values = {tracks[packet.track_event.track_uuid][1]: packet.track_event.double_counter_value
+              for packet in found.packet if packet.track_event.type == 4}  # fmt: skip
+    assert values["GPU 0 timer ahead_ns"] == 1234.0 and "GPU 0 timer drift_ppm" not in values
 
 
 def test_slices_of_one_operation_are_joined_and_one_that_never_ended_stays_open(trace):

@@ -4,10 +4,12 @@ import json
 from itertools import islice
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import a_job, a_session, any_record, gpu
 
+from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
 from gconsole.session import reading, recovery, shelf
 from gconsole.session.compact import compact
@@ -118,3 +120,78 @@ def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
 
     with pytest.raises(SessionError, match="its Parquet is damaged"):
         list(islice(reading.records(session.path), 1))
+
+
+# -- segments that are dropped, and what is checked without them -------------------------------------------------------
+
+
+def run(*args):
+    return CliRunner().invoke(sessions, list(map(str, args)))
+
+
+def test_segments_are_dropped_once_every_record_of_them_is_parquet(tmp_path):
+    session = a_session(tmp_path, a_job())
+
+    told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+
+    assert told.exit_code == 0 and "of segments dropped" in told.output
+    assert session.segments() == []
+    assert in_order(reading.records(session.path)) == in_order(a_job())
+    again = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+    assert again.exit_code == 0 and "0 B of segments dropped" in again.output
+
+
+def test_no_segment_is_dropped_that_parquet_does_not_stand_for(tmp_path):
+    session = a_session(tmp_path, a_job())
+    compact(session)
+    part = next(session.parquet_folder.rglob("gpu/**/*.parquet"))
+    whole = part.read_bytes()
+    for spoil, words in (
+        (lambda: part.unlink(), "is gone"),
+        (lambda: part.write_bytes(next(session.parquet_folder.rglob("rank/**/*.parquet")).read_bytes()),
+         "is not as it was written: its segments stay"),
+        (lambda: session.segments()[0].open("ab").write(b"more"), "has changed since"),
+    ):  # fmt: skip
+        spoil()
+        told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+        assert told.exit_code == 2 and words in told.output, told.output
+        assert len(session.segments()) == 1
+        part.write_bytes(whole)
+
+
+def test_what_a_crash_left_keeps_its_segments(tmp_path):
+    session = a_session(tmp_path, a_job())
+    meta = session.read()
+    meta.state = "recording"
+    session.write(meta)
+
+    told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+
+    assert told.exit_code == 2 and "sessions recover night" in told.output and session.segments()
+
+
+def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_path):
+    session = without_segments(a_session(tmp_path, a_job()))
+    before = session.read()
+
+    assert run("verify", "night", "--folder", tmp_path).output == f"night: {len(a_job())} records in 0 frames, sound\n"
+    recovery.recover(session)
+
+    after = session.read()
+    assert (after.records, after.counts, after.first_rx, after.last_rx, after.state, after.agents) == (
+        before.records, before.counts, before.first_rx, before.last_rx, "closed", before.agents,
+    )  # fmt: skip
+    assert after.sealed == before.sealed, "the next segment must not take a number that Parquet stands for"
+
+
+def test_records_that_are_nowhere_are_missed(tmp_path):
+    session = a_session(tmp_path, a_job())
+    for path in session.segments():
+        path.unlink()
+
+    words = f"night: 0 records in 0 frames, {len(a_job())} records that it had counted are gone\n"
+
+    told = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
+
+    assert (told.return_value, told.output) == (1, words)
+    assert run("recover", "night", "--folder", tmp_path).output == words

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -236,6 +237,18 @@ REFUSED = [
     "VACUUM",
     "SELECT 1; COPY gpu TO '{out}'",
     "SELECT 1; SELECT 2",
+    "WITH x AS (INSERT INTO plain.gpu SELECT * FROM plain.gpu RETURNING *) FROM x",
+    "WITH x AS (DELETE FROM plain.gpu RETURNING *) FROM x",
+    "EXPLAIN ANALYZE WITH x AS (DELETE FROM plain.gpu RETURNING *) FROM x",
+    "FROM query('COPY (SELECT 1) TO ''{out}''')",
+    "FROM read_duckdb('/etc/passwd')",
+    "FROM read_ndjson_objects('/etc/passwd')",
+    "FROM duckdb_extensions()",
+    "FROM enable_logging('QueryLog')",
+    "SELECT getenv('HOME')",
+    "PREPARE v AS SELECT 1",
+    "SET VARIABLE x = 1",
+    "SET memory_limit = '100GB'",
     "",
     "-- nothing",
 ]
@@ -315,6 +328,82 @@ def test_a_question_can_be_cancelled_from_another_thread(tmp_path, asked):
     assert ask("SELECT 1") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "SELECT range(4200000000)",
+     "SELECT list(range) FROM range(1000000000)"],
+)  # fmt: skip
+def test_what_would_take_all_memory_ends_with_a_word(tmp_path, sql):
+    result = run(a_session(tmp_path, [gpu(1)]).path, sql)
+
+    assert result.return_value == 2
+    assert "the answer needs more than 1GB of memory; ask for fewer columns or rows" in result.stderr
+
+
+def test_memory_is_not_bounded_any_more_afterwards(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    run(a_session(tmp_path, [gpu(1)]).path, "SELECT 1")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
+    path = a_session(tmp_path, a_job()).path
+    sql = "SELECT g.node, r.node, r.rank AS node_1 FROM gpu g JOIN rank r ON r.rank = 3 AND g.uuid = 'GPU-0' LIMIT 1"
+
+    (row,) = json.loads(run(path, sql, "--format", "json").stdout)
+    run(path, sql, "--format", "parquet", "-o", tmp_path / "x.parquet")
+
+    assert row == {"node": "n0", "node_1": "n1", "node_1_1": 3}
+    assert run(path, sql, "--format", "csv").stdout.splitlines()[0] == "node,node_1,node_1_1"
+    import pandas as pd
+
+    assert list(pd.read_parquet(tmp_path / "x.parquet").columns) == ["node", "node_1", "node_1_1"]
+
+
+@pytest.mark.parametrize("how", ["table", "json", "csv", "parquet"])
+def test_instants_of_a_year_that_nobody_can_write_are_an_answer_too(tmp_path, how):
+    path = a_session(tmp_path, [gpu(1)]).path
+    sql = "SELECT make_timestamp(t) AS wrong, make_timestamp_ns(t) AS at, INTERVAL '90 days' AS apart FROM gpu"
+
+    result = run(path, sql, "--format", how, "-o", tmp_path / "out")
+
+    assert result.return_value == 0, result.stderr
+    if how != "parquet":
+        assert "2026-09-21 14:13:20" in (tmp_path / "out").read_text() and "90 days" in (tmp_path / "out").read_text()
+
+
+def test_an_interval_reads_as_one(tmp_path):
+    path = a_session(tmp_path, [gpu(1)]).path
+    sql = "SELECT INTERVAL '14 months 3 days' AS a, INTERVAL '-90.5 seconds' AS b, INTERVAL '0 seconds' AS c"
+
+    assert json.loads(run(path, sql, "--format", "json").stdout) == [
+        {"a": "14 months 3 days", "b": "-00:01:30.5", "c": "00:00:00"}
+    ]
+
+
+def test_an_instant_that_is_one_has_no_unit(tmp_path):
+    path = a_session(tmp_path, [gpu(1)]).path
+
+    title = run(path, "SELECT make_timestamp_ns(t) AS at, t, temp_c FROM gpu").stdout.splitlines()[0]
+
+    assert title.split() == ["at", "t", "[ns]", "temp_c", "[°C]"]
+
+
+def test_a_name_that_no_session_has_is_said_before_nodes_are_asked(tmp_path):
+    argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
+    told = CliRunner().invoke(command, argv, standalone_mode=False)
+
+    assert f"no session in {tmp_path} is called nosuch: asking a node of that name" in told.stderr
+
+
+def test_what_is_unpacked_can_be_given_up(tmp_path):
+    source = RecordedSource(a_session(tmp_path, a_job()).path)
+    with source:
+        source.give_up()
+        with pytest.raises(QueryCancelled):
+            Database(source, source.scratch).ask("FROM gpu")
+
+
 def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, asked):
     ask = asked(a_session(tmp_path, [gpu(n) for n in range(1, 50)]).path)
 
@@ -386,6 +475,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
 
     assert result.return_value == 2
     assert result.stderr.startswith("gconsole: Parser Error")
+
+
+def test_a_session_of_a_newer_version_is_not_asked(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text(session.meta_path.read_text().replace("gconsole.session/1", "gconsole.session/9"))
+
+    result = run(session.path, "SELECT count(*) FROM gpu")
+
+    assert result.return_value == 2 and "update gconsole" in result.stderr
+
+
+def test_a_session_whose_facts_are_damaged_still_answers(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text("{")
+
+    assert json.loads(run(session.path, "SELECT count(*) AS n FROM gpu", "--format", "json").stdout) == [{"n": 1}]
 
 
 def test_a_failed_question_leaves_the_old_file_alone(tmp_path):
@@ -463,15 +568,19 @@ sys.exit(main())
 """
 
 
-def test_ctrl_c_ends_a_question(tmp_path):
-    path = a_session(tmp_path, [gpu(1)]).path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
+    path, scratch = a_session(tmp_path / "sessions", [gpu(1)]).path, tmp_path / "scratch"
+    scratch.mkdir()
     argv = [sys.executable, "-c", TOLD, "query", str(path), ENDLESS]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "TMPDIR": str(scratch)})  # fmt: skip
     assert process.stdout.readline() == "ready\n"
     for _ in range(6):  # the first may come before the engine has begun
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5)
             break
     assert "Traceback" not in process.communicate(timeout=10)[1]
     assert process.returncode == 130
+    assert list(scratch.iterdir()) == []

@@ -1,7 +1,9 @@
 """Recordings of one console: several at once, what they begin with, what may be acknowledged, what a crash leaves."""
 
 import asyncio
+import gc
 import time
+from collections import deque
 
 import msgspec
 import pytest
@@ -9,7 +11,7 @@ from sessionfiles import SECOND, gpus
 
 from gconsole.hub import Hub
 from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
-from gconsole.session import making, reading, recording, resuming
+from gconsole.session import making, reading, recording, recovery, resuming
 from gconsole.session.layout import Selection, SessionError, named
 from gconsole.session.recorder import Recorder
 from gconsole.session.retention import BOOK, Limits
@@ -305,3 +307,38 @@ async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_pa
     await world.recorder.stop("all")
     assert wanted[-1] == ("recording all", False)
     await world.recorder.close()
+
+
+async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_took(tmp_path):
+    world = World(tmp_path)
+    await world.recorder.start("one")
+
+    async def held_after(agents: range) -> int:
+        for number in agents:
+            for seq in range(1, 9):
+                world.hub.publish(gpus(1, agent=f"agent{number}", first=seq))
+        await world.safe(f"agent{agents[-1]}", 8)
+        gc.collect()
+        return sum(isinstance(one, deque) for one in gc.get_objects())
+
+    held = await held_after(range(2))
+    assert await held_after(range(2, 200)) == held
+    await world.recorder.close()
+    assert world.hub.kept("agent199", 8) == 8
+
+
+async def test_a_session_names_of_each_node_the_agent_that_spoke_last_and_its_consoles(tmp_path):
+    world = World(tmp_path, "console1")
+    await world.recorder.start("one")
+    for number in range(50):
+        one = a_node(agent=f"agent{number}")
+        one.rx = number * SECOND
+        world.hub.publish([one])
+        world.hub.say(NodeState(node="node1", state="ok"))
+    world.hub.publish([a_node("node2", "other")])
+    await world.recorder.close()
+    session = named("one", tmp_path)
+    assert set(session.read().agents) == {"console1", "agent49", "other"}
+    session.meta_path.unlink()
+    recovery.recover(session)
+    assert session.read().agents["agent49"].seq == 1

@@ -1,5 +1,7 @@
 """Secrets never reach the disk, locals only when asked, and pseudonyms are the same wherever a name stands."""
 
+import re
+
 import pytest
 
 from gconsole.records import (
@@ -121,8 +123,57 @@ def test_a_name_within_another_name_is_not_touched():
     text = anonymous("node1")(Log(source="console", text="node10 node1 xnode1 node1-ib /data/node1/x")).text
     assert text.split()[0] == "node10"
     assert text.split()[2] == "xnode1"
-    assert text.split()[3] == "node1-ib"
+    assert text.split()[3] == f"{text.split()[1]}-ib", "its other network is no other host"
     assert "node1" not in text.split()[1] + text.split()[4]
+
+
+def test_sets_of_hosts_are_told_apart_and_none_of_their_names_stays():
+    redact = anonymous("gpu-1", "gpu-2")
+    text = redact(Log(source="console", text="gpu-[1-2]: 535; gpu-[1-2,7].x.example; a[0-3] = b[1]")).text
+    one, two = (redact(Log(node=name, source="agent", text="")).node for name in ("gpu-1", "gpu-2"))
+    assert text.startswith(f"{one},{two}: 535; ") and text.endswith("; a[0-3] = b[1]")
+    assert "gpu-" not in text
+
+
+@pytest.mark.parametrize(
+    "address", ["10.20.30.40", "192.168.1.7", "fe80::1ff:fe23:4567:890a", "2001:db8::7", "fd00:1:2:3:4:5:6:7"]
+)
+def test_an_address_is_a_name_of_a_host(address):
+    redact = anonymous()
+    text = redact(Log(source="console", text=f"rank 3 to {address}: refused; job x@{address}")).text
+    assert address not in text and text.count("host-") == 2
+    assert len(set(re.findall(r"host-[0-9a-f]{6}", text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NCCL 2.21.5 at 12:30:45", "0000:3b:00.0 fell off the bus", "c10d::ProcessGroupNCCL::wait", "127.0.0.1:29500",
+     "std::vector<int>", "step 1.2.3", "::1 and 0.0.0.0", "/home/root/x", "x[0] y[1:2]", "driver 535.104.05"],
+)  # fmt: skip
+def test_what_is_no_name_stays(text):
+    assert anonymous("gpu-1")(Log(source="console", text=text)).text == text
+
+
+def test_the_home_of_somebody_of_whom_nothing_else_is_known_tells_nobody():
+    redact = anonymous()
+    stack_of = redact(stack(frames=(Frame("main", "/home/bob/src/train.py", 3), Frame("x", "/Users/bob/y.py", 1))))
+    assert "bob" not in encode(stack_of).decode() and "/src/train.py" in encode(stack_of).decode()
+    process = redact(Process(pid=1, start_ticks=1, ppid=0, uid=1, user="bob", comm="x", role="python"))
+    assert f"/home/{process.user}/src/train.py" == stack_of.frames[0].file
+
+
+def test_a_user_whose_name_is_a_word_spoils_no_name_of_a_file():
+    redact = anonymous()
+    process = redact(Process(pid=1, start_ticks=1, ppid=0, uid=1, user="train", comm="x", role="python",
+                             cmdline="python train.py"))  # fmt: skip
+    assert process.cmdline == f"python {process.user}.py"
+
+
+def test_names_are_learned_of_all_records_before_the_first_is_written():
+    redact = anonymous()
+    log = Log(source="kernel", text="killed a process of bob")
+    redact.learn([log, Process(pid=1, start_ticks=1, ppid=0, uid=1, user="bob", comm="x", role="python")])
+    assert "bob" not in redact(log).text
 
 
 def test_names_that_a_node_gives_itself_and_its_users_go_as_well():

@@ -1,5 +1,7 @@
 """What a session keeps: nodes, kinds, families of figures, a rate; what makes sense of the rest is always there."""
 
+import tracemalloc
+
 import pytest
 
 from gconsole.records import Gpu, GpuEvent, Host, Log, Mark, Node, NodeState, Rank, RankStat
@@ -66,3 +68,22 @@ def test_a_node_that_booted_anew_begins_anew():
 def test_a_word_that_is_none_is_refused_with_those_that_are():
     with pytest.raises(SessionError, match=r"gpux.*metrics are gpu"):
         select(metrics=("gpux",))
+
+
+def test_of_processes_that_are_long_gone_no_rate_is_remembered():
+    selected = Selected(select(every_s=10.0))
+
+    def stat(second, pid):
+        at = second * SECOND
+        return RankStat(node="a", job="j", rank=0, pid=pid, start_ticks=1, state="moving", mono=at, rx=at)
+
+    kept = [record for second in range(600) for record in selected([stat(second, 1)])]
+    assert [record.mono // SECOND for record in kept] == list(range(0, 600, 10)), "one that stays keeps its rate"
+    held = []
+    tracemalloc.start()
+    for hour in range(1, 4):
+        for second in range(hour * 3600, (hour + 1) * 3600):
+            selected([stat(second, second)])
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[2] - held[0] < 50_000, "bytes; 7,200 more processes would take half a million"

@@ -1,12 +1,16 @@
 """Whole sessions: listed as they stand, renamed, merged without doubles, annotated, and deleted only with a word."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from click.testing import CliRunner
 from sessionfiles import SECOND, crashed, gpus
 
+from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
 from gconsole.session import making, reading, recovery, requests, retention, shelf
-from gconsole.session.layout import Meta, Part, SessionError, all_sessions, find, named
+from gconsole.session.layout import Meta, Part, Session, SessionError, all_sessions, find, named
 from gconsole.session.retention import Kept, Limits
 
 DAY = 86_400 * SECOND
@@ -36,6 +40,20 @@ def test_a_session_is_found_by_name_or_by_path(tmp_path):
     assert find(str(session.path), tmp_path / "elsewhere") == session
     with pytest.raises(SessionError, match="no such session"):
         find("day", tmp_path)
+
+
+def test_a_path_at_which_there_is_no_session_is_no_bad_name(tmp_path):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(SessionError, match=r"photos: no folder of a session: there is no session\.json in it"):
+        find(str(tmp_path / "photos"), tmp_path)
+
+
+def test_where_nobody_can_be_asked_nothing_is_deleted(tmp_path):
+    session = crashed(tmp_path, "night", [gpus(1)])
+    told = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
+    assert told.exit_code == 2 and "--yes" in told.output and session.path.exists()
+    told = CliRunner().invoke(sessions, ["delete", "night", "--yes", "--folder", str(tmp_path)])
+    assert told.exit_code == 0 and not session.path.exists()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
@@ -169,3 +187,29 @@ def test_what_the_limits_cannot_reach_is_said(tmp_path):
     (words,) = retention.keep_within(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
     assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"
+
+
+def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
+    session = crashed(tmp_path, "night", [gpus(1)])
+    crashed(tmp_path, "day", [gpus(1)])
+    looked_at = Path.stat
+
+    def refusing(path, **how):
+        if session.path in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked_at(path, **how)
+
+    monkeypatch.setattr(Path, "stat", refusing)  # root may read everything
+    found = {one.session.name: (one.standing, one.problem) for one in shelf.everything(tmp_path)}
+    assert found["day"][0] == "crashed"
+    assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]
+
+
+def test_one_session_that_cannot_be_mended_keeps_no_other_from_it(tmp_path):
+    night, day = crashed(tmp_path, "night", [gpus(1)]), crashed(tmp_path, "day", [gpus(1)])
+    night.meta_path.write_text('{"schema": "gconsole.session/9"}')
+    (tmp_path / "a").mkdir()
+    newer = Session(night.path.rename(tmp_path / "a-newer"))
+    told = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
+    assert told.return_value == 2 and "update gconsole" in told.output
+    assert shelf.listed(day).standing == "closed" and newer.meta_path.read_text().endswith('/9"}')

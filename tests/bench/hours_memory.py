@@ -1,0 +1,150 @@
+"""What a console holds after hours: of what has passed nothing may be left but what is true, and a bounded history.
+
+The soak (`make soak`) shows the same of the whole program under faults, slowly; this shows it of everything that
+listens to records, in minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+from gconsole import batch
+from gconsole.cli.live import console_record
+from gconsole.cli.tape import recorder_of
+from gconsole.clockwork import Clockwork
+from gconsole.config import load
+from gconsole.differing import Differing
+from gconsole.findings import Findings
+from gconsole.hub import Hub
+from gconsole.records import NodeState
+from gconsole.records.base import Record
+from gconsole.store import Store
+from gconsole.timefaults import ClockFaults, LatenessFaults
+from gconsole.topology.fold import TopologyFold
+from gconsole.tui.watch import Watch
+
+from .process import in_new_process
+from .result import Outcome, Row
+from .store_memory import arrived
+from .stream import GPUS, RANKS, Spoken, Voice, listen
+
+NODES, HOURS = 8, (1.0, 2.0, 4.0)
+#: One tick in so many seconds is told; an agent is there for so long, and then another is in its place.
+TICK_S, AGENT_S = 5, 600
+GOAL_MB_H = 1.0
+DEADLINE_S = 60.0
+_SECOND = 1_000_000_000
+
+
+def measure(quick: bool) -> Outcome:
+    hours = [hour / 12 for hour in HOURS] if quick else list(HOURS)
+    spoken = listen()
+    rows = []
+    for what, has_screen in (("gconsole record", False), ("the screen, recording", True)):
+        held = in_new_process(_hold, spoken, hours, has_screen)
+        grew = (held[-1] - held[-2]) / 1e6 / (hours[-1] - hours[-2])
+        figures = ", ".join(f"{size / 1e6:.2f} MB after {hour:g} h" for size, hour in zip(held, hours, strict=True))
+        rows.append(Row(f"what {what} holds of {NODES} nodes", f"{figures}; at last {grew:+.2f} MB/h",
+                        f"≤ {GOAL_MB_H:g} MB/h", grew <= GOAL_MB_H))  # fmt: skip
+    return Outcome(
+        rows,
+        [
+            f"Python's memory (tracemalloc) of everything that listens to records: {NODES} nodes × {GPUS} GPUs and"
+            f" {RANKS} ranks, as a real agent said them, a tick each {TICK_S} s of the told time; each node's agent is"
+            f" replaced every {AGENT_S} s, with a node_state for each step",
+            "by design there fill up: readings of clocks (720 a node), findings that were cleared (4,096), and with a"
+            " screen events (10,000); the rings of its history are there from the beginning",
+        ],
+    )
+
+
+class _Console:
+    """Everything that listens on the hub of a console that records, and that looks at the store in its turn."""
+
+    def __init__(self, folder: Path, *, has_screen: bool) -> None:
+        hosts = folder / "hosts.toml"
+        hosts.write_text(f'[sessions]\nfolder = "{folder}/sessions"\n[[nodes]]\nhosts = "node[0-{NODES - 1}]"\n')
+        config = load(str(hosts))
+        self.second = 0  # of the told time
+        self.hub = Hub()
+        self.store = Store(config.console.history_bytes) if has_screen else Store(is_kept=batch.is_warning)
+        self.hub.subscribe(self.store.apply)
+        sources = (ClockFaults(self.store, config.clock), LatenessFaults(self.store, config.skew))
+        self.findings = Findings(self.hub, config.health, self._clock, sources)
+        self.hub.say(console_record(config))
+        self.recorder = recorder_of(config, self.hub, self.store, lambda who, wanted: None)
+        self.clockwork = Clockwork(self.hub, config.clock, config.cluster)
+        if has_screen:
+            self.clockwork.start()
+        watch = Watch(
+            self.store, config.cluster, [node.name for node in config.nodes], live=True, staging=None,
+            now=lambda: self.store.newest_rx,
+        )  # fmt: skip
+        self._watch = watch if has_screen else None
+        topology = watch.topology if has_screen else TopologyFold(self.store)
+        self._differing = Differing(self.store, topology, self.findings, self._clock)
+
+    def _clock(self) -> float:
+        return float(self.second)
+
+    async def look(self) -> None:
+        await self.findings.look()
+        await self._differing.look()
+        if self._watch is not None:
+            self._watch.look()
+
+    async def all_written(self, agent: str, seq: int) -> None:
+        """Until what came up to that record is on the disk."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.hub.kept(agent, seq) < seq:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not on the disk within {DEADLINE_S:g} s: {self.recorder.now()}")
+            await asyncio.sleep(0.01)
+
+
+def _hold(spoken: Spoken, hours: Sequence[float], has_screen: bool) -> list[int]:
+    """Bytes that are held after each of so many hours."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_told(spoken, hours, Path(folder), has_screen))
+
+
+async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen: bool) -> list[int]:
+    console = _Console(folder, has_screen=has_screen)
+    await console.recorder.start("hours")
+    tracemalloc.start()
+    start_ns = time.time_ns()
+    looks, held = [int(hour * 3600 / TICK_S) for hour in hours], []
+    voices: list[Voice] = [Voice(spoken, start_ns)] * NODES
+    for tick in range(looks[-1]):
+        console.second = second = tick * TICK_S
+        last: list[Record] = []
+        for at in range(NODES):
+            said = b""
+            if second % AGENT_S == 0:
+                voices[at] = Voice(spoken, start_ns)
+                _replaced(console.hub, at)
+                said = voices[at].once()
+            agent = (second // AGENT_S) * NODES + at
+            last = arrived(said + voices[at].second(second), f"node{at}", agent, start_ns + second * _SECOND)
+            console.hub.publish(last)
+        await console.look()
+        if second % AGENT_S == 0 or tick + 1 in looks:
+            await console.all_written(last[-1].agent, last[-1].seq)
+        if tick + 1 in looks:
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    await console.recorder.close()
+    await console.clockwork.stop()
+    return held
+
+
+def _replaced(hub: Hub, at: int) -> None:
+    """What the console says of a node whose agent has gone, and which has another."""
+    for state in ("lost", "connecting", "ok"):
+        hub.say(NodeState(node=f"node{at}", state=state))

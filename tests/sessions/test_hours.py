@@ -1,0 +1,120 @@
+"""`gconsole record` for hours: what it holds in memory is what is true now, however much has passed through it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+import tracemalloc
+from pathlib import Path
+
+import msgspec
+
+from gconsole import records
+from gconsole.cli.live import run_batch
+from gconsole.cli.tape import Tape
+from gconsole.config import load
+from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
+from gconsole.session import requests
+from gconsole.session.layout import Session, named
+from gconsole.session.shelf import listed
+
+#: An hour and a half of a node, by so many agents, one after the other.
+TICKS, AGENTS = 1_800, 3
+#: Pieces of memory of records that may be left: 720 readings of the clocks by design (`clockbook`), some pieces each.
+MOST_HELD = 10_000
+#: Speaks as an agent does, its ticks as fast as they are taken, as lines of two files; after all agents one is silent.
+NODE = """
+import json, os, sys, time
+ticks, agents, folder = int(sys.argv[1]), int(sys.argv[2]), os.path.dirname(sys.argv[0])
+once, tick = (open(os.path.join(folder, name)).read().splitlines() for name in ("once", "tick"))
+with open(os.path.join(folder, "begun"), "a") as begun:
+    begun.write("x")
+    is_last = begun.tell() > agents
+seq = 0
+
+def say(lines):
+    global seq
+    said = []
+    for line in lines:
+        seq += 1
+        said.append(line[:-1] + ',"seq":%d,"t":%d,"mono":%d}' % (seq, time.time_ns(), time.monotonic_ns()))
+    sys.stdout.write("\\n".join(said) + "\\n")
+    sys.stdout.flush()
+
+hello = {"protocol": [1, 1], "agent": os.urandom(8).hex(), "arch": os.uname().machine, "wanted": []}
+print(json.dumps({"gconsole": hello}, separators=(",", ":")))
+say(once)
+for _ in range(0 if is_last else ticks):
+    say(tick)
+if is_last:
+    sys.stdin.read()  # until its console is gone
+"""
+DEADLINE_S = 60.0
+
+
+def a_node_that_speaks_fast(folder: Path) -> Path:
+    """A hosts.toml of one; each of its agents ends after `TICKS` ticks, and the next one begins."""
+    once = [
+        Node(hostname="n", boot_id="b", kernel="k", arch="x", python="3.11", uid=0, pid=1, sample_interval_ms=1000),
+        GpuInfo(index=0, uuid="GPU-1", name="a card"),
+    ]
+    tick = [
+        Host(cpu_pct=3.0), Gpu(index=0, uuid="GPU-1", util_pct=90.0), AgentCost(sample_interval_ms=1000),
+        ClockSnapshot(real=1, monotonic=1, raw=1, boot=1, width_ns=1, reads=1),
+    ]  # fmt: skip
+    for name, said in (("once", once), ("tick", tick)):
+        (folder / name).write_bytes(b"\n".join(_unstamped(record) for record in said))
+    (folder / "node.py").write_text(NODE)
+    (folder / "node").write_text(
+        f"#!/bin/sh\nexec {sys.executable} {folder}/node.py {TICKS} {AGENTS}\n"
+    )
+    (folder / "node").chmod(0o755)
+    hosts = folder / "hosts.toml"
+    hosts.write_text(f'[ssh]\ntransport = "local"\n[agent]\npython = "{folder}/node"\n[[nodes]]\nhosts = "here"\n')
+    return hosts
+
+
+def _unstamped(record: Record) -> bytes:
+    fields = msgspec.json.decode(encode(record))
+    return msgspec.json.encode({name: value for name, value in fields.items() if name not in ("seq", "t", "mono")})
+
+
+def _held() -> int:
+    """Pieces of memory that records take which came from nodes and are still there."""
+    made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, records.__file__)])
+    return sum(found.count for found in made.statistics("filename"))
+
+
+def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCONSOLE_SESSIONS_FOLDER", str(tmp_path / "sessions"))
+    config, session = load(str(a_node_that_speaks_fast(tmp_path))), named("night", tmp_path / "sessions")
+    held = [TICKS * AGENTS * 99]
+
+    def look() -> None:
+        """Once all that was said is on the disk, and what looks at it in turns has had its turn."""
+        deadline = time.monotonic() + DEADLINE_S
+        try:
+            while held[-1] > MOST_HELD and time.monotonic() < deadline:
+                time.sleep(0.5)
+                if session.path.is_dir() and _on_disk(session) >= TICKS * AGENTS:
+                    held.append(_held())
+        finally:
+            requests.ask_to_stop(session)
+
+    looking = threading.Thread(target=look)
+    tracemalloc.start()
+    try:
+        looking.start()
+        run_batch(config, for_s=math.inf, quiet=True, tape=Tape("night", None))
+        looking.join()
+    finally:
+        tracemalloc.stop()
+
+    assert held[-1] <= MOST_HELD, f"of each tick nothing is left but in the session: {held}"
+
+
+def _on_disk(session: Session) -> int:
+    meta = listed(session).meta
+    return meta.counts.get("agent_cost", 0) if meta is not None else 0

@@ -1,0 +1,130 @@
+"""An agent that lingers, over hundreds of connections: it is the same process afterwards as it was before."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gconsole.config import load
+from gconsole.fleet import bundle, opening
+
+CONSOLE, DEADLINE_S = "c0ffee0000000001", 60.0
+#: So many threads and descriptors may come and go on their own; what leaked at each connection would be hundreds.
+FEW = 10
+
+
+@dataclass(frozen=True)
+class Took:
+    """What the agent's process takes at one instant."""
+
+    threads: int
+    descriptors: int
+    rss_bytes: int
+
+
+class Agent:
+    """A real agent behind its socket; whoever started it has gone."""
+
+    def __init__(self, folder: Path) -> None:
+        hosts = folder / "hosts.toml"
+        hosts.write_text(
+            f'[ssh]\ntransport = "local"\n[agent]\nlinger_s = 60\nsimulate_gpus = 2\ncache_dir = "{folder}/cache"\n'
+            '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
+        )
+        node = load(str(hosts)).nodes[0]
+        self._start = opening.start(node, CONSOLE, "", 0, {}, 1000)
+        self.path = folder / "cache" / "run" / f"{CONSOLE}.sock"
+        self.id, self.seq = "", 0
+        command = bundle.command(node.agent.python, node.agent.run_as)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
+            assert relay.stdin and relay.stdout and relay.stderr
+            relay.stdin.write(bundle.build().preamble + _line({"start": self._start}))
+            relay.stdin.flush()
+            hello = relay.stdout.readline()
+            assert hello, relay.stderr.read()
+            self.id = json.loads(hello)["gconsole"]["agent"]
+            relay.kill()
+        self.pid = self._described()["pid"]
+
+    def meet(self, *, until_seq: int = 0, abruptly: bool = False) -> None:
+        """Connect as a console does, hear it up to that record (at least its answer to a ping), and go."""
+        with _connected(self.path) as console, console.makefile("rb") as said:
+            start = {**self._start, "agent": self.id, "after": self.seq}
+            console.sendall(_line({"start": start}) + _line({"ping": 1}))
+            has_answered = False
+            while not has_answered or self.seq < until_seq:
+                frame = json.loads(said.readline())
+                has_answered = has_answered or "pong" in frame
+                self.seq = max(self.seq, frame.get("seq", 0))
+            console.sendall(_line({"ack": self.seq}))
+            if abruptly:
+                console.shutdown(socket.SHUT_RDWR)
+
+    def took(self) -> Took:
+        process = Path(f"/proc/{self.pid}")
+        pages = int((process / "statm").read_text().split()[1])
+        return Took(
+            len(list((process / "task").iterdir())), len(list((process / "fd").iterdir())),
+            pages * os.sysconf("SC_PAGE_SIZE"),
+        )  # fmt: skip
+
+    def end(self) -> None:
+        with _connected(self.path) as console:
+            console.sendall(_line({"stop": True}))
+            console.recv(1)
+
+    def _described(self) -> dict[str, Any]:
+        with _connected(self.path) as console, console.makefile("rb") as said:
+            console.sendall(_line({"who": True}))
+            described: dict[str, Any] = json.loads(said.readline())
+            return described
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(DEADLINE_S)
+    connection.connect(str(path))
+    return connection
+
+
+def _line(frame: dict[str, Any]) -> bytes:
+    return json.dumps(frame).encode() + b"\n"
+
+
+def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    made = Agent(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="what a process takes is read from /proc")
+def test_two_hundred_connections_leave_nothing_in_an_agent_that_lingers(agent: Agent) -> None:
+    agent.meet(until_seq=60)  # every sampler has started, and has told of itself
+    for _ in range(20):
+        agent.meet()
+    before = agent.took()
+    for number in range(200):
+        agent.meet(abruptly=number % 2 == 0)
+    until(
+        lambda: agent.took().threads < before.threads + FEW and agent.took().descriptors < before.descriptors + FEW,
+        lambda: f"{before} before, {agent.took()} now",
+    )  # the last readers and writers have seen the end of their connections
+    assert agent.took().rss_bytes - before.rss_bytes < 4 << 20

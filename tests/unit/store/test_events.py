@@ -1,0 +1,22 @@
+"""What of all that happens the store keeps in its list of events."""
+
+from gconsole import batch
+from gconsole.records import Log, NodeState
+from gconsole.store import Store
+
+
+def test_where_there_is_no_screen_only_warnings_are_kept():
+    store = Store(is_kept=batch.is_warning)
+    for number in range(100):
+        store.apply([NodeState(node="node1", state="ok" if number % 2 else "lost", rx=number + 1)])
+        store.apply([Log(source="console", severity="info", text="recording night goes on")])
+    store.apply([Log(node="node1", source="kernel", severity="error", text="NVRM: Xid 79")])
+    assert [record.text for _, record in store.events] == ["NVRM: Xid 79"]
+    assert batch.warnings(store) == ["node1: NVRM: Xid 79"]
+    assert store.nodes["node1"].state.state == "ok"
+
+
+def test_a_screen_gets_all_events():
+    store = Store()
+    store.apply([NodeState(node="node1", state="lost"), Log(source="console", severity="info", text="a word")])
+    assert len(store.events_since(0)) == 2

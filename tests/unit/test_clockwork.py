@@ -1,0 +1,22 @@
+"""What follows the fleet's clocks: only where somebody has it do so."""
+
+import sys
+
+from gconsole.clockwork import Clockwork
+from gconsole.config.model import ClockConfig
+from gconsole.hub import Hub
+from gconsole.records import AgentCost
+
+
+async def test_of_what_nodes_say_nothing_is_kept_for_clocks_that_nobody_follows():
+    hub, record = Hub(), AgentCost(node="node1", sample_interval_ms=1000)
+    clockwork = Clockwork(hub, ClockConfig(), "pod")
+    before = sys.getrefcount(record)
+    hub.publish([record])
+    assert sys.getrefcount(record) == before, "it would never be folded, and pile up for as long as the console runs"
+    clockwork.start()
+    hub.publish([record])
+    assert sys.getrefcount(record) > before
+    await clockwork.stop()
+    hub.publish([record])
+    assert sys.getrefcount(record) == before

@@ -1,0 +1,80 @@
+"""The console without a screen, while it waits for something that takes long."""
+
+import asyncio
+import sys
+import time
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from gconsole import batch
+from gconsole.config.sections import HealthConfig
+from gconsole.findings import Findings
+from gconsole.hub import Control, Hub
+from gconsole.records import AgentCost, NodeState
+from gconsole.store import Store
+
+DEADLINE_S = 60.0
+
+
+class Watching:
+    """A hub, a store and findings, over a fleet that has failed to connect: there is nothing to wait for."""
+
+    def __init__(self) -> None:
+        self.hub, self.store = Hub(), Store()
+        self.hub.subscribe(self.store.apply)
+        self.findings = Findings(self.hub, HealthConfig())
+        self.hub.say(NodeState(node="node1", state="failed"))
+
+    async def watch(self, before) -> None:
+        async def stop() -> None:
+            pass
+
+        control = cast(Control, SimpleNamespace(stop=stop))
+        progress = batch.Progress(self.store, None)
+        await batch.watch(self.store, self.hub, control, 0.0, progress, before=before, findings=self.findings)
+
+
+async def test_what_comes_while_clocks_are_measured_for_hours_does_not_pile_up():
+    watching = Watching()
+    told, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)
+    free = sys.getrefcount(told)
+    held = []
+
+    async def measure() -> None:
+        watching.hub.publish([told])
+        watching.hub.publish([last])  # the newest of a node is kept by the store
+        held.append(sys.getrefcount(told))
+        deadline = time.monotonic() + DEADLINE_S
+        while held[-1] > free and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+            held.append(sys.getrefcount(told))
+
+    await watching.watch(measure)
+    assert (held[0], held[-1]) == (free + 1, free), "it was folded, and is let go of while the work goes on"
+
+
+async def test_work_that_fails_fails_the_watch_and_one_that_is_cancelled_is_heard_out():
+    async def fails() -> None:
+        raise RuntimeError("no clock")
+
+    with pytest.raises(RuntimeError, match="no clock"):
+        await Watching().watch(fails)
+
+    began, let_go = asyncio.Event(), []
+
+    async def waits() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            let_go.append(True)
+
+    watch = asyncio.create_task(Watching().watch(waits))
+    await began.wait()
+    watch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watch
+    assert let_go == [True]
