@@ -560,7 +560,8 @@ import signal, sys
 set_to = signal.signal
 def told(number, handler):
     before = set_to(number, handler)
-    print("ready", flush=True)
+    if number == signal.SIGTERM:  # the last one that a question hears
+        print("ready", flush=True)
     return before
 signal.signal = told
 from gconsole.cli.main import main
