@@ -1,7 +1,7 @@
-"""Runs the benches, prints their table and, after a full run of all of them, writes RESULTS.md.
+"""Runs the benches, prints their table and puts what they found into RESULTS.md.
 
-    make bench                      all of them, about ten minutes, and RESULTS.md
-    make bench ARGS=agent_cost      one, printed only
+    make bench                      all of them, about an hour
+    make bench ARGS=agent_cost      one; what RESULTS.md has of the others stays as it is
     make bench ARGS=--quick         all of them, small and short: do they work? Printed only
 """
 
@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from rig import RigUnavailable, pick_mode
 
 from .conditions import conditions
-from .result import Outcome, Row, as_markdown, as_text
+from .kept import as_markdown, kept_of, read
+from .result import Outcome, Row, as_text
 
 #: Modules, in the order of the table.
 BENCHES = (
@@ -46,14 +47,20 @@ def main() -> int:
         print(f"{name} …", file=sys.stderr, end=" ", flush=True)
         outcomes[name] = measure(name, options.quick)
         print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        if not options.quick:
+            keep(name, outcomes[name])
     print(as_text(outcomes))
     if options.quick:
         print("\nquick: the goals are set for more nodes and longer runs than these")
-    if options.quick or options.names:
-        return 0
-    RESULTS.write_text(as_markdown(outcomes, conditions(pick_mode().name)))
-    print(f"\nwritten to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}")
+    else:
+        print(f"\nwritten to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}")
     return 0
+
+
+def keep(name: str, outcome: Outcome) -> None:
+    """Put it into RESULTS.md, where the others stay as they are."""
+    kept = read(RESULTS.read_text()) | {name: kept_of(name, outcome, conditions(pick_mode().name))}
+    RESULTS.write_text(as_markdown(kept, BENCHES))
 
 
 def measure(name: str, quick: bool) -> Outcome:

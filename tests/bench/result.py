@@ -1,4 +1,4 @@
-"""What a bench found, as rows of one table; and the table as text for a terminal and for RESULTS.md."""
+"""What a bench found, as rows of one table, and the table as text for a terminal."""
 
 from __future__ import annotations
 
@@ -55,21 +55,3 @@ def as_text(outcomes: dict[str, Outcome]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows
     )
-
-
-def as_markdown(outcomes: dict[str, Outcome], conditions: Sequence[tuple[str, str]]) -> str:
-    """RESULTS.md: the table, the conditions, how each was measured, and what was tried for each goal that is missed."""
-    lines = [
-        "# Results of the benches", "",
-        "Written by `make bench`. A bench measures and prints; it asserts nothing. A goal that is missed stays here as",
-        "missed, with what was tried. Figures are medians; ratios are to a peer measured in the same run.", "",
-        "| " + " | ".join(cell or "verdict" for cell in HEAD) + " |", "|" + " --- |" * len(HEAD),
-    ]  # fmt: skip
-    lines += ["| " + " | ".join(row.cells) + " |" for outcome in outcomes.values() for row in outcome.rows]
-    lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in conditions)]
-    for name, outcome in outcomes.items():
-        lines += ["", f"## {name}", "", *(f"- {line}" for line in outcome.how)]
-        if outcome.missed:
-            tried = [f"  - {attempt}" for attempt in outcome.attempts] or ["  - nothing yet"]
-            lines += [f"- missed: {', '.join(row.what for row in outcome.missed)}; tried:", *tried]
-    return "\n".join(lines) + "\n"

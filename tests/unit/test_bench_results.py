@@ -1,0 +1,35 @@
+"""RESULTS.md keeps what each bench found last: a run of one of them changes nothing of the others."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
+
+from tests.bench.__main__ import BENCHES, RESULTS
+from tests.bench.kept import as_markdown, kept_of, read
+from tests.bench.result import Outcome, Row
+
+HERE = [("date", "2026-11-21 10:00 UTC"), ("cores", "2")]
+
+
+def test_one_bench_is_put_anew_and_the_others_stay():
+    met, missed = Row("wall", "1 s", "≤ 2 s", True), Row("memory", "9 MB", "≤ 8 MB", False, "peer 18 MB", 0.5)
+    before = {"start_up": kept_of("start_up", Outcome([met], ["as people do"]), HERE),
+              "query_cost": kept_of("query_cost", Outcome([met, missed], [], ["smaller buffers"]), HERE)}  # fmt: skip
+    kept = read(as_markdown(before, BENCHES))
+    assert kept == before
+
+    kept |= {"start_up": kept_of("start_up", Outcome([missed, missed]), HERE)}
+    text = as_markdown(kept, BENCHES)
+
+    assert read(text)["query_cost"] == before["query_cost"]
+    assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][2:] == [
+        "| start_up", "| start_up", "| query_cost", "| query_cost",
+    ]  # fmt: skip
+    assert "- missed: memory; tried:\n  - smaller buffers" in text
+
+
+def test_the_file_as_it_stands_is_such_a_file():
+    text = RESULTS.read_text()
+    assert as_markdown(read(text), BENCHES) == text
+    assert set(read(text)) <= set(BENCHES)
