@@ -27,7 +27,7 @@ from .spent import memory_bytes
 RECORDS, QUICK = 10_000_000, 300_000
 GOAL_PAINT_S, GOAL_ASK_S, GOAL_MEMORY = 2.0, 1.0, 300_000_000
 GCONSOLE: Final = str(Path(sys.executable).parent / "gconsole")
-_QUESTION: Final = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+QUESTION: Final = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
 #: Forms that are one file, and forms that are a folder.
 _FILES, _FOLDERS = ("json", "perfetto", "speedscope", "gswarm", "html"), ("parquet", "csv")
 
@@ -155,7 +155,7 @@ def _ask(path: Path) -> tuple[float, int]:
         database = Database(source, source.scratch)
         for _ in range(4):
             began = time.monotonic()
-            database.ask(_QUESTION)
+            database.ask(QUESTION)
             took.append(time.monotonic() - began)
         database.close()
     return min(took[1:]), memory_bytes()[1]

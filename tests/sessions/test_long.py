@@ -12,10 +12,10 @@ from gconsole.session.manifest import compacted
 
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
 
+from tests.bench import longest_session
 from tests.bench.fleet_minute import Fleet
 from tests.bench.long_session import make_long
-from tests.bench.long_sessions import GCONSOLE, GOAL_MEMORY, first_paint, ran
-from tests.bench.process import in_new_process
+from tests.bench.result import as_text
 
 
 def test_the_session_that_is_measured_is_a_session(tmp_path):
@@ -34,17 +34,8 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.timeout(7200)
-def test_a_hundred_million_records_are_opened_asked_and_exported_within_the_memory_of_ten(tmp_path):
-    session = named("night", tmp_path)
-    make_long(session, 100_000_000)
-    question = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
+def test_a_hundred_million_records_are_opened_asked_and_exported_within_the_memory_of_ten():
+    found = longest_session.measure(quick=False)
 
-    taken = {
-        what[0]: ran([GCONSOLE, *what[:1], str(session.path), *what[1:]]).memory
-        for what in (["query", question], ["stat"], ["export", "--format", "json", "-o", "-"])
-    }
-    opened = in_new_process(first_paint, session)
-
-    print(f"\n{opened.wall_s:.2f} s to the first screen; RSS, bytes: {taken | {'replay': opened.memory}}")
-    assert opened.memory <= GOAL_MEMORY
-    assert max(taken.values()) <= GOAL_MEMORY, taken
+    print(f"\n{as_text({'longest_session': found})}")
+    assert not found.missed
