@@ -33,12 +33,12 @@ class Backoff:
         most_s, self._most_s = self._most_s, min(self._most_s * 2, MOST_S)
         return random.uniform(0, most_s)
 
-    async def wait(self, wait_s: float | None) -> None:
+    async def wait(self, wait_s: float | None, *, was_away: bool = False) -> None:
         """Wait that long (None: until `again`), or until a node that does not answer answers.
 
-        One that answers all the while has another trouble, and waits its time.
+        One that answers all the while has another trouble, and waits its time. `was_away`: it did not answer just now.
         """
-        knocking = asyncio.create_task(self._comes_back()) if wait_s is not None else None
+        knocking = asyncio.create_task(self._comes_back(was_away)) if wait_s is not None else None
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -49,9 +49,8 @@ class Backoff:
                 await asyncio.wait({knocking})
         self.again.clear()
 
-    async def _comes_back(self) -> None:
-        was_away, pause_s = False, KNOCK_EVERY_S
-        began = time.monotonic()
+    async def _comes_back(self, was_away: bool) -> None:
+        pause_s, began = KNOCK_EVERY_S, time.monotonic()
         while (answers := await self._knock()) is not None:
             if answers and was_away:
                 self.again.set()

@@ -11,7 +11,10 @@ from ..records import Failure
 
 
 class FleetError(Exception):
-    """A node, or a way to it, failed. `retry` says whether trying again by itself makes sense."""
+    """A node, or a way to it, failed. `retry` says whether trying again by itself makes sense.
+
+    `was_away`: nothing at all answered there. So if something does now, trying again need not wait.
+    """
 
     name: ClassVar[str] = "error"
     retry: ClassVar[bool] = True
@@ -20,6 +23,7 @@ class FleetError(Exception):
         super().__init__(text)
         self.text = text
         self.try_ = try_
+        self.was_away = False
 
     def as_failure(self) -> Failure:
         return Failure(self.name, self.text, self.try_)

@@ -94,7 +94,7 @@ class Link:
             self._settled.set()
             wait_s = self._backoff.draw_s() if self._failure.retry else None
             self._say("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
-            await self._backoff.wait(wait_s)
+            await self._backoff.wait(wait_s, was_away=self._failure.was_away)
 
     @property
     def agent_id(self) -> str:

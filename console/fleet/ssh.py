@@ -261,7 +261,10 @@ class AsyncsshTransport:
             if below is not None:
                 below.close()  # asyncssh closes what it took over, and nothing where it refused before
             if isinstance(error, (OSError, asyncssh.Error, ValueError)):
-                raise explain(error, name, resolved, check, client, identities) from error
+                failure = explain(error, name, resolved, check, client, identities)
+                is_direct = tunnel is None and not resolved.proxy_command
+                failure.was_away = is_direct and below is None and not isinstance(error, socket.gaierror)
+                raise failure from error
             raise
 
     def _known_hosts(self, resolved: Resolved) -> KnownHosts:

@@ -47,6 +47,14 @@ async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.Monke
         await Backoff(knock).wait(3600)
 
 
+async def test_a_node_that_came_back_while_the_last_attempt_failed_is_not_waited_for() -> None:
+    async def knock() -> bool | None:
+        return True
+
+    async with asyncio.timeout(20):
+        await Backoff(knock).wait(3600, was_away=True)
+
+
 async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
     knocks = 0

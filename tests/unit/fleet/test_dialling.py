@@ -6,11 +6,17 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from gconsole.config.model import NodeConfig
+from gconsole.config.sections import SshConfig
 from gconsole.fleet import dialling
 from gconsole.fleet.dialling import dial, reach
+from gconsole.fleet.failures import FleetError
+from gconsole.fleet.gate import Gate
+from gconsole.fleet.ssh import AsyncsshTransport
 
 
 @pytest.fixture
@@ -108,3 +114,33 @@ async def test_a_name_that_leads_elsewhere_now_is_followed_however_late_it_says_
     names.may_answer.set()
     with await reached as made:
         assert made.getpeername() == server.getsockname()
+
+
+async def test_a_login_that_fails_says_whether_anything_answered_at_all(
+    server: socket.socket, closed: tuple[str, int], tmp_path: Path
+) -> None:
+    """What answers and then says nothing, as a broken sshd does, is no node that was away."""
+    silent = server.getsockname()
+    found = [await _failure_at(host, port, tmp_path) for host, port in (closed, silent)]
+    assert [(one.name, one.was_away) for one in found] == [("refused", True), ("timeout", False)]
+
+
+async def _failure_at(host: str, port: int, folder: Path) -> FleetError:
+    ssh = SshConfig(port=port, known_hosts=str(folder / "known_hosts"), connect_timeout_s=1.0)
+    transport = AsyncsshTransport(Gate(1))
+    try:
+        with pytest.raises(FleetError) as raised:
+            await transport.open(NodeConfig(name="away", address=host, ssh=ssh), "true", NobodyHears())
+        return raised.value
+    finally:
+        await transport.close()
+
+
+class NobodyHears:
+    """A `Receiver` of a command that never runs."""
+
+    def on_bytes(self, data: bytes) -> None: ...
+
+    def on_error_bytes(self, data: bytes) -> None: ...
+
+    def on_end(self, exit_status: int | None, error: Exception | None) -> None: ...
