@@ -85,6 +85,8 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
     steps: list[Steps] = [
         (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs
     ]
+    del times
+    database.close()  # a long session is drawn from its records, and needs the memory
     try:
         plot(chosen(path), steps, picture)
     except OSError as error:

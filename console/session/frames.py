@@ -98,6 +98,10 @@ def by_size(lines: Sequence[bytes]) -> Iterator[slice]:
     yield slice(begin, len(lines))
 
 
+#: So much of a file stays mapped behind the frame that is looked at, bytes: it counts as memory of this process.
+_BEHIND: Final = 4 << 20
+
+
 def scan(path: Path, begin: int = 0, end: int | None = None) -> Iterator[Frame | Damage]:
     """The frames of a file by their labels, and what lies between them. Nothing is unpacked. Raises OSError.
 
@@ -109,8 +113,12 @@ def scan(path: Path, begin: int = 0, end: int | None = None) -> Iterator[Frame |
         if not size:
             return
         with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
-            at = begin
+            at, let_go = begin, 0
             while at < size:
+                if at - let_go > _BEHIND:
+                    here = at - at % mmap.PAGESIZE
+                    data.madvise(mmap.MADV_DONTNEED, let_go, here - let_go)
+                    let_go = here
                 frame = _frame_at(data, at, size)
                 if frame is None:
                     after = _next_label(data, at + 1, size)
