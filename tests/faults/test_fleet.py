@@ -196,6 +196,8 @@ def _fails_for(recorder: Recorder, node: str, why: str) -> bool:
     ("endless", "a node that sends an endless line", "a line of more than"),
     ("other_version", "an agent that speaks another protocol", "it speaks protocol 7 to 9"),
     ("flood", "a node that sends records as fast as it can", ""),
+    # not a fault: how far the figure of the other node moves by itself
+    pytest.param("light", "two nodes of which nothing happens to either", "", marks=pytest.mark.full),
 ])  # fmt: skip
 def test_a_node_that_says_what_no_agent_would_harms_nobody(
     fleet: Rig, tmp_path: Path, how: str, what: str, says: str
