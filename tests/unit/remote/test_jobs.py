@@ -221,7 +221,7 @@ def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):
 
 
 def test_output_is_told_by_rank_from_the_last_lines_on_and_then_as_it_comes(agent, tmp_path):
-    begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; sleep 600", "echo hello"))
+    begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; exec sleep 600", "echo hello"))
     until(lambda: _written(agent, 0).endswith("unfinished") and _written(agent, 1) == "hello\n")
     work.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
     said = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
