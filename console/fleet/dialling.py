@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from .knocking import Address
+from .knocking import Address, address_of
 
 #: A first packet that got lost is sent again so soon, from another port. The kernel's own go after 1, 3, 7 and 15 s
 #: (tcp(7), RFC 6298): a link that came back in between would be found that much later.
@@ -58,7 +58,7 @@ def _has_failed(looking: asyncio.Future[list[Address]]) -> bool:
 
 async def _look_up(host: str, port: int) -> list[Address]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys((str(one[4][0]), int(one[4][1])) for one in found))
+    return list(dict.fromkeys(address_of(one[4]) for one in found))
 
 
 async def dial(addresses: list[Address]) -> socket.socket:

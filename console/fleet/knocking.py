@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-Address = tuple[str, int]  # numeric, and its port
+Address = tuple[str, int]  # numeric, with its zone where it is of one link only (fe80::1%2), and its port
 #: Whether something answers where the node was last reached; None where that cannot be known without a login.
 Knock = Callable[[], Awaitable[bool | None]]
 
@@ -14,6 +15,13 @@ Knock = Callable[[], Awaitable[bool | None]]
 PATIENCE_S = 1.0
 #: A first packet that got lost is sent again so soon; the kernel's own would go after the patience is over.
 AGAIN_S = 0.5
+
+
+def address_of(told: tuple[Any, ...]) -> Address:
+    """What a socket or a resolver tells of an address: (host, port), of IPv6 (host, port, flow, zone)."""
+    host, port, *more = told
+    zone = more[1] if len(more) == 2 else 0
+    return (f"{host}%{zone}" if zone and "%" not in host else str(host)), int(port)
 
 
 async def answers(address: Address) -> bool:
@@ -51,8 +59,8 @@ class Addresses:
     def note(self, node: str, peer: object) -> None:
         """`peer` is a socket's peer name, or nothing."""
         match peer:
-            case (str(host), int(port), *_) if "%" not in host:
-                self._known[node] = (host, port)
+            case (str(host), int(port), *more):
+                self._known[node] = address_of((host, port, *more))
 
     def of(self, node: str) -> Address | None:
         return self._known.get(node)

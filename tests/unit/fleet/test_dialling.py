@@ -16,6 +16,7 @@ from gconsole.fleet import dialling
 from gconsole.fleet.dialling import dial, reach
 from gconsole.fleet.failures import FleetError
 from gconsole.fleet.gate import Gate
+from gconsole.fleet.knocking import Addresses, address_of, answers
 from gconsole.fleet.ssh import AsyncsshTransport
 
 
@@ -36,6 +37,39 @@ def closed() -> tuple[str, int]:
 async def test_a_connection_comes_about_where_somebody_listens(server: socket.socket) -> None:
     with await dial([server.getsockname()]) as made:
         assert made.getpeername() == server.getsockname()
+
+
+@pytest.mark.parametrize(("told", "meant"), [
+    (("10.1.2.3", 22), ("10.1.2.3", 22)), (("fd00::2", 22, 0, 0), ("fd00::2", 22)),
+    (("fe80::1", 22, 0, 3), ("fe80::1%3", 22)), (("fe80::1%eth0", 22, 0, 3), ("fe80::1%eth0", 22)),
+])  # fmt: skip
+def test_an_address_of_one_link_keeps_its_zone(told: tuple[object, ...], meant: tuple[str, int]) -> None:
+    assert address_of(told) == meant
+
+
+async def test_a_node_is_reached_and_known_by_an_address_of_one_link() -> None:
+    found = _of_a_link()
+    if found is None:
+        pytest.skip("no interface of this machine has an address of its link (fe80::)")
+    here = socket.getaddrinfo(found, 0, type=socket.SOCK_STREAM)[0][4]
+    with socket.create_server(here, family=socket.AF_INET6) as server:  # type: ignore[arg-type]  # of four parts
+        known = Addresses()
+        with await reach(found, server.getsockname()[1], None) as made:
+            known.note("node", made.getpeername())
+        address = known.of("node")
+        assert address is not None
+        assert await answers(address)
+        with await reach("no-such-name.invalid", 22, address) as again:
+            assert again.getpeername() == server.getsockname()
+
+
+def _of_a_link() -> str | None:
+    """An address of one link that this machine has: `fe80::…%eth0`."""
+    for line in Path("/proc/net/if_inet6").read_text().splitlines():
+        digits, _, _, scope, _, interface = line.split()
+        if scope == "20":  # of the link: see if_inet6 in proc(5)
+            return f"{socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))}%{interface}"
+    return None
 
 
 async def test_an_address_that_refuses_does_not_keep_the_next_one_from_being_tried(
