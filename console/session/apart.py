@@ -52,7 +52,7 @@ class Apart:
             with pa.OSFile(str(folder / ANSWER)) as file:
                 rows = pa.ipc.open_file(file).read_all()
         units = tuple(map(unit_of_column, rows.schema))
-        return Answer(tuple(rows.schema.names), units, rows, told.truncated, told.took_s)
+        return Answer(tuple(rows.schema.names), units, rows, told.truncated, told.took_s, told.damage)
 
     def names(self) -> Mapping[str, tuple[str, ...]]:
         """Every table and short view with its columns. Raises QueryError, OSError."""

@@ -48,6 +48,7 @@ class Answer:
     rows: pa.Table
     truncated: bool  # there were more than the limit
     took_s: float
+    damage: tuple[str, ...] = ()  # what could not be read, in words: the answer is without it
 
 
 class Database:

@@ -62,7 +62,7 @@ class Asking:
             assert source is not None
             found = self._apart.ask(sql, source, limit=MOST_ROWS, deadline_s=DEADLINE_S)
             rows = rows_of([row for batch in found.rows.to_batches() for row in values_of(batch)])
-            return Answered(sql, found.columns, found.units, rows, found.truncated, found.took_s)
+            return Answered(sql, found.columns, found.units, rows, found.truncated, found.took_s, found.damage)
         except QueryCancelled:
             return None
         except (QueryError, OSError) as error:

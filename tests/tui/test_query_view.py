@@ -325,6 +325,18 @@ async def test_a_shown_session_is_asked_and_saved_as_a_whole(tmp_path: Path, mon
     assert len(json.loads((tmp_path / "night.json").read_text())["records"]) == len(a_job())
 
 
+async def test_a_question_to_a_damaged_session_says_what_its_answer_lacks(tmp_path: Path):
+    session = a_session(tmp_path, a_job())
+    (path,) = session.segments()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20] + b"?" * 20)
+    app = demo().app(recorded=session.path)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await settle(pilot)
+        await asked(pilot, "SELECT count(*) AS samples FROM gpu")
+        await shows(pilot, "without what cannot be read")
+
+
 async def test_a_page_for_a_ticket_is_offered_while_watching(tmp_path: Path):
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:

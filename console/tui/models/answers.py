@@ -15,6 +15,7 @@ from .fields import Field
 from .filtering import Vocabulary
 from .grouping import Grouping
 from .listing import Kind
+from .plainrow import PlainRow
 from .plot import Plot, braille, short
 from .sheets import Sheet
 from .spans import Line, Span, plain
@@ -28,13 +29,11 @@ _LABEL: Final = 24
 
 
 @dataclass(frozen=True)
-class AnswerRow:
+class AnswerRow(PlainRow):
     """One row, at its place."""
 
     key: int
     values: tuple[Any, ...]
-    banner: None = None
-    note: None = None
 
     @property
     def version(self) -> int:
@@ -51,12 +50,14 @@ class Answered:
     rows: tuple[AnswerRow, ...] = ()
     truncated: bool = False
     took_s: float = 0.0
+    damage: tuple[str, ...] = ()  # what of a session could not be read
     error: str = ""
 
     def head(self) -> str:
-        """How many, of how many, how long it took."""
+        """How many, of how many, how long it took, and what it lacks."""
         count = f"{figures.count(len(self.rows))} row{'s' * (len(self.rows) != 1)}"
-        return f"{count}{', the first of more' if self.truncated else ''} in {self.took_s:.2f} s"
+        lacks = f"; without what cannot be read: {clean(', '.join(self.damage))}" if self.damage else ""
+        return f"{count}{', the first of more' if self.truncated else ''} in {self.took_s:.2f} s{lacks}"
 
     @cached_property
     def numeric(self) -> tuple[int, ...]:
