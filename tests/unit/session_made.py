@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from msgspec import inspect as types
 
-from gconsole.records import KINDS, Gpu, GpuInfo, GpuProcess, Rank, RankStat, decode
+from gconsole.records import KINDS, Collective, Frame, Gpu, GpuInfo, GpuProcess, Rank, RankStat, Stack, decode
 from gconsole.session import making
 from gconsole.session.layout import Session
 
@@ -131,3 +131,23 @@ def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
                          cpu_pct=99.0, step=at, watched={"loss": 4.5 - at, "phase": "train"})
             )  # fmt: skip
     return made
+
+
+def a_hang():
+    """Rank 1 of two reads a file, rank 0 waits for it in all_reduce; one capture."""
+    loading = (Frame("<module>", "train.py", 212), Frame("load_shard", "dataset.py", 88))
+    reducing = (Frame("<module>", "train.py", 214), Frame("all_reduce", "/torch/distributed_c10d.py", 3252))
+    common = {"capture": "c1", "sample": 0, "job": "llama", "start_ticks": 7, "status": "ok", "agent": "a"}
+    common["node"] = "n0"
+    return [
+        Stack(**common, seq=1, rank=0, pid=100, thread_id=1, os_thread_id=100, path=0, frames=reducing),
+        Stack(**common, seq=2, rank=2, pid=102, thread_id=1, os_thread_id=102, path=0),
+        Stack(**common, seq=3, rank=1, pid=101, thread_id=1, os_thread_id=101, path=1, frames=loading),
+        Stack(**common, seq=4, rank=1, pid=101, thread_id=2, os_thread_id=177, thread_name="pin", path=0),
+        *(
+            Collective(capture="c1", source="worker_server", job="llama", rank=rank, agent="a", node="n0", seq=5 + rank,
+                       process_group=("0", "default_pg"), collective_seq_id=1423, profiling_name="nccl:all_reduce",
+                       retired=False, read_at=50_000_000_000, time_created_ns=9_000_000_000, duration_ms=rank)
+            for rank in (0, 2)
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,32 @@
+"""Questions to sessions: to the engine itself, and by the command."""
+
+from click.testing import CliRunner
+
+from gconsole.cli.query import query as command
+from gconsole.session.database import Database
+from gconsole.session.sources import RecordedSource
+
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
+
+
+class Asked:
+    """A database over a folder or file, whose answers are plain rows."""
+
+    def __init__(self, path):
+        self.source = RecordedSource(path)
+        self.database = Database(self.source, self.source.scratch)
+
+    def __call__(self, sql, **how):
+        return [tuple(row.values()) for row in self.database.ask(sql, **how).rows.to_pylist()]
+
+    def close(self):
+        self.database.close()
+        self.source.close()
+
+
+def run(*args):
+    """What the command says and returns; raises what it did not expect."""
+    result = CliRunner().invoke(command, list(map(str, args)), standalone_mode=False)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

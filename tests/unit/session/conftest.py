@@ -1,0 +1,17 @@
+"""What the tests of sessions share."""
+
+import pytest
+from asking import Asked
+
+
+@pytest.fixture
+def asked():
+    opened = []
+
+    def open_(path):
+        opened.append(Asked(path))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()

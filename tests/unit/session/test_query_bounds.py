@@ -1,0 +1,168 @@
+"""SQL over records: what it refuses, and what a question may take and leave behind."""
+
+import resource
+import threading
+
+import pytest
+from asking import ENDLESS, run
+from session_made import a_job, a_session, gpu
+
+from gconsole.session.database import Database, QueryCancelled, QueryError
+from gconsole.session.sources import RecordedSource
+
+REFUSED = [
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_blob('/etc/*')",
+    "SELECT * FROM read_json('/etc/passwd')",
+    "SELECT * FROM read_parquet('/etc/passwd')",
+    "SELECT * FROM parquet_metadata('/etc/passwd')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_csv('https://example.org/x.csv')",
+    "COPY gpu TO '{out}'",
+    "COPY (SELECT 1) TO '{out}' (FORMAT parquet)",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'",
+    "EXPORT DATABASE '{out}'",
+    "ATTACH '{out}' AS other",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "PRAGMA database_list",
+    "PRAGMA enable_profiling",
+    "SET enable_external_access = true",
+    "SET lock_configuration = false",
+    "RESET memory_limit",
+    "CREATE TABLE mine AS SELECT 1",
+    "CREATE MACRO f() AS 1",
+    "CREATE SECRET s (TYPE s3)",
+    "INSERT INTO plain.gpu SELECT * FROM plain.gpu",
+    "DELETE FROM plain.gpu",
+    "DROP VIEW gpu",
+    "CALL pragma_version()",
+    "USE system",
+    "BEGIN",
+    "CHECKPOINT",
+    "VACUUM",
+    "SELECT 1; COPY gpu TO '{out}'",
+    "SELECT 1; SELECT 2",
+    "WITH x AS (INSERT INTO plain.gpu SELECT * FROM plain.gpu RETURNING *) FROM x",
+    "WITH x AS (DELETE FROM plain.gpu RETURNING *) FROM x",
+    "EXPLAIN ANALYZE WITH x AS (DELETE FROM plain.gpu RETURNING *) FROM x",
+    "FROM query('COPY (SELECT 1) TO ''{out}''')",
+    "FROM read_duckdb('/etc/passwd')",
+    "FROM read_ndjson_objects('/etc/passwd')",
+    "FROM duckdb_extensions()",
+    "FROM enable_logging('QueryLog')",
+    "SELECT getenv('HOME')",
+    "PREPARE v AS SELECT 1",
+    "SET VARIABLE x = 1",
+    "SET memory_limit = '100GB'",
+    "",
+    "-- nothing",
+]
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, asked, sql):
+    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+    out = tmp_path / "written"
+
+    with pytest.raises(QueryError):
+        ask(sql.format(out=out))
+
+    assert not out.exists()
+    assert ask("SELECT count(*) FROM gpu") == [(1,)]
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM '/etc/passwd'", "SELECT * FROM '/etc/shadow.csv'"])
+def test_a_path_is_no_table(tmp_path, asked, sql):
+    with pytest.raises(QueryError):
+        asked(a_session(tmp_path, [gpu(1)]).path)(sql)
+
+
+def test_a_variable_of_the_program_is_no_table(tmp_path, asked):
+    import pyarrow
+
+    secret = pyarrow.table({"word": ["swordfish"]})
+    assert secret.num_rows
+    with pytest.raises(QueryError):
+        asked(a_session(tmp_path, [gpu(1)]).path)("SELECT * FROM secret")
+
+
+def test_settings_that_shut_it_off_are_in_force(tmp_path, asked):
+    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+    names = (
+        "('enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'python_enable_replacements')"
+    )
+
+    told = dict(ask(f"SELECT name, value FROM duckdb_settings() WHERE name IN {names}"))
+
+    assert told == {
+        "enable_external_access": "false", "lock_configuration": "true", "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    }  # fmt: skip
+
+
+def test_a_mistake_is_told_where_it_is(tmp_path, asked):
+    with pytest.raises(QueryError, match=r'Candidate bindings.*"power_w"'):
+        asked(a_session(tmp_path, [gpu(1)]).path)("SELECT powr_w FROM gpu")
+
+
+def test_a_question_that_takes_too_long_is_given_up(tmp_path, asked):
+    with pytest.raises(QueryError, match=r"no answer within 0\.2 s"):
+        asked(a_session(tmp_path, [gpu(1)]).path)(ENDLESS, deadline_s=0.2)
+
+
+def test_a_question_can_be_cancelled_from_another_thread(tmp_path, asked):
+    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+    ask("SELECT 1")
+    over = threading.Event()
+
+    def cancel():
+        while not over.wait(0.02):
+            ask.database.cancel()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        with pytest.raises(QueryCancelled):
+            ask(ENDLESS)
+    finally:
+        over.set()
+        thread.join()
+    assert ask("SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "SELECT range(4200000000)",
+     "SELECT list(range) FROM range(1000000000)"],
+)  # fmt: skip
+def test_what_would_take_all_memory_ends_with_a_word(tmp_path, sql):
+    result = run(a_session(tmp_path, [gpu(1)]).path, sql)
+
+    assert result.return_value == 2
+    assert "the answer needs more than 1GB of memory; ask for fewer columns or rows" in result.stderr
+
+
+def test_memory_is_not_bounded_any_more_afterwards(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    run(a_session(tmp_path, [gpu(1)]).path, "SELECT 1")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_what_is_unpacked_can_be_given_up(tmp_path):
+    source = RecordedSource(a_session(tmp_path, a_job()).path)
+    with source:
+        source.give_up()
+        with pytest.raises(QueryCancelled):
+            Database(source, source.scratch).ask("FROM gpu")
+
+
+def test_what_was_unpacked_is_gone_afterwards(tmp_path):
+    source = RecordedSource(a_session(tmp_path, [gpu(1)]).path)
+    with source:
+        source.tables(["gpu"])
+        scratch = source.scratch
+        assert list(scratch.rglob("*.parquet"))
+    assert not scratch.exists()

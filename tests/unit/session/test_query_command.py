@@ -1,0 +1,228 @@
+"""`gconsole query`: what it writes, what it says where there is no answer, and how it ends."""
+
+import contextlib
+import json
+import lzma
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from asking import ENDLESS, run
+from click.testing import CliRunner
+from session_made import a_hang, a_job, a_session, gpu
+
+from gconsole.cli.query import query as command
+from gconsole.records import Mark
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_command_writes_a_table_json_csv_and_parquet(tmp_path):
+    path = a_session(tmp_path, a_job()).path
+    sql = "SELECT node, sum(seq) AS total, max(grown) AS grown FROM gpu GROUP BY node ORDER BY node"
+
+    assert run(path, sql).stdout.splitlines()[2].split() == ["n0", "126", "{}"]
+    assert json.loads(run(path, sql, "--format", "json").stdout)[0] == {"node": "n0", "total": 126, "grown": {}}
+    assert run(path, sql, "--format", "csv").stdout.splitlines()[:2] == ["node,total,grown", "n0,126,{}"]
+    out = tmp_path / "answer.parquet"
+    run(path, sql, "--format", "parquet", "-o", out)
+    import pandas as pd
+
+    assert list(pd.read_parquet(out)["node"]) == ["n0", "n1"]
+
+
+def test_no_cell_of_a_csv_is_a_formula(tmp_path):
+    path = a_session(tmp_path, [Mark(text='=cmd|"/c calc"!A1'), Mark(text="@SUM(1)"), Mark(text="fine")]).path
+
+    lines = run(path, 'SELECT text AS "=x" FROM mark ORDER BY text', "--format", "csv").stdout.splitlines()
+
+    assert lines == ["'=x", '"\'=cmd|""/c calc""!A1"', "'@SUM(1)", "fine"]
+
+
+def test_text_of_a_node_cannot_steer_the_terminal(tmp_path):
+    path = a_session(tmp_path, [Mark(text="\x1b[2Jgone\nnext")]).path
+
+    assert run(path, "SELECT text FROM mark").stdout.splitlines()[2] == "·[2Jgone·next"
+
+
+def test_the_limit_is_said_where_it_cut(tmp_path):
+    path = a_session(tmp_path, [gpu(n) for n in range(1, 9)]).path
+
+    result = run(path, "SELECT seq FROM gpu", "--limit", "2", "--format", "json")
+
+    assert len(json.loads(result.stdout)) == 2
+    assert "only the first 2 rows" in result.stderr
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
+    result = run(a_session(tmp_path, [gpu(1)]).path, "SELEKT")
+
+    assert result.return_value == 2
+    assert result.stderr.startswith("gconsole: Parser Error")
+
+
+def test_a_session_of_a_newer_version_is_not_asked(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text(session.meta_path.read_text().replace("gconsole.session/1", "gconsole.session/9"))
+
+    result = run(session.path, "SELECT count(*) FROM gpu")
+
+    assert result.return_value == 2 and "update gconsole" in result.stderr
+
+
+def test_a_session_whose_facts_are_damaged_still_answers(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    session.meta_path.write_text("{")
+
+    assert json.loads(run(session.path, "SELECT count(*) AS n FROM gpu", "--format", "json").stdout) == [{"n": 1}]
+
+
+def test_a_failed_question_leaves_the_old_file_alone(tmp_path):
+    path, out = a_session(tmp_path, [gpu(1)]).path, tmp_path / "kept.csv"
+    out.write_text("kept")
+
+    assert run(path, "SELECT nothing FROM gpu", "--format", "csv", "-o", out).return_value == 2
+    assert out.read_text() == "kept"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.csv", "night"]
+
+
+def test_a_torn_tail_is_said_and_the_rest_answered(tmp_path):
+    session = a_session(tmp_path, [gpu(1)])
+    with session.segments()[-1].open("ab") as file:
+        file.write(b"torn")
+
+    result = run(session.path, "SELECT count(*) AS n FROM gpu", "--format", "json")
+
+    assert json.loads(result.stdout) == [{"n": 1}]
+    assert "cut off" in result.stderr
+
+
+def test_the_questions_of_the_readme_work(tmp_path):
+    """Those that others' documents show, or call future: all nodes, latest step, memory, backtrace, collectives."""
+    path = a_session(tmp_path, [*a_job(), *a_hang()]).path
+    text = (ROOT / "README.md").read_text()
+    questions = re.findall(r'^gconsole query night "([^"]+)"', text, re.MULTILINE)
+
+    answered = {sql: run(path, sql, "--format", "json") for sql in questions}
+
+    assert len(questions) >= 8
+    for sql, result in answered.items():
+        assert result.return_value == 0, (sql, result.stderr)
+        assert json.loads(result.stdout), sql
+
+
+def test_a_recorded_hang_of_the_lab_answers_too(tmp_path):
+    packed = ROOT / "tests/hangs/recordings/asynchronous.ndjson.xz"
+    path = tmp_path / "hang.ndjson"
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+
+    rows = json.loads(run(path, "SELECT ranks FROM stack_groups WHERE count = 3", "--format", "json").stdout)
+
+    assert rows[0]["ranks"] == [0, 1, 3]
+
+
+HEAVY = {"duckdb", "pyarrow", "pandas", "matplotlib", "textual", "asyncssh"}
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["from gconsole.cli.main import gconsole; gconsole(['--help'], standalone_mode=False)",
+     "import gconsole.cli.batch, gconsole.cli.offline, gconsole.batch",
+     "from gconsole.cli.query import query; query(['--help'], standalone_mode=False)"],
+)  # fmt: skip
+def test_what_is_heavy_is_loaded_only_by_those_who_need_it(program):
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print('\\n', *sys.modules)"], capture_output=True, text=True,
+        check=True, env={**os.environ, "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert not HEAVY & set(done.stdout.splitlines()[-1].split())
+
+
+#: Says when ctrl-c is the question's, then does what the command does.
+TOLD = """
+import signal, sys
+set_to = signal.signal
+def told(number, handler):
+    before = set_to(number, handler)
+    if number == signal.SIGTERM:  # the last one that a question hears
+        print("ready", flush=True)
+    return before
+signal.signal = told
+from gconsole.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
+    path, scratch = a_session(tmp_path / "sessions", [gpu(1)]).path, tmp_path / "scratch"
+    scratch.mkdir()
+    argv = [sys.executable, "-c", TOLD, "query", str(path), ENDLESS]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "TMPDIR": str(scratch)})  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(6):  # the first may come before the engine has begun
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+            break
+    assert "Traceback" not in process.communicate(timeout=10)[1]
+    assert process.returncode == 130
+    assert list(scratch.iterdir()) == []
+
+
+# -- forms of the answer -----------------------------------------------------------------------------------------------
+
+
+def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
+    path = a_session(tmp_path, a_job()).path
+    sql = "SELECT g.node, r.node, r.rank AS node_1 FROM gpu g JOIN rank r ON r.rank = 3 AND g.uuid = 'GPU-0' LIMIT 1"
+
+    (row,) = json.loads(run(path, sql, "--format", "json").stdout)
+    run(path, sql, "--format", "parquet", "-o", tmp_path / "x.parquet")
+
+    assert row == {"node": "n0", "node_1": "n1", "node_1_1": 3}
+    assert run(path, sql, "--format", "csv").stdout.splitlines()[0] == "node,node_1,node_1_1"
+    import pandas as pd
+
+    assert list(pd.read_parquet(tmp_path / "x.parquet").columns) == ["node", "node_1", "node_1_1"]
+
+
+@pytest.mark.parametrize("how", ["table", "json", "csv", "parquet"])
+def test_instants_of_a_year_that_nobody_can_write_are_an_answer_too(tmp_path, how):
+    path = a_session(tmp_path, [gpu(1)]).path
+    sql = "SELECT make_timestamp(t) AS wrong, make_timestamp_ns(t) AS at, INTERVAL '90 days' AS apart FROM gpu"
+
+    result = run(path, sql, "--format", how, "-o", tmp_path / "out")
+
+    assert result.return_value == 0, result.stderr
+    if how != "parquet":
+        assert "2026-09-21 14:13:20" in (tmp_path / "out").read_text() and "90 days" in (tmp_path / "out").read_text()
+
+
+def test_an_interval_reads_as_one(tmp_path):
+    path = a_session(tmp_path, [gpu(1)]).path
+    sql = "SELECT INTERVAL '14 months 3 days' AS a, INTERVAL '-90.5 seconds' AS b, INTERVAL '0 seconds' AS c"
+
+    assert json.loads(run(path, sql, "--format", "json").stdout) == [
+        {"a": "14 months 3 days", "b": "-00:01:30.5", "c": "00:00:00"}
+    ]
+
+
+def test_an_instant_that_is_one_has_no_unit(tmp_path):
+    path = a_session(tmp_path, [gpu(1)]).path
+
+    title = run(path, "SELECT make_timestamp_ns(t) AS at, t, temp_c FROM gpu").stdout.splitlines()[0]
+
+    assert title.split() == ["at", "t", "[ns]", "temp_c", "[°C]"]
+
+
+def test_a_name_that_no_session_has_is_said_before_nodes_are_asked(tmp_path):
+    argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
+    told = CliRunner().invoke(command, argv, standalone_mode=False)
+
+    assert f"no session in {tmp_path} is called nosuch: asking a node of that name" in told.stderr
