@@ -70,7 +70,7 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
         "fault, or from the last tick that still came, *healthy after* from the end of the fault (goals: 3 s and",
         "2 s), *shown after* from the fault to the words on the screen. *Other nodes* is the median latency of their",
         "ticks during the fault, to that before it (goal: at most 1.10), of nodes with an agent: 17 to 25 ms each.",
-        "Where half of a fleet dies, or a node says what no agent would, the cores were kept awake meanwhile: else what",
+        "Where half of a fleet dies, or a node says what no agent would, the cores were kept awake: else what",
         "a core of this virtual machine takes to wake up moved that by as much as 4 ms. A dash: not measured, or it",
         "does not apply.",
         "",
