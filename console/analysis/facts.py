@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..records import (
+    AgentCost,
     Gpu,
     GpuDigest,
     GpuEvent,
@@ -28,6 +29,9 @@ from .window import Window
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 #: What a port that works is called: an Ethernet interface by the kernel, an RDMA port by its driver.
 _UP: Final = ("up", "active")
+#: A clock that moved so far between two ticks was set. Services slew by 500 ppm at most (adjtimex(2)) and set it from
+#: 128 ms on (ntpd; RFC 5905 calls it STEPT).
+_STEP_NS: Final = 100_000_000
 
 
 @dataclass(slots=True)
@@ -95,6 +99,27 @@ class NicFacts:
 
 
 @dataclass(slots=True)
+class ClockFacts:
+    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets."""
+
+    agent: str
+    ahead_ns: int  # REALTIME minus RAW at the last tick
+    doubted_ns: int | None = None  # the same where it moved far at one tick: whoever read it may have been held up
+    set_by_ns: int = 0
+    set_at: int | None = None  # console time, ns; None: it was not set while it was watched
+
+    def take(self, ahead_ns: int, at: int) -> None:
+        """Of the next tick, which came at that console time."""
+        if abs(ahead_ns - self.ahead_ns) < _STEP_NS:
+            self.ahead_ns, self.doubted_ns = ahead_ns, None
+        elif self.doubted_ns is None or abs(ahead_ns - self.doubted_ns) >= _STEP_NS:
+            self.doubted_ns = ahead_ns
+        else:
+            self.set_by_ns, self.set_at = ahead_ns - self.ahead_ns, at
+            self.ahead_ns, self.doubted_ns = ahead_ns, None
+
+
+@dataclass(slots=True)
 class NodeFacts:
     """One node, with everything on it."""
 
@@ -106,6 +131,7 @@ class NodeFacts:
     unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists and cannot open
     xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses that are no known GPU
     nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
+    clock: ClockFacts | None = None
 
 
 class Facts:
@@ -118,7 +144,7 @@ class Facts:
         self._folds: dict[type, Callable[[Any], None]] = {
             Node: self._node, NodeState: self._node_state, GpuInfo: self._gpu_info, Gpu: self._gpu,
             GpuDigest: self._gpu_digest, GpuLink: self._gpu_link, GpuProcess: self._gpu_process,
-            GpuEvent: self._gpu_event, Nic: self._nic, Rank: self._rank,
+            GpuEvent: self._gpu_event, Nic: self._nic, Rank: self._rank, AgentCost: self._tick,
         }  # fmt: skip
 
     def add(self, records: Iterable[Any]) -> None:
@@ -252,6 +278,13 @@ class Facts:
         of.nic = record
         of.was_up = of.was_up or record.state in _UP
         of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
+
+    def _tick(self, record: AgentCost) -> None:
+        of, ahead_ns = self._of(record.node), record.t - record.mono
+        if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
+            of.clock = ClockFacts(record.agent, ahead_ns)
+        else:
+            of.clock.take(ahead_ns, record.rx)
 
     def _rank(self, record: Rank) -> None:
         versions = self._of(record.node).nccl

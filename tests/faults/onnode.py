@@ -9,7 +9,7 @@ import resource
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,22 @@ def lingering(node: Node, label_pid: int) -> int:
     return int(pid)
 
 
+def every_agent(node: Node) -> list[int]:
+    """Those of all consoles, as the node counts."""
+    return [int(line.split()[0]) for line in node.ps().splitlines() if "gconsole-agent" in line]
+
+
+def signal_all(node: Node, pids: Sequence[int], number: signal.Signals) -> None:
+    """Each of them that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            node.kill(pid, number)
+
+
 def _detached(node: Node) -> list[int]:
     """Agents whose parent is process 1: no session's, and nobody's else."""
     init = node.outer_pid(1)
-    agents = [int(line.split()[0]) for line in node.ps().splitlines() if "gconsole-agent" in line]
-    return [pid for pid in agents if _parent(node.outer_pid(pid)) == init]
+    return [pid for pid in every_agent(node) if _parent(node.outer_pid(pid)) == init]
 
 
 def _parent(outer_pid: int) -> int:
@@ -52,10 +63,7 @@ def _parent(outer_pid: int) -> int:
 def reboot(node: Node) -> None:
     """Everything on the node ends without a word to anybody, and it comes back with another boot id."""
     node.down()
-    for pid in node.processes():
-        if pid != 1:
-            with contextlib.suppress(ProcessLookupError):
-                node.kill(pid, signal.SIGKILL)
+    signal_all(node, [pid for pid in node.processes() if pid != 1], signal.SIGKILL)
     node.stop_sshd(sessions=True)
     (node.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")  # in place: the node sees this very file
     node.start_sshd()

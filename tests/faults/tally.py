@@ -64,6 +64,17 @@ def _without(hole: tuple[int, int], seq: int) -> list[tuple[int, int]]:
     return [part for part in ((first, seq - 1), (seq + 1, last)) if part[0] <= part[1]]
 
 
+@dataclass(frozen=True)
+class Said:
+    """What the console told, which its screen shows as it comes, and when (console CLOCK_REALTIME, ns)."""
+
+    at: int
+    text: str
+
+    def after_s(self, struck_ns: int) -> float:
+        return (self.at - struck_ns) / 1e9
+
+
 class Tally:
     """Reads a session while it is written; `read` takes in what is new. `on_record` sees every record."""
 
@@ -138,10 +149,12 @@ class Tally:
             len(agents),
         )  # fmt: skip
 
-    def told(self, words: str) -> bool:
-        """Whether the console has said this (a regular expression) as a line, or as why a node is not there."""
-        said = [one.text for one in self.logs] + [one.error.text for one in self.states if one.error]
-        return any(re.search(words, text) for text in said)
+    def said(self, words: str, since_ns: int = 0) -> Said | None:
+        """The first since then on which this stands (a regular expression): a line, or why a node is not there."""
+        logs = (Said(one.rx, one.text) for one in self.logs)
+        reasons = (Said(one.rx, f"{one.error.name}: {one.error.text}") for one in self.states if one.error)
+        found = (one for one in (*logs, *reasons) if one.at >= since_ns and re.search(words, one.text))
+        return min(found, key=lambda one: one.at, default=None)
 
     def dropped(self, since_ns: int = 0) -> set[str]:
         """Nodes whose connection was lost since then; a silence that passes is none: a busy machine makes those."""

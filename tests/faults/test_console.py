@@ -38,10 +38,13 @@ def recording(
         recorder.close()
 
 
-def tell(fault: str, recorder: Recorder, note: str = "") -> None:
+def tell(
+    fault: str, recorder: Recorder, note: str = "", *, screen: str = "", shown_s: float | None = None
+) -> None:
     """End the recording, have its figures in the ledger, and nothing may be missing."""
     count = recorder.stop().count()
-    write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, note=note))
+    write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, screen=screen, shown_s=shown_s,
+              note=note))  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
     assert count.agents == 1, "the agent that lingered is the one that goes on"
 
@@ -70,20 +73,19 @@ def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path
 def test_a_console_without_descriptors_connects_again_once_it_has_some(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "descriptors") as recorder:
-        pid = recorder.process.pid
+        pid, struck_ns = recorder.process.pid, time.time_ns()
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new one, whatever is closed
         node.stop_sshd(sessions=True)
         node.start_sshd()
-        until(lambda: "no_descriptors" in _errors(recorder, node.name), "the console says what it lacks")
+        until(lambda: recorder.read().said("^no_descriptors: ", struck_ns), "the console says what it lacks")
+        said = recorder.tally.said("^no_descriptors: ", struck_ns)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
         recorder.wait_for([node.name])
         recorder.wait_for_ticks([node.name])
-        tell("console out of file descriptors while a link is lost", recorder)
-
-
-def _errors(recorder: Recorder, node: str) -> set[str]:
-    return {one.error.name for one in recorder.read().states if one.node == node and one.error}
+        assert said
+        tell("console out of file descriptors while a link is lost", recorder, screen=said.text,
+             shown_s=said.after_s(struck_ns))  # fmt: skip
 
 
 @pytest.fixture
@@ -123,13 +125,14 @@ def other(how: str, folder: Path) -> list[str]:
 def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "stepped", argv=other("stepped", tmp_path)) as recorder:
-        stamps, findings = [], []
+        stamps: list[int] = []
+        findings: list[Finding] = []
 
         def look(record: Record) -> None:
             if isinstance(record, AgentCost):
                 stamps.append(record.t)
             elif isinstance(record, Finding):
-                findings.append(record.id)
+                findings.append(record)
 
         recorder.tally.also(look)
         recorder.wait_for_ticks([node.name], 4)
@@ -138,12 +141,15 @@ def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path
         step.touch()
         try:
             until(lambda: recorder.read() and stamps[-1] > struck_ns + 3590 * 10**9, "stamps are an hour ahead")
-            recorder.wait_for_ticks([node.name], 3)
+            until(lambda: recorder.read() and findings, "the step is a finding")
         finally:
             step.unlink()
         until(lambda: recorder.read() and stamps[-1] < time.time_ns() + 10**9, "stamps are right again")
         assert not recorder.tally.dropped(struck_ns), "the node is well all the while"
-        tell("node's clock stepped by +1 h, and back", recorder, f"findings: {', '.join(sorted(set(findings))) or '–'}")
+        first = findings[0]
+        assert (first.id, first.culprits) == ("clock_step", (node.name,))
+        tell("node's clock stepped by +1 h, and back", recorder, screen=f"{first.id}: {first.text}",
+             shown_s=(first.rx - struck_ns) / 1e9)  # fmt: skip
 
 
 def test_an_agent_of_another_version_is_ended_and_replaced(world: World, tmp_path: Path) -> None:

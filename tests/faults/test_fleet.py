@@ -131,12 +131,15 @@ def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Ri
         recorder.wait_for_ticks(["inner"])
         states = [one for one in recorder.tally.states if one.rx >= struck_ns]
         lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
+        said = recorder.tally.said("^lost: ", struck_ns)
         count = recorder.stop().count()
     finally:
         recorder.close()
+    assert said
     write(
         Row(
             fault="bastion restarted", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            shown_s=said.after_s(struck_ns), screen=said.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
         )
     )  # fmt: skip
@@ -161,7 +164,7 @@ def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_wha
     recorder = Recorder(hosts, tmp_path, "night", argv)
     try:
         recorder.wait_for_ticks(["left"])
-        until(lambda: _fails_for(recorder, "right", "dns"), "the failure is called dns")
+        until(lambda: recorder.read().said("^dns: .*right"), "the failure is called dns")
         server.gone = True
         struck_ns = time.time_ns()
         left.stop_sshd(sessions=True)
@@ -176,15 +179,16 @@ def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_wha
         recorder.wait_for_ticks(["left", "right"])
         states = [one for one in recorder.tally.states if one.rx >= struck_ns]
         well_ns = next(one.rx for one in states if one.node == "left" and one.state == "ok")
-        text = next(one.error.text for one in recorder.tally.states if one.error and one.error.name == "dns")
+        said = recorder.tally.said("^dns: .*right")
         count = recorder.stop().count()
     finally:
         recorder.close()
         server.close()
+    assert said
     write(
         Row(
             fault="DNS gone, and a link lost meanwhile", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            healthy_s=(well_ns - mended_ns) / 1e9, screen=f"dns: {text}",
+            healthy_s=(well_ns - mended_ns) / 1e9, screen=said.text,
             note="healthy while DNS was still gone, at the address of before; `dns` says a node that was never reached",
         )
     )  # fmt: skip
@@ -195,10 +199,6 @@ def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_wha
 def _bridge(fleet: Rig) -> str:
     """The address of this machine on the nodes' network."""
     return fleet._builder.relay_address()
-
-
-def _fails_for(recorder: Recorder, node: str, why: str) -> bool:
-    return any(one.node == node and one.error and one.error.name == why for one in recorder.read().states)
 
 
 @pytest.mark.parametrize(("how", "what", "says"), [
@@ -227,17 +227,19 @@ def test_a_node_that_says_what_no_agent_would_harms_nobody(
             loud.touch()
             recorder.wait_for_ticks([left.name], ticks)
             if says:
-                until(lambda: recorder.read().told(says), f"the console says {says!r}")
+                until(lambda: recorder.read().said(says, struck_ns), f"the console says {says!r}")
             recorder.stop()
         finally:
             loud.unlink(missing_ok=True)
             recorder.close()
     good, bad = recorder.tally.count(left.name), recorder.tally.count("bad")
+    said = recorder.tally.said(says, struck_ns) if says else None
     before, after = (statistics.median(recorder.latency.of([left.name], *span)) for span in (
         (calm_ns, struck_ns), (struck_ns, time.time_ns())))  # fmt: skip
     write(
         Row(
             fault=what, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap, others_ratio=after / before,
+            shown_s=said.after_s(struck_ns) if said else None, screen=said.text if said else "",
             note=f"of the other node: {before / 1e6:.0f} ms before, {after / 1e6:.0f} ms beside it; of the bad one"
             f" {bad.records} records came, {bad.lost} were lost",
         )

@@ -12,6 +12,8 @@ from gconsole.fleet.link import DEAD_S
 from . import onnode
 from .world import World
 
+ENDED = "lost .* s ago"
+
 
 def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
     node = world.rig.nodes[0]
@@ -39,11 +41,10 @@ def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -
 
 def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
     node = world.rig.nodes[1]
-    with world.fault("agent killed (SIGKILL)", node, loses=True) as fault:
-        pid = onnode.lingering(node, world.recorder.process.pid)
+    with world.fault("agent killed (SIGKILL)", node, ENDED, loses=True, is_brief=True) as fault:
         fault.strike()
         fault.mend()
-        node.kill(pid, signal.SIGKILL)
+        onnode.signal_all(node, onnode.every_agent(node), signal.SIGKILL)
         fault.wait_until_lost()
         fault.wait_until_well()
         assert fault.count.agents == 1
@@ -52,13 +53,13 @@ def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
 @pytest.mark.parametrize("stopped_s", [4, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
 def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) -> None:
     node = world.rig.nodes[2]
-    with world.fault(f"agent stopped {stopped_s} s (SIGSTOP), continued", node, loses=stopped_s > 20) as fault:
-        pid = onnode.lingering(node, world.recorder.process.pid)
+    what = f"agent stopped {stopped_s} s (SIGSTOP), continued"
+    with world.fault(what, node, "no word for", loses=stopped_s > 20) as fault:
+        pids = onnode.every_agent(node)
         fault.strike()
-        node.kill(pid, signal.SIGSTOP)
+        onnode.signal_all(node, pids, signal.SIGSTOP)
         time.sleep(stopped_s)
-        if pid in node.processes():  # else it was ended meanwhile, and another took its place
-            node.kill(pid, signal.SIGCONT)
+        onnode.signal_all(node, pids, signal.SIGCONT)  # of those that were not ended and replaced meanwhile
         fault.mend()
         fault.wait_until_well()
         assert len([one for one in onnode.agents(node) if one["linger_s"]]) == 1
@@ -94,12 +95,11 @@ def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> Non
 def test_an_agent_starts_anew_on_a_node_that_cannot_be_written(world: World, how: str) -> None:
     node = world.rig.nodes[2]
     unwritable = onnode.full_disks if how == "disk full" else onnode.read_only_home
-    with world.fault(f"{how} on the node, and the agent killed there", node, loses=True) as fault:
-        pid = onnode.lingering(node, world.recorder.process.pid)
-        with unwritable(node):
-            world.recorder.wait_for_ticks([node.name])  # it goes on as it is
-            fault.strike()
-            node.kill(pid, signal.SIGKILL)
-            fault.mend()
-            fault.wait_until_lost()
-            fault.wait_until_well()
+    what = f"{how} on the node, and the agent killed there"
+    with world.fault(what, node, ENDED, loses=True, is_brief=True) as fault, unwritable(node):
+        world.recorder.wait_for_ticks([node.name])  # it goes on as it is
+        fault.strike()
+        onnode.signal_all(node, onnode.every_agent(node), signal.SIGKILL)
+        fault.mend()
+        fault.wait_until_lost()
+        fault.wait_until_well()

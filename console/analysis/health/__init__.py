@@ -1,4 +1,4 @@
-"""What is wrong with GPUs, their links, network ports and versions, now: pure functions over the facts, one a finding.
+"""What is wrong with GPUs, links, ports, clocks and versions, now: pure functions over the facts, one a finding.
 
 `find` asks them all. Every function refuses (it yields nothing) where it has too little to judge from; a figure that is
 unknown accuses nobody. A finding about simulated GPUs says SIM. The limits are `[health]` of hosts.toml.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..facts import Facts
 from ..found import Found
+from .clock import clock_step
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .links import nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 #: One function a finding, in the order in which a person wants to read them.
 CHECKS = (
     gpu_lost, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down, gpu_throttle, pcie_degraded, nvlink_errors,
-    nic_errors, gpu_straggler, gpu_memory_imbalance, version_skew,
+    nic_errors, gpu_straggler, gpu_memory_imbalance, clock_step, version_skew,
 )  # fmt: skip
 
 

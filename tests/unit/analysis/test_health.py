@@ -8,7 +8,20 @@ from gconsole.analysis.facts import Facts
 from gconsole.analysis.found import IDS
 from gconsole.analysis.health import CHECKS, find
 from gconsole.config.sections import HealthConfig
-from gconsole.records import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
+from gconsole.records import (
+    AgentCost,
+    Digest,
+    Gpu,
+    GpuDigest,
+    GpuEvent,
+    GpuInfo,
+    GpuLink,
+    GpuProcess,
+    Nic,
+    Node,
+    NodeState,
+    Rank,
+)
 
 LIMITS = HealthConfig()
 GIB = 1 << 30
@@ -337,3 +350,39 @@ def test_simulated_gpus_make_findings_that_say_so():
 
     assert one.text.startswith("SIM n1:gpu0: ")
     assert one.evidence == ("SIM gpu.ecc_uncorrected_volatile n1:gpu0 1",)
+
+
+def ticks(*ahead_s, agent="a", first=0):
+    """A tick a second of a node whose CLOCK_REALTIME is so many seconds ahead of its raw clock."""
+    return [
+        AgentCost(node="n1", agent=agent, mono=at * SECOND, t=int((at + ahead) * SECOND), rx=at * SECOND,
+                  sample_interval_ms=1000)
+        for at, ahead in enumerate(ahead_s, first)
+    ]  # fmt: skip
+
+
+class TestClockStep:
+    def test_a_clock_that_was_set_by_an_hour(self):
+        one = the_one(ticks(0, 0, 3600, 3600))
+        assert (one.id, one.severity, one.culprits) == ("clock_step", "warning", ("n1",))
+        assert "set by +3,600.000 s" in one.text
+        assert one.evidence == ("agent_cost.t n1 +3,600.000 s against agent_cost.mono",)
+
+    def test_a_clock_that_was_set_back(self):
+        assert "set by -0.250 s" in the_one(ticks(0, 0, -0.25, -0.25)).text
+
+    def test_a_step_is_told_for_as_long_as_the_window(self):
+        aged = LIMITS.window_s + 5
+        assert found(ticks(0, 3600, 3600), ticks(3600, first=int(aged))) == {}
+
+    @pytest.mark.parametrize("ahead_s", [
+        pytest.param((0, 0.0005, 0.001, 0.0015, 0.002), id="it is slewed"),
+        pytest.param((0, 0, 0.3, 0, 0), id="one read was held up"),
+        pytest.param((0, 0.3, 0, 0.6, 0), id="several reads were held up, each by another while"),
+        pytest.param((3600,), id="one tick alone"),
+    ])  # fmt: skip
+    def test_what_is_no_step(self, ahead_s):
+        assert found(ticks(*ahead_s)) == {}
+
+    def test_another_agent_may_be_of_another_boot(self):
+        assert found(ticks(0, 0), ticks(100, 100, agent="b", first=2)) == {}
