@@ -1,0 +1,122 @@
+"""The connection to a bastion, which all nodes behind it share: it is given up as soon as it is known to be dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncssh
+
+from .forgotten import DOUBT_S, Doubt
+from .knocking import PATIENCE_S
+from .tcp import Owed
+from .ways import Echo, Way
+
+#: Between two questions whether it still hears.
+PULSE_S = 0.5
+#: So long without an answer, and it is given up though nothing is known: as long as a node's connection has.
+DEAD_S = 10.0
+#: A server behind it that takes a connection has this long for its first word.
+GREETING_S = 5.0
+FORGOTTEN = "the bastion answers, but no more on the connection to it: something on the way has forgotten it"
+
+
+class Bastion:
+    """One connection to a bastion; when it ends, so do those of the nodes behind it, which then make a new one."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection, echo: Echo, way: Way | None) -> None:
+        self.connection = connection
+        self._echo, self._way = echo, way
+        self._given_up = False
+        self._greetings: dict[tuple[str, int], asyncio.Task[bool]] = {}
+        self._doubt = Doubt(echo.silent_s, self._owed, self._answers, lambda: self._give_up(FORGOTTEN),
+                            shown_s=DOUBT_S, loses_records=False)  # fmt: skip
+        self._watch = connection.create_task(self._keep_watch())  # a failure of it ends the connection
+
+    @property
+    def is_over(self) -> bool:
+        return self._given_up or self.connection.is_closed()
+
+    def carry(self, *, loses_records: bool) -> None:
+        """A node's connection goes through it, whose agent may end with it (`loses_records`)."""
+        self._doubt.loses_records |= loses_records
+
+    async def knock(self, host: str, port: int) -> bool:
+        """Whether a server there, as seen from the bastion, greets whoever connects.
+
+        One connection at a time and place: those to a node that is away stay with the bastion until its kernel's
+        patience is over.
+        """
+        if self._echo.silent_s() > DOUBT_S:
+            return False  # nothing passes at all
+        where = host, port
+        if where not in self._greetings:
+            self._greetings[where] = asyncio.create_task(self._is_greeted(host, port))
+        knocking = self._greetings[where]
+        await asyncio.wait({knocking}, timeout=PATIENCE_S)
+        if not knocking.done():
+            return False
+        self._greetings.pop(where, None)
+        return knocking.result()
+
+    async def close(self) -> None:
+        tasks = {self._watch, *self._greetings.values()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self.connection.abort()
+
+    async def _is_greeted(self, host: str, port: int) -> bool:
+        listener = _Listener()
+        try:
+            channel, _ = await self.connection.create_connection(lambda: listener, host, port)
+            try:
+                async with asyncio.timeout(GREETING_S):
+                    return await listener.greeted
+            finally:
+                channel.abort()
+        except (TimeoutError, asyncssh.Error, OSError):
+            return False
+
+    async def _keep_watch(self) -> None:
+        unanswered = 0  # rounds, not seconds: those may have passed while this process was stopped
+        try:
+            while not self.is_over:
+                self._echo.ask()
+                await asyncio.sleep(PULSE_S)
+                unanswered = unanswered + 1 if self._echo.silent_s() else 0
+                if unanswered * PULSE_S > DEAD_S:
+                    self._give_up(f"no word from the bastion for {unanswered * PULSE_S:.0f} s")
+                self._doubt.rise()
+        finally:
+            await self._doubt.close()
+
+    def _owed(self) -> Owed | None:
+        return self._way.owed(self._echo.silent_s()) if self._way else None
+
+    async def _answers(self) -> bool | None:
+        return await self._way.answers() if self._way else None
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = True
+        self.connection.connection_lost(asyncssh.ConnectionLost(why))  # as asyncssh does after its own keepalives
+
+
+class _Listener(asyncssh.SSHTCPSession[bytes]):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
+    """Whether anything is said on a channel."""
+
+    def __init__(self) -> None:
+        self.greeted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        self._settle(True)
+
+    def eof_received(self) -> bool:
+        self._settle(False)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle(False)
+
+    def _settle(self, greeted: bool) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(greeted)
