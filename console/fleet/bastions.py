@@ -13,22 +13,24 @@ from .ways import Echo, Way
 
 #: Between two questions whether it still hears.
 PULSE_S = 0.5
-#: So long without an answer, and it is given up though nothing is known: as long as a node's connection has.
-DEAD_S = 10.0
 #: A server behind it that takes a connection has this long for its first word.
 GREETING_S = 5.0
 FORGOTTEN = "the bastion answers, but no more on the connection to it: something on the way has forgotten it"
 
 
 class Bastion:
-    """One connection to a bastion; when it ends, so do those of the nodes behind it, which then make a new one."""
+    """One connection to a bastion; when it ends, so do those of the nodes behind it, which then make a new one.
+
+    It is given up only where the bastion is seen to answer: while it is away an attempt that waits in here is the first
+    to get through.
+    """
 
     def __init__(self, connection: asyncssh.SSHClientConnection, echo: Echo, way: Way | None) -> None:
         self.connection = connection
         self._echo, self._way = echo, way
         self._given_up = False
         self._greetings: dict[tuple[str, int], asyncio.Task[bool]] = {}
-        self._doubt = Doubt(echo.silent_s, self._owed, self._answers, lambda: self._give_up(FORGOTTEN),
+        self._doubt = Doubt(echo.silent_s, self._owed, self._answers, self._give_up,
                             shown_s=DOUBT_S, loses_records=False)  # fmt: skip
         self._watch = connection.create_task(self._keep_watch())  # a failure of it ends the connection
 
@@ -49,14 +51,12 @@ class Bastion:
         if self._echo.silent_s() > DOUBT_S:
             return False  # nothing passes at all
         where = host, port
-        if where not in self._greetings:
-            self._greetings[where] = asyncio.create_task(self._is_greeted(host, port))
-        knocking = self._greetings[where]
+        knocking = self._greetings.get(where)
+        if knocking is None:
+            knocking = self._greetings[where] = asyncio.create_task(self._is_greeted(host, port))
+            knocking.add_done_callback(lambda _: self._greetings.pop(where))  # what it found holds for now only
         await asyncio.wait({knocking}, timeout=PATIENCE_S)
-        if not knocking.done():
-            return False
-        self._greetings.pop(where, None)
-        return knocking.result()
+        return knocking.done() and knocking.result()
 
     async def close(self) -> None:
         tasks = {self._watch, *self._greetings.values()}
@@ -78,14 +78,10 @@ class Bastion:
             return False
 
     async def _keep_watch(self) -> None:
-        unanswered = 0  # rounds, not seconds: those may have passed while this process was stopped
         try:
             while not self.is_over:
                 self._echo.ask()
                 await asyncio.sleep(PULSE_S)
-                unanswered = unanswered + 1 if self._echo.silent_s() else 0
-                if unanswered * PULSE_S > DEAD_S:
-                    self._give_up(f"no word from the bastion for {unanswered * PULSE_S:.0f} s")
                 self._doubt.rise()
         finally:
             await self._doubt.close()
@@ -96,9 +92,9 @@ class Bastion:
     async def _answers(self) -> bool | None:
         return await self._way.answers() if self._way else None
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self) -> None:
         self._given_up = True
-        self.connection.connection_lost(asyncssh.ConnectionLost(why))  # as asyncssh does after its own keepalives
+        self.connection.connection_lost(asyncssh.ConnectionLost(FORGOTTEN))  # as asyncssh does after its own keepalives
 
 
 class _Listener(asyncssh.SSHTCPSession[bytes]):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)

@@ -212,6 +212,20 @@ async def test_of_a_node_that_does_not_answer_a_bastion_holds_one_connection(
     assert node.visits <= 1
 
 
+async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
+    bastion: Bastion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bastions, "PATIENCE_S", 0.05)
+    node = Node(b"")
+    async with node as port, asyncio.timeout(20):
+        while not node.writers:
+            assert not await bastion.knock("127.0.0.1", port)
+        node.writers[0].write(b"SSH-2.0-x\r\n")
+        while bastion._greetings:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+    assert not await bastion.knock("127.0.0.1", port), "nothing listens there any more"
+
+
 async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(bastion: Bastion) -> None:
     echo = Echo(bastion.connection)
     echo.ask()
