@@ -29,7 +29,7 @@ class Bastion:
         self.connection = connection
         self._echo, self._way = echo, way
         self._given_up = False
-        self._greetings: dict[tuple[str, int], asyncio.Task[bool]] = {}
+        self._visits: dict[tuple[str, int], tuple[_Visitor, asyncio.Task[bool | None]]] = {}
         self._doubt = Doubt(echo.silent_s, self._owed, self._answers, self._give_up,
                             shown_s=DOUBT_S, loses_records=False)  # fmt: skip
         self._watch = connection.create_task(self._keep_watch())  # a failure of it ends the connection
@@ -42,8 +42,8 @@ class Bastion:
         """A node's connection goes through it, whose agent may end with it (`loses_records`)."""
         self._doubt.loses_records |= loses_records
 
-    async def knock(self, host: str, port: int) -> bool:
-        """Whether a server there, as seen from the bastion, greets whoever connects.
+    async def knock(self, host: str, port: int) -> bool | None:
+        """Whether a server there, as seen from the bastion, greets whoever connects; None where it lets them wait.
 
         One connection at a time and place: those to a node that is away stay with the bastion until its kernel's
         patience is over.
@@ -51,31 +51,36 @@ class Bastion:
         if self._echo.silent_s() > DOUBT_S:
             return False  # nothing passes at all
         where = host, port
-        knocking = self._greetings.get(where)
-        if knocking is None:
-            knocking = self._greetings[where] = asyncio.create_task(self._is_greeted(host, port))
-            knocking.add_done_callback(lambda _: self._greetings.pop(where))  # what it found holds for now only
-        await asyncio.wait({knocking}, timeout=PATIENCE_S)
-        return knocking.done() and knocking.result()
+        if where not in self._visits:
+            visitor = _Visitor()
+            visit = asyncio.create_task(self._visit(visitor, host, port))
+            visit.add_done_callback(lambda _: self._visits.pop(where))  # what it found holds for now only
+            self._visits[where] = visitor, visit
+        visitor, visit = self._visits[where]
+        await asyncio.wait({visit}, timeout=PATIENCE_S)
+        if visit.done():
+            return visit.result()
+        return None if visitor.is_let_in else False
 
     async def close(self) -> None:
-        tasks = {self._watch, *self._greetings.values()}
+        tasks = {self._watch, *(visit for _, visit in self._visits.values())}
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         self.connection.abort()
 
-    async def _is_greeted(self, host: str, port: int) -> bool:
-        listener = _Listener()
+    async def _visit(self, visitor: _Visitor, host: str, port: int) -> bool | None:
         try:
-            channel, _ = await self.connection.create_connection(lambda: listener, host, port)
-            try:
-                async with asyncio.timeout(GREETING_S):
-                    return await listener.greeted
-            finally:
-                channel.abort()
-        except (TimeoutError, asyncssh.Error, OSError):
+            channel, _ = await self.connection.create_connection(lambda: visitor, host, port)
+        except (asyncssh.Error, OSError):
             return False
+        try:
+            async with asyncio.timeout(GREETING_S):
+                return await visitor.greeted
+        except TimeoutError:
+            return None
+        finally:
+            channel.abort()
 
     async def _keep_watch(self) -> None:
         try:
@@ -97,22 +102,26 @@ class Bastion:
         self.connection.connection_lost(asyncssh.ConnectionLost(FORGOTTEN))  # as asyncssh does after its own keepalives
 
 
-class _Listener(asyncssh.SSHTCPSession[bytes]):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
-    """Whether anything is said on a channel."""
+class _Visitor(asyncssh.SSHTCPSession[bytes]):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
+    """A channel to a server, and whether anything is said on it: None where it ends without a word."""
 
     def __init__(self) -> None:
-        self.greeted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.is_let_in = False
+        self.greeted: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+
+    def session_started(self) -> None:
+        self.is_let_in = True
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         self._settle(True)
 
     def eof_received(self) -> bool:
-        self._settle(False)
+        self._settle(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._settle(False)
+        self._settle(None)
 
-    def _settle(self, greeted: bool) -> None:
+    def _settle(self, greeted: bool | None) -> None:
         if not self.greeted.done():
             self.greeted.set_result(greeted)
