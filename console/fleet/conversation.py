@@ -76,8 +76,12 @@ class Conversation:
         return time.monotonic() - self.heard
 
     def owed(self) -> Owed | None:
-        """What of our words the node's kernel has not acknowledged, where that is known."""
-        return self.channel.owed() if self.channel else None
+        """What of our words the node has not acknowledged, where that is known."""
+        return self.channel.owed(self.silent_s()) if self.channel else None
+
+    async def answers(self) -> bool | None:
+        """Whether the node takes another connection the way this one goes, where that is known."""
+        return await self.channel.answers() if self.channel else None
 
     def send(self, frame: Frame) -> None:
         """Queue a frame; nothing where the connection is not open, or is over."""

@@ -99,7 +99,7 @@ class Doubt:
     ) -> None:  # fmt: skip
         """`shown_s`: silence before which nothing is given up, because the node is not yet shown as lost."""
         self._silent_s, self._owed, self._knock, self._give_up = silent_s, owed, knock, give_up
-        self._shown_s, self._loses_records = shown_s, loses_records
+        self._shown_s, self.loses_records = shown_s, loses_records
         self._looking: asyncio.Task[None] | None = None
 
     def rise(self) -> None:
@@ -129,7 +129,7 @@ class Doubt:
                     return
                 owed = self._owed()
                 looks.append(Look(time.monotonic(), answered, owed.retransmits if owed and owed.segments else 0))
-            if self._silent_s() > self._shown_s and is_forgotten(looks, loses_records=self._loses_records):
+            if self._silent_s() > self._shown_s and is_forgotten(looks, loses_records=self.loses_records):
                 self._give_up()
                 return
             await asyncio.sleep(max(0.0, began + LOOK_S - time.monotonic()))

@@ -65,8 +65,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._talk: Conversation | None = None  # over the present connection, or the last one
         self._has_sampled = False
-        self._knock = lambda: transport.answers(node)
-        self._backoff = Backoff(self._knock)
+        self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
         self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
 
@@ -183,7 +182,7 @@ class Link:
     async def _pulse(self, talk: Conversation) -> None:
         """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
         doubt = Doubt(
-            talk.silent_s, talk.owed, self._knock, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
+            talk.silent_s, talk.owed, talk.answers, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
             loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
         try:

@@ -16,16 +16,18 @@ import msgspec
 from ..config.model import NodeConfig
 from ..config.sections import SshConfig
 from . import failures
+from .bastions import Bastion
 from .dialling import reach
 from .gate import Gate, Place
 from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
-from .knocking import Address, Addresses
+from .knocking import Address, Addresses, address_of
 from .patience import Patience
 from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
 from .sshfailures import explain
-from .tcp import Owed, owed_on
+from .tcp import Owed
 from .transport import Channel, Receiver
+from .ways import DirectWay, Echo, TunnelWay, Way
 
 #: From the request of a session to its start: a shell's rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
@@ -98,11 +100,9 @@ class _SshChannel:
     """A session channel and the connection that only it uses."""
 
     def __init__(
-        self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes], *, is_direct: bool
+        self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes], way: Way | None
     ) -> None:
-        """`is_direct`: the socket leads to the node, not to a bastion or to another program."""
-        self._connection, self._channel = connection, channel
-        self._socket: socket.socket | None = connection.get_extra_info("socket") if is_direct else None
+        self._connection, self._channel, self._way = connection, channel, way
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
@@ -115,8 +115,11 @@ class _SshChannel:
     def resume(self) -> None:
         self._channel.resume_reading()
 
-    def owed(self) -> Owed | None:
-        return None if self._socket is None else owed_on(self._socket)
+    def owed(self, silent_s: float) -> Owed | None:
+        return self._way.owed(silent_s) if self._way else None
+
+    async def answers(self) -> bool | None:
+        return await self._way.answers() if self._way else None
 
     def close(self) -> None:
         self._connection.abort()
@@ -131,7 +134,7 @@ class AsyncsshTransport:
         self._resolver = Resolver()
         self._ring = KeyRing(ask)
         self._known: dict[tuple[Path, ...], KnownHosts] = {}
-        self._bastions: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+        self._bastions: dict[str, asyncio.Task[Bastion]] = {}
         self._addresses = Addresses()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
@@ -142,8 +145,10 @@ class AsyncsshTransport:
         async with self._gate.enter(jump) as place:
             known = self._addresses.of(node.name)
             connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place, known)
-        is_direct = bastion is None and not resolved.proxy_command
-        if is_direct:
+        way = _way(connection, Echo(connection), resolved, bastion)
+        if bastion is not None:
+            bastion.carry(loses_records=node.agent.linger_s <= 0)
+        elif not resolved.proxy_command:
             self._addresses.note(node.name, connection.get_extra_info("peername"))
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
@@ -161,7 +166,7 @@ class AsyncsshTransport:
         except asyncio.CancelledError:
             connection.abort()
             raise
-        return _SshChannel(connection, channel, is_direct=is_direct)
+        return _SshChannel(connection, channel, way)
 
     async def answers(self, node: NodeConfig) -> bool | None:
         return await self._addresses.answer(node.name)
@@ -172,7 +177,7 @@ class AsyncsshTransport:
     async def close(self) -> None:
         for task in self._bastions.values():
             if task.done() and not task.cancelled() and task.exception() is None:
-                task.result().abort()
+                await task.result().close()
             else:
                 task.cancel()
         self._bastions.clear()
@@ -197,17 +202,17 @@ class AsyncsshTransport:
             values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
         return dataclasses.replace(resolved, values=values)
 
-    async def _bastion(self, jump: str, ssh: SshConfig) -> asyncssh.SSHClientConnection:
+    async def _bastion(self, jump: str, ssh: SshConfig) -> Bastion:
         """The one connection to a bastion (or to the last of a chain), opened by whoever needs it first."""
         task = self._bastions.get(jump)
-        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().is_closed())):
+        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().is_over)):
             task = self._bastions[jump] = asyncio.create_task(self._open_bastion(jump, ssh))
         try:
             return await asyncio.shield(task)
         except failures.FleetError as error:
             raise type(error)(f"at the bastion {jump}: {error.text}", error.try_) from error
 
-    async def _open_bastion(self, jump: str, ssh: SshConfig) -> asyncssh.SSHClientConnection:
+    async def _open_bastion(self, jump: str, ssh: SshConfig) -> Bastion:
         *before, last = jump.split(",")
         user, _, host_port = last.strip().rpartition("@")
         host, _, port = host_port.partition(":")
@@ -217,10 +222,12 @@ class AsyncsshTransport:
         tunnel = await self._bastion(through, ssh) if through else None
         identities = await self._ring.identities(resolved)
         async with self._gate.enter() as place:
-            return await self._connect(host, resolved, ssh, tunnel, identities, place)
+            connection = await self._connect(host, resolved, ssh, tunnel, identities, place)
+        echo = Echo(connection)
+        return Bastion(connection, echo, _way(connection, echo, resolved, tunnel))
 
     async def _connect(
-        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: asyncssh.SSHClientConnection | None,
+        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: Bastion | None,
         identities: Identities, place: Place, known: Address | None = None,
     ) -> asyncssh.SSHClientConnection:  # fmt: skip
         """`known`: where it was reached before."""
@@ -241,7 +248,7 @@ class AsyncsshTransport:
                     resolved.port,
                     config=None,
                     sock=below,
-                    tunnel=tunnel or (),
+                    tunnel=tunnel.connection if tunnel else (),
                     proxy_command=(resolved.proxy_command or ()) if tunnel is None else (),
                     client_factory=lambda: client,
                     username=resolved.user or (),
@@ -272,6 +279,16 @@ class AsyncsshTransport:
         if paths not in self._known:
             self._known[paths] = KnownHosts(paths)
         return self._known[paths]
+
+
+def _way(
+    connection: asyncssh.SSHClientConnection, echo: Echo, resolved: Resolved, tunnel: Bastion | None
+) -> Way | None:
+    if tunnel is not None:
+        return TunnelWay(echo, lambda: tunnel.knock(resolved.hostname, resolved.port))
+    if resolved.proxy_command:
+        return None
+    return DirectWay(connection.get_extra_info("socket"), address_of(connection.get_extra_info("peername")))
 
 
 def _require_a_name() -> None:

@@ -61,8 +61,11 @@ class SubprocessChannel:
         for pipe in self._pipes():
             pipe.resume_reading()
 
-    def owed(self) -> None:
+    def owed(self, silent_s: float) -> None:
         """The connection, if there is one, is another program's."""
+
+    async def answers(self) -> None:
+        """Likewise."""
 
     def _pipes(self) -> list[asyncio.ReadTransport]:
         found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]

@@ -33,8 +33,11 @@ class Channel(Protocol):
     def resume(self) -> None:
         """Read on."""
 
-    def owed(self) -> Owed | None:
-        """What the node's kernel has not acknowledged; None where something lies between that would."""
+    def owed(self, silent_s: float) -> Owed | None:
+        """What the node has not acknowledged, on a channel silent for so long; None where that is not known."""
+
+    async def answers(self) -> bool | None:
+        """Whether the node takes another connection the same way; None where that is not known without a login."""
 
     def close(self) -> None:
         """End the channel and whatever connection only it used."""

@@ -1,0 +1,118 @@
+"""Nodes behind a bastion: what the network forgets of either leg is found, and an agent that is slow is let be."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Node, Rig
+
+from . import onnode
+from .consoles import Recorder, until
+from .ledger import Row, write
+from .wire import bad_wire
+
+INNER = ["inner1", "inner2"]
+STOPPED_S = 4
+
+
+@pytest.fixture(scope="module")
+def tunnels() -> Iterator[Rig]:
+    with Rig(nodes=0, name="gcf3") as rig:
+        bastion = rig.add_bastion()
+        for name in INNER:
+            rig.add_node(name, behind=bastion)
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def recorder(tunnels: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    folder: Path = tmp_path_factory.mktemp("tunnels")
+    recorder = Recorder(tunnels.write_hosts_toml(folder / "hosts.toml", agent={"linger_s": 600}), folder)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+@pytest.mark.parametrize(("leg", "hit"), [
+    pytest.param("between bastion and node", {"inner1"}, id="behind"),
+    pytest.param("between console and bastion", set(INNER), id="before"),
+])  # fmt: skip
+def test_a_connection_that_is_forgotten_on_one_of_its_legs_is_made_anew(
+    tunnels: Rig, recorder: Recorder, leg: str, hit: set[str]
+) -> None:
+    """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
+    recorder.wait_for(INNER)
+    with bad_wire(_cable(tunnels, hit), seed=3) as wire:
+        _wait_for_new_ticks(recorder)  # those have passed the wire, which so has seen the connections
+        before = recorder.read().count()
+        struck_ns = time.time_ns()
+        wire.forget_connections()
+        until(lambda: hit <= recorder.read().dropped(struck_ns), f"{hit} given up")
+        recorder.wait_for(INNER)
+        recorder.wait_for_ticks(INNER, 1)  # before the cable is a good one again
+    lost_ns, well_ns = max(_lost(recorder, struck_ns).values()), _last_well(recorder, struck_ns)
+    count = recorder.read().count().since(before)
+    write(
+        Row(
+            fault=f"half-open TCP {leg}", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - lost_ns) / 1e9,
+            note="healthy counts from when the loss showed: no link comes back here",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+    assert recorder.tally.count().agents == len(INNER)
+    assert recorder.tally.dropped(struck_ns) == hit, "of the others nothing was forgotten"
+
+
+def _wait_for_new_ticks(recorder: Recorder) -> None:
+    """Until each node has told of an instant that is later than now."""
+    now_ns, ticks = time.time_ns(), recorder.latency.ticks
+    until(
+        lambda: recorder.read() and all(any(rx - took > now_ns for rx, took in ticks[node][-3:]) for node in INNER),
+        "new ticks of each",
+    )
+
+
+def _cable(tunnels: Rig, hit: set[str]) -> Node:
+    return tunnels.node("bastion" if len(hit) > 1 else min(hit))
+
+
+def _lost(recorder: Recorder, since_ns: int) -> dict[str, int]:
+    """When each node was first said to be lost, since then."""
+    states = reversed(recorder.read().states)
+    return {one.node: one.rx for one in states if one.state == "lost" and one.rx >= since_ns}
+
+
+def _last_well(recorder: Recorder, since_ns: int) -> int:
+    return max(one.rx for one in recorder.read().states if one.state == "ok" and one.rx >= since_ns)
+
+
+def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tunnels: Rig, recorder: Recorder) -> None:
+    recorder.wait_for(INNER)
+    node = tunnels.node("inner2")
+    before = recorder.read().count()
+    pid = onnode.lingering(node, recorder.process.pid)
+    struck_ns = time.time_ns()
+    node.kill(pid, signal.SIGSTOP)
+    time.sleep(STOPPED_S)  # the fault itself
+    node.kill(pid, signal.SIGCONT)
+    mended_ns = time.time_ns()
+    until(lambda: recorder.read().state(node.name) == "ok", "it is well again")
+    recorder.wait_for_ticks(INNER, 1)
+    lost = _lost(recorder, struck_ns)
+    count = recorder.read().count().since(before)
+    write(
+        Row(
+            fault=f"agent behind a bastion stopped {STOPPED_S} s (SIGSTOP), continued", lost=count.lost,
+            doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost[node.name] - struck_ns) / 1e9 if lost else None,
+            healthy_s=(_last_well(recorder, struck_ns) - mended_ns) / 1e9 if lost else None,
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+    assert not recorder.tally.dropped(struck_ns), "its sshd answers"

@@ -1,0 +1,260 @@
+"""What is concluded of a connection through a bastion, whose TCP to the node is out of sight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncssh
+import pytest
+
+from gconsole.fleet import bastions, ways
+from gconsole.fleet.bastions import Bastion
+from gconsole.fleet.forgotten import LOOK_S, Look, is_forgotten
+from gconsole.fleet.tcp import Owed
+from gconsole.fleet.ways import Echo, TunnelWay, least_tries
+
+LAN_S = 0.001
+
+
+@pytest.mark.parametrize(("unheard_s", "answering_s", "round_trip_s", "tries"), [
+    pytest.param(0.0, 0.0, LAN_S, 0, id="heard just now"),
+    pytest.param(0.3, 0.0, LAN_S, 1, id="after 0.2 s"),
+    pytest.param(0.7, 0.0, LAN_S, 2, id="and 0.6 s"),
+    pytest.param(1.7, 0.0, LAN_S, 3, id="and 1.4 s"),
+    pytest.param(1.7, 0.0, 0.5, 1, id="a long way: later, and what came last may be on its way"),
+    pytest.param(0.7, 0.0, 1.0, 0, id="less than a round trip"),
+    pytest.param(3.2, 1.5, LAN_S, 3, id="the node has answered for less than one pause"),
+    pytest.param(4.0, 2.2, LAN_S, 4, id="the node has answered for a pause and more"),
+    pytest.param(9.0, 7.0, LAN_S, 5, id="for two"),
+])  # fmt: skip
+def test_tries_are_counted_that_must_have_been_made(
+    unheard_s: float, answering_s: float, round_trip_s: float, tries: int
+) -> None:
+    assert least_tries(unheard_s, answering_s, round_trip_s) == tries
+
+
+class Clock:
+    """`time` as the module under test sees it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Sshd:
+    """In the place of an asyncssh connection: a server that answers what it is asked at once, or not any more."""
+
+    def __init__(self) -> None:
+        self.answers = True
+
+    def create_task(self, question: object) -> None:
+        """Runs it to its first wait, and to its end where that is an answer."""
+        try:
+            question.send(None)  # type: ignore[attr-defined]
+        except StopIteration:
+            return
+        self.asked = question
+
+    async def _make_global_request(self, request: bytes) -> None:
+        assert request == b"keepalive@openssh.com"
+        if not self.answers:
+            await Never()
+
+
+class Never:
+    def __await__(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(ways, "time", clock)
+    return clock
+
+
+async def given_up_after(
+    clock: Clock, hears: list[bool], answers: list[bool], *, loses_records: bool = False, round_trip_s: float = LAN_S
+) -> float | None:
+    """After what silence a connection is given up of which this is seen, a look each half second from 1.2 s on.
+
+    The last of each holds on. `hears`: the node's sshd, on the connection; `answers`: the node, to a new one.
+    """
+    sshd, found = Sshd(), [True]
+
+    async def knock() -> bool:
+        return found[-1]
+
+    echo = Echo(sshd)
+    way = TunnelWay(echo, knock)
+    echo.round_trip_s = round_trip_s
+    began, looks = clock.now, list[Look]()
+    clock.now += 1.2
+    for number in range(18):
+        sshd.answers = hears[min(number, len(hears) - 1)]
+        if sshd.answers and echo.waits:
+            sshd.asked.close()  # what was missing has come after all
+            echo._asked, echo.heard = None, clock.now
+        found.append(answers[min(number, len(answers) - 1)])
+        owed = way.owed(clock.now - began)
+        if owed and (owed.segments or looks):
+            answered = await way.answers()
+            owed = way.owed(clock.now - began)
+            looks.append(Look(clock.now, bool(answered), owed.retransmits if owed else 0))
+        if is_forgotten(looks, loses_records=loses_records):
+            return round(clock.now - began, 1)
+        clock.now += LOOK_S
+    return None
+
+
+YES, NO = True, False
+
+
+@pytest.mark.parametrize(("hears", "answers", "anew_s", "in_vain_s"), [
+    pytest.param([NO], [YES], 2.2, 4.2, id="forgotten"),
+    pytest.param([YES], [YES], None, None, id="the agent is stopped or slow"),
+    pytest.param([NO, NO, YES], [YES], None, None, id="the sshd was slow, once"),
+    pytest.param([NO], [NO], None, None, id="the node is away"),
+    pytest.param([YES, YES, YES, NO], [YES], 3.7, 5.2, id="the agent is stopped, then it is forgotten"),
+    pytest.param([NO], [NO] * 4 + [YES], 3.7, 4.2, id="the way is back, and TCP has not tried yet"),
+    pytest.param([NO], [YES, NO], None, None, id="every other packet is lost"),
+])  # fmt: skip
+async def test_a_connection_in_a_tunnel_is_dead_where_its_sshd_stays_silent_and_greets_others(
+    clock: Clock, hears: list[bool], answers: list[bool], anew_s: float | None, in_vain_s: float | None
+) -> None:
+    assert await given_up_after(clock, hears, answers) == anew_s
+    assert await given_up_after(clock, hears, answers, loses_records=True) == in_vain_s
+
+
+async def test_a_long_way_is_given_more_time(clock: Clock) -> None:
+    near, far = await given_up_after(clock, [NO], [YES]), await given_up_after(clock, [NO], [YES], round_trip_s=0.5)
+    assert near is not None
+    assert far is not None
+    assert near < far
+
+
+async def test_of_a_server_that_answers_no_question_nothing_is_concluded(clock: Clock) -> None:
+    sshd = Sshd()
+    sshd.answers = False
+
+    async def knock() -> bool:
+        return True
+
+    echo = Echo(sshd)
+    way = TunnelWay(echo, knock)
+    clock.now += 60
+    assert way.owed(60.0) is None
+    assert echo.silent_s() == 0
+
+
+class _Door(asyncssh.SSHServer):
+    """A bastion that lets everybody in and through."""
+
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        return True
+
+
+@pytest.fixture
+async def bastion() -> AsyncIterator[Bastion]:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    async with asyncssh.listen("127.0.0.1", 0, server_factory=_Door, server_host_keys=[key]) as server:
+        connection = await asyncssh.connect("127.0.0.1", server.get_port(), known_hosts=None, config=None,
+                                            client_keys=None, username="anybody")  # fmt: skip
+        bastion = Bastion(connection, Echo(connection), None)
+        try:
+            yield bastion
+        finally:
+            await bastion.close()
+            await connection.wait_closed()
+
+
+class Node:
+    """A TCP server that says what it is told to, and counts who came."""
+
+    def __init__(self, word: bytes) -> None:
+        self.word, self.visits, self.writers = word, 0, list[asyncio.StreamWriter]()
+
+    async def visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.visits += 1
+        self.writers.append(writer)
+        writer.write(self.word)
+
+    async def __aenter__(self) -> int:
+        self.server = await asyncio.start_server(self.visit, "127.0.0.1", 0)
+        return int(self.server.sockets[0].getsockname()[1])
+
+    async def __aexit__(self, *error: object) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.server.close()
+
+
+async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(bastion: Bastion) -> None:
+    async with Node(b"SSH-2.0-x\r\n") as port:
+        assert await bastion.knock("127.0.0.1", port)
+        assert await bastion.knock("127.0.0.1", port)
+    assert not await bastion.knock("127.0.0.1", port), "nothing listens there any more"
+
+
+async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_tells_nothing(
+    bastion: Bastion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bastions, "PATIENCE_S", 0.05)
+    node = Node(b"")
+    async with node as port:
+        assert not any([await bastion.knock("127.0.0.1", port) for _ in range(4)])
+        async with asyncio.timeout(20):
+            while await bastion.knock("127.0.0.1", port) is not None:
+                pass
+        assert node.visits == 1
+
+
+async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
+    bastion: Bastion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bastions, "PATIENCE_S", 0.05)
+    node = Node(b"")
+    async with node as port, asyncio.timeout(20):
+        while not node.writers:
+            assert not await bastion.knock("127.0.0.1", port)
+        node.writers[0].write(b"SSH-2.0-x\r\n")
+        while bastion._visits:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+    assert not await bastion.knock("127.0.0.1", port), "nothing listens there any more"
+
+
+async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(bastion: Bastion) -> None:
+    echo = Echo(bastion.connection)
+    echo.ask()
+    assert echo.waits
+    async with asyncio.timeout(20):
+        while echo.waits:  # noqa: ASYNC110 - the answer has no event of its own
+            await asyncio.sleep(0.01)
+    assert echo.round_trip_s is not None
+
+
+async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_up(bastion: Bastion) -> None:
+    class Dead:
+        def owed(self, silent_s: float) -> Owed:
+            return Owed(3, 4)
+
+        async def answers(self) -> bool:
+            return True
+
+    echo = bastion._echo
+    async with asyncio.timeout(20):
+        while echo.round_trip_s is None:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+    dead = Bastion(bastion.connection, echo, Dead())
+    assert not dead.is_over
+    echo._asked = 0.0  # since the machine's start
+    async with asyncio.timeout(20):
+        await bastion.connection.wait_closed()
+    assert dead.is_over
+    await dead.close()
