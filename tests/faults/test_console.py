@@ -101,14 +101,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_full_while_recording_costs_nothing(world: World, tmp_path: Path, small_disk: Path) -> None:
     node = world.rig.nodes[0].name
     with recording(world, tmp_path, "full", sessions=small_disk) as recorder:
-        ballast = small_disk / "ballast"
+        ballast, struck_ns = small_disk / "ballast", time.time_ns()
         _fill(ballast)
         before = recorder.read().count().records
         time.sleep(4)  # the fault itself
         assert recorder.read().count().records <= before + 50, "nothing fits any more"
         ballast.unlink()
         recorder.wait_for_ticks([node], 6)
-        tell("console's disk full while recording, 4 s", recorder)
+        said = recorder.tally.said("nothing can be written: the disk is full", struck_ns)
+        assert said
+        tell("console's disk full while recording, 4 s", recorder, screen=said.text, shown_s=said.after_s(struck_ns))
 
 
 def _fill(path: Path) -> None:
@@ -169,7 +171,7 @@ def test_an_agent_of_another_version_is_ended_and_replaced(world: World, tmp_pat
     write(
         Row(
             fault="an agent of another version lingers on the node", lost=count.lost, doubled=count.doubled, gap=ticks,
-            note="it is ended; what it held is told as a gap, in ticks",
+            screen=tally.gaps[0].reason, note="it is ended; what it held is told as a gap, in ticks",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.agents, len(tally.gaps)) == (0, 0, 2, 1)
