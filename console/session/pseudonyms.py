@@ -154,7 +154,7 @@ class Pseudonyms:
 
 #: Where people's own folders lie, and whose one is; what names several hosts; what may be an address.
 _HOME: Final = re.compile(r"(/(?:home|Users|users)/)([^/\s:,;'\"()\[\]<>]+)")
-_SET: Final = re.compile(r"[A-Za-z0-9_.-]*(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)+")
+_SET: Final = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]*+(?:\[[0-9,-]++\][A-Za-z0-9_.-]*+)+")
 _V4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
 _V6: Final = re.compile(r"(?<![\w:.])[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){2,7}(?!\w)")
 #: How addresses of hosts begin; what else looks like one is a time, a name of C++, an address on a bus.
