@@ -73,7 +73,7 @@ def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
 
 def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
     rations = Rations(inherits=True)
-    assert [rations.refusal(a_stack(name)) is None for name in ("old", "old", "another")] == [True, True, False]
+    assert [rations.refusal(a_stack(name), 100) is None for name in ("old", "old", "another")] == [True, True, False]
 
 
 def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
@@ -83,10 +83,10 @@ def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monke
     def process(pid: int, gone: bool = False) -> Process:
         return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", gone=gone)
 
-    assert [rations.refusal(process(pid)) is None for pid in range(4)] == [True, True, True, False]
-    assert rations.refusal(process(1)) is None, "one that is known says more"
-    assert rations.refusal(process(1, gone=True)) is None
-    assert rations.refusal(process(9)) is None
+    assert [rations.refusal(process(pid), 100) is None for pid in range(4)] == [True, True, True, False]
+    assert rations.refusal(process(1), 100) is None, "one that is known says more"
+    assert rations.refusal(process(1, gone=True), 100) is None
+    assert rations.refusal(process(9), 100) is None
 
 
 def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
@@ -214,4 +214,4 @@ def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(rec
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])
 def test_what_an_honest_agent_kept_for_ten_minutes_is_all_taken(event: Record):
     rations = Rations()
-    assert all(rations.refusal(event) is None for _ in range(600))
+    assert all(rations.refusal(event, 100) is None for _ in range(600))
