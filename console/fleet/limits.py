@@ -47,7 +47,7 @@ MOST_DEVICES: Final = 1_024
 MOST_PEERS: Final = 16_384
 #: Bytes, as JSON, of all that a node has told of things: a busy node's processes take 26 MB.
 MOST_HELD: Final = 64 << 20
-#: Bytes of one record, as JSON. A process takes 3 KB at most, a GPU as much; what takes more names many things or frames.
+#: Bytes of one record, as JSON. A process takes 3 KB at most, a GPU as much; what takes more names many things.
 MOST_OF_RECORD: Final = 16 << 10
 MOST_OF_LARGE: Final = 1 << 20
 #: Records of one capture: 8 ranks with 16 workers, 4 threads each, 100 samples; and as many operations again.

@@ -142,7 +142,7 @@ def test_an_address_is_a_name_of_a_host(address):
     redact = anonymous()
     text = redact(Log(source="console", text=f"rank 3 to {address}: refused; job x@{address}")).text
     assert address not in text and text.count("host-") == 2
-    assert len(set(re.findall(r"host-[0-9a-f]{6}", text))) == 1
+    assert len(set(re.findall(r"host-[0-9a-f]{10}", text))) == 1
 
 
 @pytest.mark.parametrize(
