@@ -141,7 +141,8 @@ def share() -> Bucket:
 _KEYS: Final[dict[type[Record], Callable[..., object]]] = {
     GpuInfo: lambda one: one.uuid, Gpu: lambda one: one.uuid, GpuDigest: lambda one: one.uuid,
     GpuLink: lambda one: (one.uuid, one.link), GpuProcess: lambda one: (one.uuid, one.pid),
-    GpuEvent: lambda one: (one.uuid, one.pci_bus_id, one.xid), RankStat: lambda one: (one.pid, one.start_ticks),
+    GpuEvent: lambda one: (one.uuid, one.pci_bus_id, one.index, one.xid),
+    RankStat: lambda one: (one.pid, one.start_ticks),
     Nic: lambda one: (one.device, one.port), Link: lambda one: (one.type, one.a.kind, one.a.id, one.b.kind, one.b.id),
     Process: lambda one: (one.pid, one.start_ticks), Rank: lambda one: (one.pid, one.start_ticks),
     Job: lambda one: one.job, JobNode: lambda one: one.job, ClockBins: lambda one: one.dst,
