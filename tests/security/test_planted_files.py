@@ -74,7 +74,7 @@ def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) ->
 def test_what_somebody_else_made_to_be_written_to_gets_nothing(make, shared: Path) -> None:
     bait = shared / "night.ndjson"
     make(bait)
-    os.chmod(bait, 0o666)
+    bait.chmod(0o666)
     os.chown(bait, SOMEBODY_ELSE, SOMEBODY_ELSE)
     reader = os.open(bait, os.O_RDONLY | os.O_NONBLOCK)
     try:
