@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
-
 #: As many links as Linux follows.
 _MOST_LINKS: Final = 40
 
