@@ -52,7 +52,7 @@ def test_nothing_is_written_through_a_link_that_somebody_else_made(write, shared
 
 
 @needs_root
-def test_a_link_of_ours_to_a_link_of_theirs_is_followed_no_further(shared: Path, precious: Path, tmp_path: Path) -> None:
+def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precious: Path, tmp_path: Path) -> None:
     theirs, ours = shared / "theirs", tmp_path / "ours"
     theirs.symlink_to(precious)
     os.lchown(theirs, SOMEBODY_ELSE, SOMEBODY_ELSE)
