@@ -26,6 +26,10 @@ _FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)(\"[^\"]*\"|'
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})")
 #: `https://user:password@host`.
 _USERINFO: Final = re.compile(r"(?<=://)([^\s/:@]*)(:)([^\s/@]+)(?=@)")
+#: `https://token@host`: no person's name is so long.
+_USER_ALONE: Final = re.compile(r"(?<=://)()()([^\s/:@]{20,})(?=@)")
+#: `?sig=X`: what a signed URL is signed with, and keys whose name alone would say too little.
+_SIGNED: Final = re.compile(r"(?i)(?<=[?&])(sig|key|code|auth)(=)([^\s&#\"']+)")
 #: What the issuers themselves give a shape to: Hugging Face, OpenAI and the like, GitHub, Slack, AWS, Google, PEM.
 _SHAPES: Final = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
@@ -49,7 +53,7 @@ def without_secrets(text: str) -> str:
     if not SUSPECT.search(text):
         return text
     text = _JWT.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
-    for pattern in (_USERINFO, _BEARER, _ASSIGNED, _FOLLOWED):
+    for pattern in (_USERINFO, _USER_ALONE, _SIGNED, _BEARER, _ASSIGNED, _FOLLOWED):
         text = pattern.sub(rf"\1\2{HIDDEN}", text)
     return text
 
