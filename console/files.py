@@ -99,6 +99,16 @@ def open_new(path: Path) -> BinaryIO:
     return file
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder that is for nobody else, and so are those above it that are missing, whatever the umask is.
+
+    One that is there stays as it is. Raises OSError.
+    """
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def _followed(path: Path) -> Path:
     """Where `path` leads, link after link. Raises OSError, also for one that somebody else may have put there."""
     for _ in range(_MOST_LINKS):

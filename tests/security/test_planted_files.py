@@ -111,3 +111,14 @@ def test_links_that_lead_nowhere_else_than_to_themselves_end(tmp_path: Path) -> 
 def test_standard_output_can_be_named() -> None:
     program = "import pathlib, gconsole.files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"ours"
+
+
+def test_folders_are_for_nobody_else_even_where_the_umask_is_nothing(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files.make_folder(tmp_path / "data" / "gconsole" / "sessions")
+        files.make_folder(tmp_path)
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 3 and {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
