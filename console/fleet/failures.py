@@ -13,7 +13,8 @@ from ..records import Failure
 class FleetError(Exception):
     """A node, or a way to it, failed. `retry` says whether trying again by itself makes sense.
 
-    `was_away`: nothing at all answered there. So if something does now, trying again need not wait.
+    `was_away`: nothing at all answered there, or on that connection. So if something does now, trying again need not
+    wait.
     """
 
     name: ClassVar[str] = "error"

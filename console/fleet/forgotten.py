@@ -1,12 +1,14 @@
 """Whether a silent connection is dead though its node is well: half-open, forgotten by what lies between or behind.
 
 A connection gets no end when the node was reset, or a firewall or NAT on the way forgot it. What tells it from a node
-that is away, slow or stopped: our own bytes stay unacknowledged while the same node takes new connections.
+that is away, slow or stopped: our own bytes stay unacknowledged while the same node takes new connections. And one that
+was cut with its link may stay silent for long after the link is back, until the kernels try it again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,12 @@ LOOK_S = 0.5
 #: After a time-out the kernel sends again at 0.2, 0.6, 1.4, 3.0 s (RFC 6298 with Linux' least time-out of 200 ms): with
 #: the second of them a single lost packet is no explanation any more.
 LEAST_RETRANSMITS = 2
+#: After so many looks in vain, a second each, a node counts as having been away; where every third packet is lost two
+#: in a row are rare (0.07).
+AWAY_LOOKS = 2
+#: How long TCP's next attempt is waited for once the node is back, where giving up loses records; healthy again it has
+#: to be within 2 s.
+LATE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,19 @@ class Look:
 
 
 def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
-    """Whether a connection is dead while its node is well, by the looks at one silence.
+    """Whether a connection is dead while its node is well, or late to come back with it, by the looks at one silence.
 
-    It is where the node answered twice, `LOOK_S` apart, and what was sent was acknowledged neither then nor in between.
+    `loses_records`: giving it up costs what the agent has not told, because it ends with its connection.
+    """
+    return _is_dead(looks, loses_records) or _is_late(looks, LATE_S if loses_records else LOOK_S)
+
+
+def _is_dead(looks: Sequence[Look], loses_records: bool) -> bool:
+    """Whether the node answered twice, `LOOK_S` apart, and what was sent was acknowledged neither then nor in between.
+
     The same holds in the moment after a link has come back, until TCP's next attempt. To connect anew is the quicker
-    then, and costs nothing where the agent stays; where giving up loses records (`loses_records`), the connection must
-    besides have been tried in vain while the node answered.
+    then, and costs nothing where the agent stays; where giving up loses records, the connection must besides have been
+    tried in vain while the node answered.
     """
     since = _last_run(looks)
     if not since:
@@ -48,6 +63,18 @@ def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
     if not before:
         return False
     return not loses_records or before[-1].retransmits > first.retransmits
+
+
+def _is_late(looks: Sequence[Look], wait_s: float) -> bool:
+    """Whether the node was away and has answered for so long, while its connection stayed silent.
+
+    Both kernels try again ever more seldom while a link is cut. Ours may have been through while that of the node,
+    which has the agent's words, lets them wait: for as long again as the link was away.
+    """
+    back = list(itertools.takewhile(lambda look: look.answered, reversed(looks)))
+    away = looks[: len(looks) - len(back)][-AWAY_LOOKS:]
+    was_away = len(away) == AWAY_LOOKS and not any(look.answered for look in away)
+    return bool(was_away and back and back[0].at - back[-1].at >= wait_s)
 
 
 def _last_run(looks: Sequence[Look]) -> Sequence[Look]:
@@ -96,7 +123,7 @@ class Doubt:
             owed = self._owed()
             if owed is None:
                 return
-            if owed.segments:  # else nothing is to be learned, and sshd need not be bothered
+            if owed.segments or looks:  # else nothing is to be learned, and sshd need not be bothered
                 answered = await self._knock()
                 if answered is None:
                     return

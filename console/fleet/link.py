@@ -183,7 +183,7 @@ class Link:
     async def _pulse(self, talk: Conversation) -> None:
         """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
         doubt = Doubt(
-            talk.silent_s, talk.owed, self._knock, lambda: talk.end(failures.Lost(FORGOTTEN)), shown_s=SILENT_S,
+            talk.silent_s, talk.owed, self._knock, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
             loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
         try:
@@ -284,3 +284,10 @@ class Link:
                 tags=self.node.tags,
             )
         )
+
+
+def _forgotten() -> failures.Lost:
+    """The node answers beside this connection, so that another need not wait."""
+    failure = failures.Lost(FORGOTTEN)
+    failure.was_away = True
+    return failure

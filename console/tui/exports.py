@@ -64,7 +64,7 @@ def offers(
         *(_of_sheet(sheet) for sheet in sheets),
         Offer("screen", "Screen: as it was when you pressed the key", (Form("SVG", ".svg", lambda: picture),)),
         Offer("report", "Report: everything, as batch writes it", (Form("JSON", ".json", partial(_report, store)),)),
-        Offer("page", "Page: verdict, findings, stacks and plots, for a ticket",
+        Offer("page", "Page: verdict, findings, stacks, plots for a ticket",
               (Form("HTML", ".html", partial(page_of, cluster or "cluster", store)),)),
         *itertools.chain.from_iterable(
             _of_session(f"everything in {path.name}", partial(partial, chosen, path))

@@ -69,9 +69,10 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
         "together. Times are in seconds: the median, and the worst of several. *Unhealthy after* counts from the",
         "fault, or from the last tick that still came, *healthy after* from the end of the fault (goals: 3 s and",
         "2 s), *shown after* from the fault to the words on the screen. *Other nodes* is the median latency of their",
-        "ticks during the fault, to that before it (goal: at most 1.10); such a tick has 17 or 21 ms where it is an",
-        "agent's, which on kernels that switch each 4 ms (CONFIG_HZ=250) moves by itself, and 0.3 ms where it is a",
-        "script's. A dash: not measured, or it does not apply.",
+        "ticks during the fault, to that before it (goal: at most 1.10), of nodes with an agent: 17 to 25 ms each.",
+        "Where half of a fleet dies, or a node says what no agent would, the cores were kept awake: else what",
+        "a core of this virtual machine takes to wake up moved that by as much as 4 ms. A dash: not measured, or it",
+        "does not apply.",
         "",
         "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """One fault after the other for a long time: nothing may leak, nothing may be lost.
 
-    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while
+    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while; each kind
+                                     of fault comes once at its longest before the draws begin
     make soak ARGS="--for 600"       ten minutes of it
     make soak ARGS="--seed 7"        the same faults at the same instants
 
@@ -18,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,9 @@ from .wire import bad_wire
 
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
 GOAL_MB_H = 1.0
-#: By then everything is full that fills up by design: each node's readings of its clocks, of 12 min (`clockbook`).
+#: By then everything is full that fills up by design: each node's readings of its clocks, of 12 min (`clockbook`). And
+#: each fault has been made at its longest: what comes all at once after that takes the most memory it ever will, which
+#: CPython keeps. Later a longer draw than all before would look like a leak.
 WARM_UP_S = 780.0
 
 
@@ -52,11 +55,19 @@ class Sample:
     children: int
 
 
+class Longest(random.Random):
+    """Draws what lasts longest."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return max(a, b)
+
+
 class Soak:
     """A console that records, nodes, and what is done to them; every fault is over within 10 s."""
 
     def __init__(self, rig: Rig, folder: Path, seed: int) -> None:
-        self.rig, self.draw = rig, random.Random(seed)
+        self.rig = rig
+        self.draw = self._random = random.Random(seed)
         hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"linger_s": 600, "simulate_gpus": 4})
         self.recorder = Recorder(hosts, folder, "soak")
         self.names = [node.name for node in rig.nodes]
@@ -67,8 +78,9 @@ class Soak:
     def run(self, for_s: float) -> None:
         self.recorder.wait_for_ticks(self.names)
         self._began = time.monotonic()
-        while (now_s := time.monotonic() - self._began) < for_s:
-            fault = self.draw.choice(FAULTS)
+        for fault in self._faults():
+            if (now_s := time.monotonic() - self._began) >= for_s:
+                break
             node = self.rig.nodes[-1] if fault is _reboot else self.draw.choice(self.rig.nodes)
             print(f"{now_s:6.0f} s  {fault.__name__.strip('_')} of {node.name}", flush=True)
             self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
@@ -76,6 +88,14 @@ class Soak:
             self._rest(min(for_s, now_s + self.draw.uniform(0.5, 1.5) * EVERY_S))
         self.recorder.wait_for(self.names, deadline_s=120)
         self.recorder.wait_for_ticks(self.names)
+
+    def _faults(self) -> Iterator[Callable[[Soak, Node], None]]:
+        """Each of them once at its longest, then whatever is drawn."""
+        self.draw = Longest()
+        yield from dict.fromkeys(FAULTS)
+        self.draw = self._random
+        while True:
+            yield self.draw.choice(FAULTS)
 
     def _rest(self, until_s: float) -> None:
         """Watch the console until then."""
@@ -203,7 +223,7 @@ def main() -> int:
             count = soak.recorder.stop().count()
         finally:
             soak.recorder.close()
-    steady = [one for one in soak.samples if one.at_s > min(WARM_UP_S, options.for_s / 3)]
+    steady = [one for one in soak.samples if one.at_s > min(WARM_UP_S, options.for_s / 2)]
     grows = growth_mb_h(steady)
     flat = [_flat(steady, what) for what in ("descriptors", "threads", "children")]
     rss = [one.rss_bytes / 1e6 for one in steady]

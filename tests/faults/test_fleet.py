@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 import time
@@ -13,11 +14,16 @@ from program import GCONSOLE
 from rig import Node, Rig, keys
 
 from . import stranger
+from .awake import cores_awake
 from .consoles import Recorder, Screen, until
 from .ledger import Row, is_kept, write
 from .names import Names
 
 MANY = 64
+NAMES = [f"n{number:02}" for number in range(MANY)]
+LEFT, RIGHT = NAMES[: MANY // 2], NAMES[MANY // 2 :]
+#: The one of the many that has a real agent, whose latency is measured; the others' scripts are heard in 0.3 ms.
+REAL = NAMES[-1]
 
 
 @pytest.fixture(scope="module")
@@ -34,76 +40,80 @@ def fleet() -> Iterator[Rig]:
         yield rig
 
 
-def entry(node: Node, name: str, how: str) -> str:
+def entry(node: Node, name: str, how: str = "") -> str:
+    """A node of that name with a script in the place of its agent, or with an agent."""
     lines = ["[[nodes]]", f'hosts = "{name}"', f'address = "{node.address}"', f"port = {node.port}"]
-    return "\n".join([*lines, f'python = "{node.inside}/{how}"', ""])
+    return "\n".join([*lines, *([f'python = "{node.inside}/{how}"'] if how else []), ""])
 
 
 def many(rig: Rig, folder: Path) -> Path:
     """A hosts.toml in which one half of many nodes is on the left, the other on the right."""
-    entries = [entry(rig.nodes[number * 2 // MANY], f"n{number:02}", "light") for number in range(MANY)]
+    left, right = rig.nodes[:2]
+    entries = [entry(left if name in LEFT else right, name, "" if name == REAL else "light") for name in NAMES]
     return rig.write_hosts_toml(folder / "many.toml", only=[], extra="\n".join(entries))
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=[pytest.mark.full, pytest.mark.timeout(600)])])
 def test_half_of_a_fleet_dies_at_once_and_comes_back(fleet: Rig, tmp_path: Path, rounds: int) -> None:
-    names = [f"n{number:02}" for number in range(MANY)]
-    left, right = names[: MANY // 2], names[MANY // 2 :]
-    recorder = Recorder(many(fleet, tmp_path), tmp_path)
-    screen = Screen(many(fleet, tmp_path), tmp_path) if rounds > 1 else None
-    try:
-        recorder.wait_for(names)
-        recorder.wait_for_ticks(names, 1)
-        if screen:
-            screen.terminal.until("64/64 nodes")
-        for _ in range(rounds):
-            _kill_half(fleet, recorder, screen, left, right)
-    finally:
-        recorder.close()
-        if screen:
-            screen.close()
+    with cores_awake() if is_kept() else contextlib.nullcontext():
+        recorder = Recorder(many(fleet, tmp_path), tmp_path)
+        screen = Screen(many(fleet, tmp_path), tmp_path) if rounds > 1 else None
+        try:
+            recorder.wait_for(NAMES)
+            recorder.wait_for_ticks(NAMES, 1)
+            if screen:
+                screen.terminal.until("64/64 nodes")
+            for _ in range(rounds):
+                _kill_half(fleet, recorder, screen)
+        finally:
+            recorder.close()
+            if screen:
+                screen.close()
 
 
-def _kill_half(fleet: Rig, recorder: Recorder, screen: Screen | None, left: list[str], right: list[str]) -> None:
+def _kill_half(fleet: Rig, recorder: Recorder, screen: Screen | None) -> None:
     if screen:
         screen.watch()
     ticks = 8 if is_kept() else 3
     calm_ns = time.time_ns()
-    recorder.wait_for_ticks(right, ticks)
+    recorder.wait_for_ticks(RIGHT, ticks)
     struck_ns = time.time_ns()
     fleet.nodes[0].down()
     try:
-        recorder.wait_for(left, "lost")
+        recorder.wait_for(LEFT, "lost")
         if screen:
             until(lambda: screen.first("32/64 nodes", struck_ns), "the screen shows it")
-        recorder.wait_for_ticks(right, 3)  # no longer: after ten seconds a connection is given up
+        recorder.wait_for_ticks(RIGHT, 3)  # no longer: after ten seconds a connection is given up
     finally:
         fleet.nodes[0].up()
     mended_ns = time.time_ns()
-    recorder.wait_for(left)
-    recorder.wait_for_ticks(left, 1)
+    recorder.wait_for(LEFT)
+    recorder.wait_for_ticks(LEFT, 1)
     states = [one for one in recorder.tally.states if one.rx >= struck_ns]
-    assert not recorder.tally.dropped(struck_ns) & set(right), "the other half is not touched"
-    first_lost = {name: next(one.rx for one in states if one.node == name and one.state == "lost") for name in left}
+    assert not recorder.tally.dropped(struck_ns) & set(RIGHT), "the other half is not touched"
+    first_lost = {name: next(one.rx for one in states if one.node == name and one.state == "lost") for name in LEFT}
     well = [one.rx for one in states if one.state == "ok"]
-    latencies = [statistics.median(recorder.latency.of(right, *span)) for span in (
-        (calm_ns, struck_ns), (struck_ns, mended_ns))]  # fmt: skip
+    before, meanwhile = (calm_ns, struck_ns), (struck_ns, mended_ns)
+    real, scripts = (
+        [statistics.median(recorder.latency.of(names, *span)) for span in (before, meanwhile)]
+        for names in ([REAL], RIGHT[:-1])
+    )
     seen = screen.first("32/64 nodes", struck_ns) if screen else None
     if screen:
         screen.rest()
     count = recorder.read().count()
     write(
         Row(
-            fault=f"{len(left)} of {MANY} nodes die at once", doubled=count.doubled,
-            lost=recorder.tally.count(*right).lost, gap=count.gap,
+            fault=f"{len(LEFT)} of {MANY} nodes die at once", doubled=count.doubled,
+            lost=recorder.tally.count(*RIGHT).lost, gap=count.gap,
             unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
             shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen="32/64 nodes" if seen else "",
-            others_ratio=latencies[1] / latencies[0],
-            note="scripts in place of agents; last of the 32; no linger; of the others"
-            f" {latencies[0] / 1e6:.1f} ms before, {latencies[1] / 1e6:.1f} ms meanwhile",
+            others_ratio=real[1] / real[0],
+            note="last of the 32; no linger; one node with an agent, 63 with scripts: those of the living half were"
+            f" heard in {scripts[0] / 1e6:.2f} ms before, in {scripts[1] / 1e6:.2f} ms meanwhile",
         )
     )  # fmt: skip
-    assert (recorder.tally.count(*right).lost, count.doubled) == (0, 0)
+    assert (recorder.tally.count(*RIGHT).lost, count.doubled) == (0, 0)
 
 
 def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Rig, tmp_path: Path) -> None:
@@ -207,20 +217,21 @@ def test_a_node_that_says_what_no_agent_would_harms_nobody(
     recorder = Recorder(hosts, tmp_path)
     loud = right.folder / "stranger.py.loud"
     ticks = 15 if is_kept() else 3
-    try:
-        recorder.wait_for([left.name, "bad"])
-        recorder.wait_for_ticks([left.name, "bad"], 1)
-        calm_ns = time.time_ns()
-        recorder.wait_for_ticks([left.name], ticks)
-        struck_ns = time.time_ns()
-        loud.touch()
-        recorder.wait_for_ticks([left.name], ticks)
-        if says:
-            until(lambda: recorder.read().told(says), f"the console says {says!r}")
-        recorder.stop()
-    finally:
-        loud.unlink(missing_ok=True)
-        recorder.close()
+    with cores_awake() if is_kept() else contextlib.nullcontext():
+        try:
+            recorder.wait_for([left.name, "bad"])
+            recorder.wait_for_ticks([left.name, "bad"], 1)
+            calm_ns = time.time_ns()
+            recorder.wait_for_ticks([left.name], ticks)
+            struck_ns = time.time_ns()
+            loud.touch()
+            recorder.wait_for_ticks([left.name], ticks)
+            if says:
+                until(lambda: recorder.read().told(says), f"the console says {says!r}")
+            recorder.stop()
+        finally:
+            loud.unlink(missing_ok=True)
+            recorder.close()
     good, bad = recorder.tally.count(left.name), recorder.tally.count("bad")
     before, after = (statistics.median(recorder.latency.of([left.name], *span)) for span in (
         (calm_ns, struck_ns), (struck_ns, time.time_ns())))  # fmt: skip

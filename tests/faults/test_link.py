@@ -58,6 +58,51 @@ def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: flo
         fault.mend()
 
 
+@pytest.mark.parametrize("away_s", [5, pytest.param(8, marks=pytest.mark.full)])
+def test_a_way_on_which_nothing_passes_for_a_while_costs_no_record(world: World, away_s: int) -> None:
+    """Unlike an interface that is down it leaves both kernels to find out by themselves, ever more seldom."""
+    node = world.rig.nodes[1]
+    with world.fault(f"every packet lost for {away_s} s", node, LOST) as fault:
+        with bad_wire(node, loss=1.0):
+            fault.strike()
+            time.sleep(away_s)
+        fault.mend()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("away_s", [4, 6, 8])
+def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(
+    world: World, tmp_path: Path, away_s: int
+) -> None:
+    """Its agent stays where TCP comes back within a second; else it is given up, and the hole is a hole."""
+    node = world.rig.nodes[1]
+    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    recorder = Recorder(hosts, tmp_path)
+    try:
+        recorder.wait_for_ticks([node.name])
+        with bad_wire(node, loss=1.0):
+            struck_ns = time.time_ns()
+            time.sleep(away_s)
+        mended_ns = time.time_ns()
+        recorder.wait_for([node.name])
+        recorder.wait_for_ticks([node.name])
+        count = recorder.stop().count()
+        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+    finally:
+        recorder.close()
+    lost_ns = next(one.rx for one in states if one.state == "lost")
+    well_ns = next(one.rx for one in states if one.state == "ok" and one.rx > lost_ns)
+    write(
+        Row(
+            fault=f"every packet lost for {away_s} s, without linger",
+            lost=count.lost, doubled=count.doubled, gap=count.gap,
+            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            note="the same agent" if count.agents == 1 else "a new agent",
+        )
+    )  # fmt: skip
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+
+
 def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) -> None:
     """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
     node = world.rig.nodes[2]

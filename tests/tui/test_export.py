@@ -205,7 +205,7 @@ class TestASessionThatNobodyRecorded:
                 cluster.gpus(name, simulated=True)
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
-            await choose(pilot, "Page: verdict, findings, stacks and plots", "HTML")
+            await choose(pilot, "Page: verdict, findings, stacks, plots", "HTML")
             page = await saved(pilot, folder)
         assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
 
