@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 
 def printable(text: str) -> str:
     """`text` on one line, without anything that could steer a terminal."""
@@ -19,3 +22,14 @@ def quoted_for_dot(text: str) -> str:
 def printable_lines(text: str) -> str:
     """`text` with its lines, each made printable."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+#: In UTF-8: control characters but the line feed, C1 among them, and what turns or hides the order of reading.
+_STEERS: Final = re.compile(
+    rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
+)
+
+
+def printable_utf8(data: bytes) -> bytes:
+    """Lines of text in UTF-8, without anything that could steer a terminal."""
+    return _STEERS.sub("·".encode(), data)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .hub import Published
+from .plaintext import printable_utf8
 from .records import Gpu, GpuDigest, GpuLink, Host, Nic, RankStat, Record, encode
 
 #: The families that can be asked for, and the kinds of record in each: all that is sampled of such a thing. Its links
@@ -38,6 +39,7 @@ class SampleStream:
         self.failure: OSError | None = None
         self._kinds = tuple(kind for family in families for kind in FAMILIES[family])
         self._fd, self._patient = fd, patient
+        self._is_terminal = os.isatty(fd)
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._ending = False
@@ -50,6 +52,8 @@ class SampleStream:
         if not lines or self.is_closed:
             return
         chunk = b"".join(lines)
+        if self._is_terminal:
+            chunk = printable_utf8(chunk)
         with self._changed:
             while self._patient and self._bytes > MOST_BYTES and not self.is_closed:
                 self._changed.wait()

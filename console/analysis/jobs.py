@@ -14,6 +14,9 @@ Why = Literal["exited", "no_permission", "node_lost", "unreachable", "not_found"
 
 #: So many names stand in a reason; the rest is a number.
 NAMED: Final = 4
+#: So many ranks are told to be missing, of all jobs together: 16,384 nodes with eight GPUs. A rank may say that there
+#: are any number of others; a size beyond what is left of these is not believed, those of the largest jobs first.
+MOST_MISSING: Final = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +102,22 @@ def job_table(ranks: Iterable[Rank], stats: Iterable[RankStat], nodes: Iterable[
     for rank in current.values():
         if rank.status != "withdrawn":
             by_job[rank.job].append(rank)
-    return JobTable(tuple(_job(name, by_job[name], doing, unreachable) for name in sorted(by_job)))
+    sizes = _world_sizes(by_job)
+    return JobTable(tuple(_job(name, by_job[name], sizes[name], doing, unreachable) for name in sorted(by_job)))
 
 
 def _job(
     name: str,
     ranks: list[Rank],
+    world_size: int | None,
     doing: Mapping[tuple[str, int, int], RankStat],
     unreachable: Mapping[str, NodeState],
 ) -> Job:
-    newest = max(rank.attempt for rank in ranks)
+    newest = _newest(ranks)
     ranks = sorted(ranks, key=_order)
     rows = tuple(_row(rank, newest, doing, unreachable) for rank in ranks if rank.status != "exited")
     live = [row for row in rows if row.attempt == newest and row.status == "present"]
     found = sorted({row.rank for row in live if row.rank is not None and row.node not in unreachable})
-    world_size = _world_size(rank for rank in ranks if rank.attempt == newest)
     present = [rank for rank in ranks if rank.attempt == newest]
     return Job(
         job=name,
@@ -153,6 +157,23 @@ def _row(
         reason=f"left over from attempt {rank.attempt}; the job is at {newest}" if is_leftover else rank.reason,
         watched=stat.watched if stat else None,
     )
+
+
+def _newest(ranks: Iterable[Rank]) -> int:
+    return max(rank.attempt for rank in ranks)
+
+
+def _world_sizes(by_job: Mapping[str, Sequence[Rank]]) -> dict[str, int | None]:
+    """How many ranks each job has, as far as that can be believed."""
+    left, sizes = MOST_MISSING, dict[str, int | None]()
+    for name in sorted(by_job, key=lambda name: (-len(by_job[name]), name)):
+        newest = _newest(by_job[name])
+        size = _world_size(rank for rank in by_job[name] if rank.attempt == newest)
+        if size is not None and size > left:
+            size = None
+        sizes[name] = size
+        left -= size or 0
+    return sizes
 
 
 def _world_size(ranks: Iterable[Rank]) -> int | None:

@@ -7,6 +7,8 @@ from typing import Final
 
 #: A window forgets in steps of this part of itself; what it covers is one step longer or shorter than asked for.
 BUCKETS: Final = 6
+#: So many names are kept in a bucket: five counters of each of 36 links, and some more. A node can invent any number.
+MOST_NAMES: Final = 256
 
 
 class Window:
@@ -30,6 +32,8 @@ class Window:
             return
         bucket, highest = self._buckets.setdefault(number, ({}, {}))
         for name, value in sums.items():
+            if name not in bucket and len(bucket) >= MOST_NAMES:
+                continue
             bucket[name] = bucket.get(name, 0.0) + value
             self._totals[name] = self._totals.get(name, 0.0) + value
         for name, value in (peaks or {}).items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ..files import make_folder
 from ..hidden import without_secrets
 
 
@@ -18,7 +19,7 @@ def keep_story() -> Path:
     folder = platformdirs.user_log_path("gconsole")
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(without_secrets(f"gconsole {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"))
     except OSError:

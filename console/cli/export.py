@@ -59,7 +59,7 @@ def export(
 
 
 def _write(form: Form, what: Chosen, output: str) -> None:
-    from ..files import being_written
+    from ..files import being_written, make_folder
 
     if form.is_folder:
         folder = Path(output)
@@ -67,7 +67,7 @@ def _write(form: Form, what: Chosen, output: str) -> None:
             raise click.UsageError(f"{form.name} is several files; name a folder: -o FOLDER")
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder}: there is something in it; name a new folder, or empty it first")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         files = form.write_folder(what, folder)
         click.echo(f"{folder}: {len(files)} files", err=True)
     elif output == "-":

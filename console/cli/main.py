@@ -8,6 +8,7 @@ import sys
 import click
 
 from .. import __version__
+from .terminal import guard_terminal
 
 #: Exit codes of every headless command: findings, usage, coverage.
 EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -96,6 +97,7 @@ def gconsole() -> None:
 
 def main() -> None:
     """The entry point. No traceback reaches the terminal: an internal error is one line and a file."""
+    guard_terminal()
     try:
         status = gconsole.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

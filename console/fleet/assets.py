@@ -20,7 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ..files import write_atomically
+from ..files import make_folder, write_atomically
 
 PSUTIL, PY_SPY = "psutil", "py-spy"
 #: Architectures of nodes, as `uname -m` names them.
@@ -71,7 +71,7 @@ class Asset:
         # a dictionary of 1 MiB: the node's decoder needs as much memory as that, and no more
         packed = lzma.compress(self.content, filters=[{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 20}])
         with contextlib.suppress(OSError):  # a full or read-only home costs two seconds at every start, nothing else
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(kept.parent)
             write_atomically(kept, packed)
         return packed
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncssh
 
+from ..files import make_folder
 from . import failures
 
 
@@ -52,7 +53,7 @@ class KnownHosts:
         line = f"{name} {' '.join(key.export_public_key('openssh').decode().split()[:2])}\n"
         path = self.paths[0]
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

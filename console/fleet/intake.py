@@ -34,7 +34,6 @@ class Intake:
         """This agent speaks from now on; a new one counts from 1."""
         if agent != self.agent:
             self.agent, self.last_seq = agent, 0
-            self.rations.begin()
 
     def take(self, line: bytes, rx: int) -> Published | None:
         """The record of a line that arrived at `rx` (console time, ns), stamped with where it came from.
@@ -57,7 +56,7 @@ class Intake:
             return None
         if isinstance(record, RawRecord):
             return record
-        refused = self.rations.refusal(record)
+        refused = self.rations.refusal(record, len(line))
         if refused is None and is_beyond_reason(record, line):
             refused = "a figure that no machine has"
         if refused is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +28,11 @@ from ..records import (
     Link,
     Log,
     Nic,
+    Node,
     PgStatus,
     Process,
     Rank,
+    RankStat,
     Record,
     Stack,
 )
@@ -39,12 +42,24 @@ from ..records import (
 SHARE, SHARE_BURST_S = 0.1, 0.5
 #: Things of one kind that a node may have told of and not taken back. A busy node has some thousand processes.
 MOST_THINGS: Final = 65_536
+#: GPUs with their MIG devices, ports, and sorts of GPU events of a node; nodes that it may probe the clocks of.
+MOST_DEVICES: Final = 1_024
+MOST_PEERS: Final = 16_384
+#: Bytes, as JSON, of all that a node has told of things: a busy node's processes take 26 MB.
+MOST_HELD: Final = 64 << 20
+#: Bytes of one record, as JSON. A process takes 3 KB at most, a GPU as much; what takes more names many things.
+MOST_OF_RECORD: Final = 16 << 10
+MOST_OF_LARGE: Final = 1 << 20
 #: Records of one capture: 8 ranks with 16 workers, 4 threads each, 100 samples; and as many operations again.
 MOST_OF_CAPTURE: Final = 131_072
+#: Bytes of these, as JSON.
+MOST_BYTES_OF_CAPTURE: Final = 128 << 20
 #: Captures of a node that are remembered as asked for.
 _CAPTURES: Final = 64
 #: Things that happen once, a second and at once: a console away for ten minutes is told of some hundred.
 EVENTS_S, EVENTS_BURST = 10.0, 2_000
+#: So many bytes, as JSON, count as one of them.
+EVENT_BYTES: Final = 1 << 10
 #: Words of our own about what a node sends that makes no sense.
 COMPLAINTS_S, COMPLAINTS_BURST = 0.5, 20
 
@@ -123,71 +138,130 @@ def share() -> Bucket:
     return Bucket(SHARE, SHARE_BURST_S)
 
 
-_THINGS: Final[dict[type[Record], Callable[..., object]]] = {
+_KEYS: Final[dict[type[Record], Callable[..., object]]] = {
     GpuInfo: lambda one: one.uuid, Gpu: lambda one: one.uuid, GpuDigest: lambda one: one.uuid,
     GpuLink: lambda one: (one.uuid, one.link), GpuProcess: lambda one: (one.uuid, one.pid),
+    GpuEvent: lambda one: (one.uuid, one.pci_bus_id, one.index, one.xid),
+    RankStat: lambda one: (one.pid, one.start_ticks),
     Nic: lambda one: (one.device, one.port), Link: lambda one: (one.type, one.a.kind, one.a.id, one.b.kind, one.b.id),
     Process: lambda one: (one.pid, one.start_ticks), Rank: lambda one: (one.pid, one.start_ticks),
     Job: lambda one: one.job, JobNode: lambda one: one.job, ClockBins: lambda one: one.dst,
 }  # fmt: skip
+_FEWER: Final = {
+    GpuInfo: MOST_DEVICES, Gpu: MOST_DEVICES, GpuDigest: MOST_DEVICES, GpuEvent: MOST_DEVICES, Nic: MOST_DEVICES,
+    ClockBins: MOST_PEERS,
+}  # fmt: skip
+#: What the next agent of a node does not take back: whoever keeps these keeps them.
+_LASTING: Final = (GpuEvent, Job, JobNode, ClockBins)
+_OF_GPUS: Final = (GpuInfo, Gpu, GpuDigest, GpuLink, GpuProcess, GpuEvent)
+_OF_CAPTURES: Final = (Stack, Collective, PgStatus)
+#: Records that name many things; what a job writes comes in pieces of its own size.
+_LARGE_KINDS: Final = (Node, Job, ClockBins)
 
 
 class Rations:
-    """What of a node's records is taken. `refusal` is asked of each, in the order in which they come."""
+    """What of a node's records is taken. `refusal` is asked of each, in the order in which they come.
+
+    What is counted here is what the store and its like keep of the node: no more and no longer.
+    """
 
     def __init__(self, inherits: bool = False) -> None:
         """`inherits`: its agent is from a console before, and may still have one capture of that to tell."""
         self._events = Bucket(EVENTS_S, EVENTS_BURST)
-        self._things: dict[type[Record], set[object]] = {}
-        self._captures: dict[str, int] = {}  # asked for, the oldest first: records of it that have come
+        self._things: dict[type[Record], dict[object, int]] = {}  # by kind and key: bytes of the newest record
+        self._held = 0  # bytes of all of them
+        self._gpus: set[str] = set()
+        self._told_by = ""  # the agent whose `node` came last
+        self._captures: dict[str, _Told] = {}  # asked for, the oldest first
         self._inherits = inherits
 
     def expect(self, capture: str) -> None:
         """This capture was asked for."""
-        self._captures[capture] = 0
+        self._captures[capture] = _Told()
         while len(self._captures) > _CAPTURES:
             del self._captures[next(iter(self._captures))]
 
-    def begin(self) -> None:
-        """Another agent speaks: it tells of everything anew."""
-        self._things.clear()
-
-    def refusal(self, record: Record) -> str | None:
-        """Why a record is not taken; None where it is."""
+    def refusal(self, record: Record, size: int) -> str | None:
+        """Why a record, of so many bytes as JSON, is not taken; None where it is."""
         kind = type(record)
-        if isinstance(record, Stack | Collective | PgStatus):
-            return self._of_capture(record.capture)
-        key = _THINGS.get(kind)
-        if key is not None:
-            refused = self._of_things(kind, key(record), _is_over(record))
-            if refused:
-                return refused
-        if _is_event(record) and not self._events.take():
+        if isinstance(record, _OF_CAPTURES):
+            return self._of_capture(record.capture, size)
+        if isinstance(record, Log) and record.source == "job":
+            return None  # the store keeps so many bytes of these, whoever wrote them
+        most = MOST_OF_LARGE if isinstance(record, _LARGE_KINDS) else MOST_OF_RECORD
+        if size > most:
+            return f"a record of more than {most} bytes ({kind.__struct_config__.tag})"
+        if isinstance(record, Node):
+            self._begin(record.agent)
+        if isinstance(record, _OF_GPUS) and (refused := self._of_gpu(record.uuid or "")):
+            return refused
+        key = _KEYS.get(kind)
+        if key is not None and (refused := self._of_things(record, key(record), size)):
+            return refused
+        if _is_event(record) and not self._events.take(max(1.0, size / EVENT_BYTES)):
             return f"it tells of more than {EVENTS_S:g} events a second"
         return None
 
-    def _of_capture(self, capture: str) -> str | None:
-        count = self._captures.get(capture)
-        if count is None:
+    def _begin(self, agent: str) -> None:
+        """Where another agent says who it is, what only the one before said is forgotten, here and in the store."""
+        if self._told_by not in ("", agent):
+            for kind in [kind for kind in self._things if kind not in _LASTING]:
+                self._held -= sum(self._things.pop(kind).values())
+            self._gpus = {key[0] for key in self._things.get(GpuEvent, ()) if isinstance(key, tuple)}
+        self._told_by = agent
+
+    def _of_capture(self, capture: str, size: int) -> str | None:
+        told = self._captures.get(capture)
+        if told is None:
             if not self._inherits:
                 return "a capture that nobody asked for"
-            self._inherits, count = False, 0
-        if count >= MOST_OF_CAPTURE:
+            self._inherits = False
+            told = self._captures[capture] = _Told()
+        if told.records >= MOST_OF_CAPTURE:
             return f"more than {MOST_OF_CAPTURE} records of one capture"
-        self._captures[capture] = count + 1
+        if told.bytes + size > MOST_BYTES_OF_CAPTURE:
+            return f"more than {MOST_BYTES_OF_CAPTURE} bytes of one capture"
+        told.records += 1
+        told.bytes += size
         return None
 
-    def _of_things(self, kind: type[Record], key: object, is_over: bool) -> str | None:
+    def _of_gpu(self, uuid: str) -> str | None:
+        """What is said of a GPU names one of those that there are."""
+        if uuid not in self._gpus:
+            if len(self._gpus) >= MOST_DEVICES:
+                return f"more than {MOST_DEVICES} GPUs"
+            self._gpus.add(uuid)
+        return None
+
+    def _of_things(self, record: Record, key: object, size: int) -> str | None:
+        kind = type(record)
         known = self._things.get(kind)
         if known is None:
-            known = self._things[kind] = set()
-        if is_over:
-            known.discard(key)
-        elif key not in known:
-            if len(known) >= MOST_THINGS:
-                return f"more than {MOST_THINGS} of one kind ({kind.__struct_config__.tag})"
-            known.add(key)
+            known = self._things[kind] = {}
+        before = known.get(key)
+        if _is_over(record):
+            self._forget(kind, key)
+            if kind is Rank:
+                self._forget(RankStat, key)
+            return None
+        if before is None and len(known) >= (most := _FEWER.get(kind, MOST_THINGS)):
+            return f"more than {most} of one kind ({kind.__struct_config__.tag})"
+        held = self._held + size - (before or 0)
+        if held > MOST_HELD and size > (before or 0):
+            return f"more than {MOST_HELD} bytes of all that there is"
+        known[key], self._held = size, held
         return None
+
+    def _forget(self, kind: type[Record], key: object) -> None:
+        self._held -= self._things.get(kind, {}).pop(key, 0)
+
+
+@dataclass
+class _Told:
+    """What has come of a capture."""
+
+    records: int = 0
+    bytes: int = 0
 
 
 def _is_over(record: Record) -> bool:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..files import write_atomically
+from ..files import make_folder, write_atomically
 from .assets import ARCHES, PSUTIL, PY_SPY, Asset, Assets, Unreadable, wheel_dir, wheels
 
 #: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
@@ -23,7 +23,7 @@ class WheelhouseError(Exception):
 def fill(source: Path | None) -> None:
     """Fetch what is missing, from the package index or from a folder of wheels. Raises WheelhouseError."""
     folder = wheel_dir()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     for arch in ARCHES:
         for name in (PSUTIL, PY_SPY):
             if not any(_is_whole(Asset(name, arch, path)) for path in wheels(folder, name, arch)):

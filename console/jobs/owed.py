@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import platformdirs
 
-from ..files import write_atomically
+from ..files import make_folder, write_atomically
 
 #: Older orders than these are forgotten: so many jobs.
 MOST: int = 200
@@ -45,7 +45,7 @@ class Owed:
             orders[job] = nodes
         kept = dict(list(orders.items())[-MOST:])
         if kept:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self._path.parent)
             write_atomically(self._path, msgspec.json.encode(kept) + b"\n")
         else:
             self._path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from .. import __version__
+from ..files import make_folder
 from ..hub import Published
 from ..records import encode
 from . import frames
@@ -40,7 +41,7 @@ def begin(session: Session, meta: Meta) -> Meta:
         meta, name=session.name, id=meta.id or secrets.token_hex(8), created=meta.created or now()
     )
     folder = session.path.parent
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder)
     draft = Session(Path(tempfile.mkdtemp(prefix=f".{session.name}.", dir=folder)))
     try:
         draft.segments_folder.mkdir(mode=0o700)

@@ -18,6 +18,7 @@ from ..records import Gap, Log, Mark, Record, encode
 from . import frames, requests
 from .counting import Batch, add, count
 from .layout import Meta, Session, now
+from .pseudonyms import MOST_NAMES
 from .redact import Redactor
 from .segments import SEGMENT_BYTES, SegmentWriter
 from .selection import Selected
@@ -159,6 +160,10 @@ class Recording:
     def _pack(self, records: Sequence[Published], number: int) -> None:
         self._redact.learn(records)
         kept = [self._redact(record) for record in records]
+        for node in self._redact.newly_silenced():
+            text = f"recording {self.session.name}: {node} tells of more than {MOST_NAMES} hosts and users"
+            try_ = "no text of it is kept from here on, because not every name in it could be replaced"
+            self._tell(Log(source="console", severity="warning", text=text, try_=try_))
         lines = [encode(record) for record in kept]
         for part in frames.by_size(lines):
             self._keep(kept[part], lines[part], number if part.stop == len(lines) else self._durable)

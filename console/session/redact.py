@@ -47,6 +47,10 @@ class Redactor:
             for record in records:
                 self._pseudonyms.learn(record)
 
+    def newly_silenced(self) -> list[str]:
+        """Nodes that told so many names that no text of them is written any more, each once."""
+        return [] if self._pseudonyms is None else self._pseudonyms.newly_silenced()
+
     def text(self, text: str) -> str:
         """A text of the console's own, as it is written."""
         return text if self._pseudonyms is None else self._pseudonyms.in_text(text)

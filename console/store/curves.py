@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 #: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
 DRIFT: Final = 1e-4
 
+#: Things of one family of one node whose figures are kept; of more the oldest go. A node can invent any number, take
+#: them back and invent others, and the hour of all nodes has one budget.
+MOST_OF_NODE: Final = 1_024
+
 #: The metrics whose history is kept, per family: fields of the record of that name.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "host": ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s"),
@@ -52,12 +56,20 @@ class Curves:
 
         self.history: History = History(FAMILIES, history_bytes, warn)
         self._anchors: dict[str, _Anchor] = {}  # by node
+        self._things: dict[tuple[str, str], dict[Hashable, None]] = {}  # by family and node, the oldest first
 
     def remember(self, family: str, key: Hashable, record: Record) -> None:
         """Keep the figures of a record whose kind is a family."""
         anchor = self._anchors.get(record.node)
         if anchor is None:
             self._anchors[record.node] = anchor = _Anchor(record.rx - record.mono, record.mono)
+        things = self._things.setdefault((family, record.node), {})
+        if key not in things:
+            things[key] = None
+            if len(things) > MOST_OF_NODE:
+                oldest = next(iter(things))
+                del things[oldest]
+                self.history.series[family].forget(oldest)
         values = [getattr(record, metric) for metric in FAMILIES[family]]
         self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
 

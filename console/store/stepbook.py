@@ -13,8 +13,9 @@ from ..records import RankStat
 KEPT: Final = 256
 KEPT_IN_ALL: Final = 65_536
 KEPT_AT_LEAST: Final = 16
-#: Ranks whose steps are kept: a node can invent any number, and what it invents must not fill the memory.
-MOST_RANKS: Final = 131_072
+#: Ranks of one node whose steps are kept, those of attempts that are over among them; the oldest go. A node can invent
+#: any number, and what it invents must neither fill the memory nor take the place of others.
+MOST_RANKS: Final = 1_024
 
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
@@ -47,6 +48,7 @@ class StepBook:
     def __init__(self) -> None:
         self._ranks: dict[RankKey, RankSteps] = {}
         self._kept: dict[RankKey, deque[StepSeen]] = {}
+        self._of_node: dict[str, dict[RankKey, None]] = {}  # whose word is what is kept of a rank; the oldest first
         self._changed = -1
 
     def changed_since(self, version: int) -> bool:
@@ -62,8 +64,6 @@ class StepBook:
         if record.step is None or record.rank is None:
             return
         key = (record.job, record.attempt, record.rank)
-        if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
-            return
         process = (record.pid, record.start_ticks)
         known, read = self._ranks.get(key), _read_at(record)
         if known is not None and known.process == process and read == known.read:
@@ -78,6 +78,17 @@ class StepBook:
                 self._forget(self._kept[key])
         self._changed = version
         self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
+        if known is None or known.node != record.node:
+            self._is_told_by(record.node, key, known)
+
+    def _is_told_by(self, node: str, key: RankKey, before: RankSteps | None) -> None:
+        if before is not None:
+            self._of_node[before.node].pop(key, None)
+        told = self._of_node.setdefault(node, {})
+        told[key] = None
+        if len(told) > MOST_RANKS:
+            oldest = next(iter(told))
+            del told[oldest], self._ranks[oldest], self._kept[oldest]
 
     def _forget(self, kept: deque[StepSeen]) -> None:
         room = min(KEPT, max(KEPT_AT_LEAST, KEPT_IN_ALL // len(self._ranks)))

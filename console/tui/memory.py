@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 import platformdirs
 
-from ..files import write_atomically
+from ..files import make_folder, write_atomically
 from .models.listing import AS_AT_FIRST, Arrangement
 
 #: Everything anybody arranges is a few kilobytes; what is larger was not written by us.
@@ -81,7 +81,7 @@ class Memory:
         if self._path is None:
             return ""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             data = msgspec.json.format(msgspec.json.encode(remembered), indent=2)
             write_atomically(self._path, data + b"\n")
         except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ..files import write_atomically
+from ..files import make_folder, write_atomically
 from .themes import DEFAULT, BadTheme, ThemeFile, read_theme, theme_files, weaknesses
 
 #: A theme is half a page; what is longer is something else.
@@ -145,7 +145,7 @@ class ThemeShelf:
         if self._memory is None:
             return ""
         try:
-            self._memory.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._memory.parent)
             write_atomically(self._memory, f"{name}\n".encode())
         except OSError as error:
             return f"the theme is not remembered: {self._memory}: {error.strerror or error}"

@@ -118,7 +118,7 @@ WRITERS = {
     "session/recovery.py": "a segment: its torn end is cut",
     "session/layout.py": "the lock of a session, and its folder, synced",
     "session/compact.py": "the lock of what is made Parquet",
-    "session/pseudonyms.py": "the key behind pseudonyms: 0600, new, no link",
+    "session/pseudonyms.py": "the key behind pseudonyms: 0600, there only once it is whole",
     "tui/leaving.py": "/dev/null",
     "demo/cluster.py": "in a folder of its own, 0700",
     "demo/recorder.py": "in the demo's folder",

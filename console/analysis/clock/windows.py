@@ -21,6 +21,8 @@ CLAIMED_EVERY_NS: Final = 10_000_000_000
 #: A node that has said nothing of its clocks for so long has no line, ns.
 SILENT_NS: Final = 60_000_000_000
 _SNAPSHOTS: Final = 64
+#: Records of one edge in one window; an honest node sends one a second. Each is compared with all others of its edge.
+_MOST_OF_EDGE: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class ClockFold:
         self._snapshots.pop(node, None)
         self._sources.pop(node, None)
         self._last.pop(node, None)
+        self._blocked = {edge for edge in self._blocked if node not in edge}
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -91,7 +94,8 @@ class ClockFold:
         stale = [one for one in kept if one.method == record.method and one.agent != record.agent]
         for one in stale:
             kept.remove(one)
-        kept.append(record)
+        if len(kept) < _MOST_OF_EDGE:
+            kept.append(record)
 
     def _snapshot(self, record: ClockSnapshot) -> None:
         kept = self._snapshots.setdefault(record.node, deque(maxlen=_SNAPSHOTS))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...records import Collective, PgStatus, Rank
+from ..jobs import MOST_MISSING
 from .counts import count_faults
 from .fault import Fault
 from .faults import LEAST_WAIT_S, faults_of
@@ -59,7 +60,7 @@ def communication(
 ) -> Communication:  # fmt: skip
     """What one capture says of one job. `ranks` are the current records of its processes."""
     own = [one for one in ranks if (one.job, one.attempt) == job]
-    world_size = max((one.world_size for one in own if one.world_size), default=None)
+    world_size = max((one.world_size for one in own if one.world_size and one.world_size <= MOST_MISSING), default=None)
     entries = [one for one in collectives if (one.job, one.attempt) == job]
     lines = with_ranks([one for one in statuses if (one.job, one.attempt) == job], own)
     groups = groups_of(entries, lines, world_size)

@@ -2,7 +2,7 @@
 
 import random
 
-from gconsole.analysis.jobs import job_table
+from gconsole.analysis.jobs import MOST_MISSING, job_table
 from gconsole.records import Failure, NodeState, Rank, RankStat
 
 LOST = Failure(name="lost", text="silent for 3 s")
@@ -163,3 +163,19 @@ def test_jobs_and_rows_stand_in_the_same_order_whatever_order_records_came_in():
 
 def test_a_removed_node_is_nobodys_excuse():
     assert missing(the_job([a_rank(0, world_size=2)], (), [a_node("n9", "removed")])) == [(1, "not_found", "not found")]
+
+
+def test_a_number_of_ranks_that_no_fleet_has_is_not_believed_and_takes_nothing_from_other_jobs():
+    """Each of the missing would be named: with 2^63 of them nobody would ever be told anything."""
+    lies = [a_rank(0, pid=pid, job=f"lie-{pid}", world_size=size) for pid, size in ((1, 2**63 - 1), (2, MOST_MISSING))]
+    honest = [a_rank(0), a_rank(1), a_rank(3)]
+
+    jobs = {job.job: job for job in job_table(lies + honest, (), ()).jobs}
+
+    assert missing(jobs["llama"]) == [(2, "not_found", "not found")]
+    assert [jobs[name].world_size for name in ("lie-1", "lie-2")] == [None, None]
+    assert not jobs["lie-1"].ranks_missing and jobs["lie-1"].ranks_found == (0,)
+
+
+def test_the_largest_job_there_can_be_is_told_in_full():
+    assert len(the_job([a_rank(0, world_size=MOST_MISSING)]).ranks_missing) == MOST_MISSING - 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.analysis.window import BUCKETS, Window
+from gconsole.analysis.window import BUCKETS, MOST_NAMES, Window
 
 STEP = 10.0
 ADDED = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 1000)), min_size=1, max_size=40)
@@ -40,3 +40,11 @@ def test_a_mean_needs_a_weight():
     assert window.mean("power", "powered") == 700.0
     assert window.mean("power", "clocked") is None
     assert window.peak("power") is None
+
+
+def test_names_without_end_are_kept_up_to_a_number_and_those_that_were_there_count_on():
+    window = Window(60.0)
+    for number in range(10 * MOST_NAMES):
+        window.add(1.0, {"known": 1.0, f"invented{number}": 1.0})
+    assert window.total("known") == 10 * MOST_NAMES
+    assert len(window._totals) == MOST_NAMES

@@ -15,7 +15,21 @@ from gconsole.fleet.limits import Bucket, Rations
 from gconsole.fleet.questions import Questions
 from gconsole.fleet.wire import MAX_LINE, BadFrame, Lines, read_hello, unpacked
 from gconsole.hub import Hub
-from gconsole.records import ClockSource, Gap, Host, Job, JobNode, Log, Process, RankStat, Record, Stack, encode
+from gconsole.records import (
+    ClockSource,
+    Gap,
+    GpuEvent,
+    Host,
+    Job,
+    JobNode,
+    Log,
+    Process,
+    RankStat,
+    Record,
+    Stack,
+    encode,
+)
+from gconsole.records import Node as NodeRecord
 from gconsole.store import Store
 from gconsole_remote import wire as remote_wire
 
@@ -73,7 +87,7 @@ def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
 
 def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
     rations = Rations(inherits=True)
-    assert [rations.refusal(a_stack(name)) is None for name in ("old", "old", "another")] == [True, True, False]
+    assert [rations.refusal(a_stack(name), 100) is None for name in ("old", "old", "another")] == [True, True, False]
 
 
 def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
@@ -83,10 +97,75 @@ def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monke
     def process(pid: int, gone: bool = False) -> Process:
         return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", gone=gone)
 
-    assert [rations.refusal(process(pid)) is None for pid in range(4)] == [True, True, True, False]
-    assert rations.refusal(process(1)) is None, "one that is known says more"
-    assert rations.refusal(process(1, gone=True)) is None
-    assert rations.refusal(process(9)) is None
+    assert [rations.refusal(process(pid), 100) is None for pid in range(4)] == [True, True, True, False]
+    assert rations.refusal(process(1), 100) is None, "one that is known says more"
+    assert rations.refusal(process(1, gone=True), 100) is None
+    assert rations.refusal(process(9), 100) is None
+
+
+def a_process(pid: int, cmdline: str = "") -> Process:
+    return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", cmdline=cmdline)
+
+
+def test_a_record_is_not_longer_than_its_kind_can_be():
+    node = Node()
+    assert node.say(a_process(1, "x" * limits.MOST_OF_RECORD)) is None
+    assert "bytes" in node.gaps[0].reason
+    assert node.say(a_process(1, "x" * 512)) is not None
+    assert node.say(Log(source="job", text="x" * limits.MOST_OF_RECORD)) is not None
+
+
+def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MOST_HELD", 1_000)
+    rations = Rations()
+    assert [rations.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
+    assert rations.refusal(a_process(1), 300) is None
+    assert rations.refusal(a_process(2), 300) is None
+    gone = a_process(0)
+    gone.gone = True
+    assert rations.refusal(gone, 100) is None
+    assert [rations.refusal(a_process(pid), 400) is None for pid in (3, 4)] == [True, False]
+
+
+def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MOST_BYTES_OF_CAPTURE", 1_000)
+    rations = Rations()
+    rations.expect("asked")
+    assert [rations.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
+
+
+def test_a_long_event_counts_as_many():
+    rations = Rations()
+    event = Log(source="agent", text="x")
+    most = limits.EVENTS_BURST * limits.EVENT_BYTES // limits.MOST_OF_RECORD
+    taken = sum(rations.refusal(event, limits.MOST_OF_RECORD) is None for _ in range(3 * most))
+    assert most <= taken < 2 * most
+
+
+def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch: pytest.MonkeyPatch):
+    """It connects again and again, each time as another agent: what is not forgotten of the last one counts on."""
+    monkeypatch.setattr(limits, "MOST_THINGS", 3)
+    monkeypatch.setattr(limits, "_FEWER", {})
+    node = Node()
+
+    def tell_of_three(first: int) -> list[bool]:
+        return [node.say(a_process(pid)) is not None for pid in range(first, first + 3)]
+
+    def tell_of_an_error(xid: int) -> bool:
+        return node.say(GpuEvent(event="xid", severity="error", uuid="GPU-1", xid=xid, text="x")) is not None
+
+    def who() -> NodeRecord:
+        return NodeRecord(hostname="h", boot_id="b", kernel="k", arch="a", python="3", uid=1, pid=1,
+                          sample_interval_ms=1000)  # fmt: skip
+
+    node.say(who())
+    assert tell_of_three(0) == [True] * 3 and [tell_of_an_error(xid) for xid in range(4)] == [True] * 3 + [False]
+    node.intake.greet("b" * 16)
+    node.seq = 0
+    assert tell_of_three(10) == [False] * 3, "the store still has those of the agent before"
+    node.say(who())
+    assert tell_of_three(20) == [True] * 3, "it forgot them with the first word of the new one"
+    assert not tell_of_an_error(9), "errors of a GPU are kept when the agent is another"
 
 
 def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
@@ -214,4 +293,4 @@ def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(rec
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])
 def test_what_an_honest_agent_kept_for_ten_minutes_is_all_taken(event: Record):
     rations = Rations()
-    assert all(rations.refusal(event) is None for _ in range(600))
+    assert all(rations.refusal(event, 100) is None for _ in range(600))

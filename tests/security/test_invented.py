@@ -1,0 +1,189 @@
+"""A node can invent any number of ranks, devices, jobs, groups and names: what is kept of it stays the same size."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from lies import OURS
+from msgspec import inspect as types
+
+from gconsole.analysis import window
+from gconsole.analysis.clock import windows as clockwindows
+from gconsole.analysis.facts import Facts
+from gconsole.fleet import intake, limits
+from gconsole.fleet.intake import Intake
+from gconsole.hub import Hub
+from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode
+from gconsole.session import counting
+from gconsole.session.layout import Meta, Part
+from gconsole.session.pseudonyms import Pseudonyms
+from gconsole.session.redact import Redactor
+from gconsole.store import Store, captures, curves, ranks, stepbook, store
+from gconsole.store import jobs as storejobs
+
+CAPTURE = "asked"
+#: So many values are invented for each field of each kind in each round; every limit is made smaller than that.
+VALUES, LIMIT = 30, 12
+SMALL = {
+    limits: ("MOST_THINGS", "MOST_DEVICES", "MOST_OF_CAPTURE"), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
+    captures: ("STACKS", "FLIGHT", "CAPTURES"), curves: ("MOST_OF_NODE",),
+    stepbook: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
+    storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",),
+}  # fmt: skip
+
+
+@cache
+def _fields(kind: type[Record]) -> tuple[types.Field, ...]:
+    return types.type_info(kind).fields  # type: ignore[attr-defined]
+
+
+class Inventor:
+    """Records of every kind, in each of which one field has a value that it never had before."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def records(self) -> Iterator[Record]:
+        for tag, kind in KINDS.items():
+            if kind in (*OURS, ClockWindow, ClockNode) or tag == "node":
+                continue
+            for field in _fields(kind):
+                if field.name in ("node", "agent", "seq", "t", "mono", "rx"):
+                    continue
+                for _ in range(VALUES):
+                    self._number += 1
+                    record = self._plain(kind, is_full=self._number % 2 == 0)
+                    setattr(record, field.name, self._value(field.type, self._number))
+                    if "capture" in record.__struct_fields__ and field.name != "capture":
+                        record.capture = CAPTURE
+                    yield record
+
+    def node(self) -> Record:
+        record = self._plain(KINDS["node"], is_full=False)
+        self._number += 1
+        record.hostname = record.boot_id = record.user = f"invented{self._number}"
+        return record
+
+    def _plain(self, kind: type[Record], *, is_full: bool) -> Any:
+        """A record with the same values each time, but for those words of which there are only a few."""
+        told = {field.name: field.type for field in _fields(kind) if field.required or is_full}
+        few = {name: one for name, one in told.items() if isinstance(one, types.LiteralType | types.BoolType)}
+        values = {name: self._value(one, self._number // 2 if name in few else 0) for name, one in told.items()}
+        return kind(**values)
+
+    def _value(self, told: types.Type, number: int) -> Any:
+        match told:
+            case types.UnionType():
+                some = [one for one in told.types if not isinstance(one, types.NoneType)]
+                return self._value(some[number % len(some)], number)
+            case types.IntType():
+                return 1_000 + number
+            case types.FloatType():
+                return float(number)
+            case types.BoolType():
+                return number % 2 == 1
+            case types.StrType():
+                return f"invented{number}"
+            case types.LiteralType():
+                return told.values[number % len(told.values)]
+            case types.VarTupleType():
+                return (self._value(told.item_type, number),)
+            case types.TupleType():
+                return tuple(self._value(one, number) for one in told.item_types)
+            case types.DictType():
+                return {f"invented{number}": self._value(told.value_type, number)}
+            case types.StructType():
+                return told.cls(**{field.name: self._value(field.type, number) for field in told.fields})
+        raise TypeError(told)
+
+
+class Console:
+    """All that listens to nodes and keeps something of what they say."""
+
+    def __init__(self) -> None:
+        self.hub = Hub()
+        self.store, self.facts = Store(64 << 20), Facts(60.0, 50.0)
+        self.clocks = clockwindows.ClockFold(clockwindows.Limits(window_ns=1_000_000_000))
+        self.meta = Meta(parts=(Part(began=1, console=self.hub.console_id),))
+        self.names = Pseudonyms(b"k" * 32, ["evil"])
+        self.redact = Redactor(pseudonyms=self.names)
+        self.intake = Intake("evil", self.hub, lambda text: None)
+        self.intake.rations.expect(CAPTURE)
+        self.hub.subscribe(self.store.apply)
+        self._seq = 0
+
+    def hear(self, record: Record, agent: str) -> None:
+        if agent != self.intake.agent:
+            self.intake.greet(agent)
+            self._seq = 0
+        self._seq += 1
+        now = 1_000_000_000_000 + self.store.version * 20_000_000
+        record.seq, record.t, record.mono = self._seq, now, now
+        taken = self.intake.take(encode(record), now)
+        if taken is not None:
+            self.hub.publish([taken])
+            self.facts.add([taken])
+            self.clocks.add([taken])
+            counting.add(self.meta, counting.count([taken]))
+            self.redact(taken)
+
+    def size(self) -> int:
+        """Entries of everything that it keeps."""
+        return _entries([self.store, self.facts, self.clocks, self.meta, self.names, self.intake])
+
+
+_NO_PARTS = (type, FunctionType, MethodType, ModuleType, str, bytes, int, float, bool, type(None), Hub)
+
+
+def _entries(roots: list[Any]) -> int:
+    """How many entries all dictionaries, lists, sets and queues have that can be reached from here."""
+    seen, todo, count = set[int](), list(roots), 0
+    while todo:
+        one = todo.pop()
+        if isinstance(one, _NO_PARTS) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict):
+            count += len(one)
+            todo += [*one.keys(), *one.values()]
+        elif isinstance(one, list | set | frozenset | deque | tuple):
+            count += len(one)
+            todo += one
+        else:
+            todo += [getattr(one, name) for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())
+                     if hasattr(one, name)]  # fmt: skip
+            todo += getattr(one, "__dict__", {}).values()
+            if isinstance(one, msgspec.Struct):
+                todo += [getattr(one, name) for name in one.__struct_fields__]
+    return count
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, names in SMALL.items():
+        for name in names:
+            monkeypatch.setattr(module, name, LIMIT)
+    monkeypatch.setattr(limits, "_FEWER", dict.fromkeys(limits._FEWER, LIMIT))
+    monkeypatch.setattr("gconsole.session.pseudonyms.MOST_NAMES", LIMIT)
+    monkeypatch.setattr("gconsole.table.REMOVALS_KEPT", LIMIT)
+    monkeypatch.setattr("gconsole.store.clockbook.KEPT_SNAPSHOTS", LIMIT)
+    monkeypatch.setattr(limits, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
+    monkeypatch.setattr(intake, "COMPLAINTS_BURST", 1e9)
+
+
+@pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])
+def test_what_is_kept_of_a_node_does_not_grow_with_what_it_invents(small: None, says_who_it_is: bool) -> None:
+    console, inventor, sizes = Console(), Inventor(), []
+    for agent in range(6):
+        if says_who_it_is:
+            console.hear(inventor.node(), f"agent{agent}")
+        for record in inventor.records():
+            console.hear(record, f"agent{agent}")
+        sizes.append(console.size())
+    assert sizes[-1] <= 1.05 * max(sizes[:3]), sizes

@@ -1,0 +1,124 @@
+"""In a folder where everybody may put things, another user waits with a link of the name that is written to."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gconsole import files
+
+SOMEBODY_ELSE = 65_534
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "whole": lambda path: files.write_atomically(path, b"ours"),
+    "streamed": lambda path: files.write_streamed(path, lambda out: out.write(b"ours"), replace=True),
+    "appended": lambda path: files.open_new(path).close(),
+}
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """As /tmp is: everybody's, but its owner is somebody of the system."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    if os.geteuid() == 0:
+        os.chown(folder, 1, 1)
+    return folder
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    file = tmp_path / "precious"
+    file.write_text("precious")
+    return file
+
+
+@needs_root
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_nothing_is_written_through_a_link_that_somebody_else_made(write, shared: Path, precious: Path) -> None:
+    link = shared / "report.html"
+    link.symlink_to(precious)
+    os.lchown(link, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    with pytest.raises(OSError):
+        write(link)
+    assert precious.read_text() == "precious"
+
+
+@needs_root
+def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precious: Path, tmp_path: Path) -> None:
+    theirs, ours = shared / "theirs", tmp_path / "ours"
+    theirs.symlink_to(precious)
+    os.lchown(theirs, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    ours.symlink_to(theirs)
+    with pytest.raises(PermissionError):
+        files.write_atomically(ours, b"ours")
+    assert precious.read_text() == "precious"
+
+
+def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) -> None:
+    (shared / "night.ndjson").hardlink_to(precious)
+    with pytest.raises(PermissionError, match="somebody else"):
+        files.open_new(shared / "night.ndjson")
+    assert precious.read_text() == "precious"
+
+
+@needs_root
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["file", "pipe"])
+def test_what_somebody_else_made_to_be_written_to_gets_nothing(make, shared: Path) -> None:
+    bait = shared / "night.ndjson"
+    make(bait)
+    bait.chmod(0o666)
+    os.chown(bait, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    reader = os.open(bait, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for write in WRITERS.values():
+            with pytest.raises(PermissionError):
+                write(bait)
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_our_own_files_there_are_written_to_and_are_for_nobody_else(write, shared: Path) -> None:
+    file = shared / "report.html"
+    file.write_text("old")
+    file.chmod(0o666)
+    write(file)
+    assert "old" not in file.read_text() and stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_our_own_link_is_followed(shared: Path, precious: Path) -> None:
+    (shared / "link").symlink_to(precious)
+    files.write_atomically(shared / "link", b"ours")
+    assert precious.read_text() == "ours" and (shared / "link").is_symlink()
+
+
+def test_links_that_lead_nowhere_else_than_to_themselves_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError):
+        files.write_atomically(tmp_path / "a", b"ours")
+
+
+def test_standard_output_can_be_named() -> None:
+    program = "import pathlib, gconsole.files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"ours"
+
+
+def test_folders_are_for_nobody_else_even_where_the_umask_is_nothing(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files.make_folder(tmp_path / "data" / "gconsole" / "sessions")
+        files.make_folder(tmp_path)
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 3 and {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}

@@ -1,0 +1,84 @@
+"""JSON and CSV carry the words of a node as they are; on a terminal, where somebody reads them, they steer nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+
+import pytest
+from harmless import assert_safe_text
+from lies import TEXTS
+
+from gconsole.cli.terminal import PrintableOut
+from gconsole.records import Log, NodeState
+from gconsole.session import making
+from gconsole.session.layout import Meta, Session
+
+SQL = "SELECT node, text FROM log ORDER BY seq"
+COMMANDS = {
+    "json": ["query", "night", SQL, "--format", "json"],
+    "csv": ["query", "night", SQL, "--format", "csv"],
+    "table": ["query", "night", SQL],
+    "export": ["export", "night", "--format", "json", "-o", "-"],
+}
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("sessions")
+    said = [Log(node="evil", agent="e", seq=n, rx=n, source="agent", text=text) for n, text in enumerate(TEXTS, 1)]
+    state = NodeState(node="evil", agent="c", seq=1, rx=99, state="ok")
+    making.make(Session(folder / "night"), [*said, state], Meta())
+    return {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder), "TERM": "xterm", "COLUMNS": "200"}
+
+
+def on_a_terminal(args: list[str], env: dict[str, str]) -> str:
+    """What a terminal gets of a command."""
+    ours, theirs = pty.openpty()
+    got = io.BytesIO()
+
+    def read() -> None:
+        try:
+            while data := os.read(ours, 1 << 16):
+                got.write(data)
+        except OSError:  # the other end is closed: all has come
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        subprocess.run([sys.executable, "-m", "gconsole", *args], env=env, stdin=subprocess.DEVNULL, stdout=theirs,
+                       stderr=subprocess.PIPE, check=True, timeout=120)  # fmt: skip
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+    return got.getvalue().replace(b"\r\n", b"\n").decode()
+
+
+@pytest.mark.parametrize("args", COMMANDS.values(), ids=COMMANDS)
+def test_what_a_terminal_gets_does_not_steer_it(env: dict[str, str], args: list[str]) -> None:
+    shown = on_a_terminal(args, env)
+    assert "EVIL" in shown
+    assert_safe_text(shown, args[0])
+
+
+def test_a_pipe_gets_every_letter_as_it_is(env: dict[str, str]) -> None:
+    words = [sys.executable, "-m", "gconsole", *COMMANDS["json"]]
+    done = subprocess.run(words, env=env, check=True, capture_output=True)
+    assert [row["text"] for row in json.loads(done.stdout)] == list(TEXTS)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_letters_that_come_in_parts_are_seen_as_well(size: int) -> None:
+    told = io.BytesIO()
+    out = PrintableOut(told)
+    data = "ä\x9b31m\u202e€\u200b\ufeffｆ ok\n\x1b[2J\r".encode()
+    for at in range(0, len(data), size):
+        out.write(data[at : at + size])
+    assert told.getvalue().decode() == "ä·31m·€··ｆ ok\n·[2J·"

@@ -1,0 +1,136 @@
+"""What a node can do to redaction with the names and texts it sends: no more than lose its own words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gconsole.hub import Hub
+from gconsole.records import Log, Node, Process, RankStat, RawRecord, Record, decode, encode
+from gconsole.session import pseudonyms, retention
+from gconsole.session.layout import Selection
+from gconsole.session.pseudonyms import Pseudonyms, key_of_this_user
+from gconsole.session.reading import records
+from gconsole.session.recorder import Recorder
+from gconsole.session.redact import Redactor
+
+#: Texts of a megabyte on which a pattern that gives back what it took goes over the same letters again and again.
+LONG = {
+    "one word of secrets": "'token' * n",
+    "one flag of secrets": "'--' + 'token' * n",
+    "no secret at all": "'a' * n",
+    "beginnings of web tokens": "'-eyJaaaaaaaa' * n",
+    "beginnings of web tokens, and a part": "'-eyJaaaaaaaa' * n + '.' + 'b' * n",
+    "quotes that do not end": "'token=\"' * n",
+    "a bracket and a word": "'[' + 'a' * n",
+    "a bracket and figures": "'[' + '1' * n",
+    "many sets": "'node[1-9] ' * 1600",
+    "large sets": "'node[1-16384] ' * 1600",
+}
+#: A minute is more than the patience of any console; with the old patterns these took hours.
+PATIENCE_S = 60
+
+
+def a_process(user: str, node: str = "evil") -> Process:
+    return Process(node=node, pid=1, start_ticks=1, ppid=1, uid=1, user=user, comm="x", role="child")
+
+
+def a_stat(state: str = "moving") -> RankStat:
+    return RankStat(node="good", job="j", rank=0, pid=1, start_ticks=1, state=state)
+
+
+@pytest.mark.parametrize("made", LONG.values(), ids=LONG)
+def test_a_long_text_is_looked_through_in_a_time_that_grows_with_it(made: str) -> None:
+    program = (
+        "from gconsole.hidden import names_a_secret, value_without_secrets, without_secrets, words_without_secrets\n"
+        "from gconsole.session.pseudonyms import Pseudonyms\n"
+        f"n = 100_000; text = {made}\n"
+        "without_secrets(text); value_without_secrets(text, text); names_a_secret(text + '!')\n"
+        "words_without_secrets([text + '!', text])\n"
+        "Pseudonyms(b'k', ['node1'], ['joe']).in_text(text)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("x-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-1 end", "x-*** end"),
+        ("auth eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", "auth ***"),
+        ("pkg-eyJab.other-text.py", "pkg-eyJab.other-text.py"),
+        ('{"db.password": "hunter22", "port": 1}', '{"db.password": ***, "port": 1}'),
+        ("--my.auth-key  X --next", "--my.auth-key  *** --next"),
+        ("a=b token-of-x", "a=b token-of-x"),
+    ],
+)
+def test_what_is_hidden_begins_and_ends_where_the_secret_does(text: str, wanted: str) -> None:
+    from gconsole.hidden import without_secrets
+
+    assert without_secrets(text) == wanted
+
+
+@pytest.mark.parametrize("name", ["moving", "kind", "seq", "present", "gpu"])
+def test_a_node_that_calls_its_user_like_a_word_of_ours_makes_no_record_unreadable(name: str) -> None:
+    redact = Redactor(pseudonyms=Pseudonyms(b"k" * 32))
+    redact(a_process(name))
+    redact(Node(node="evil", hostname=name, user=name, boot_id="b", kernel="k", arch="a", python="3", uid=1, pid=1,
+                sample_interval_ms=1))  # fmt: skip
+    assert decode(encode(redact(a_stat()))).state == "moving"
+    raw = redact(decode(b'{"kind":"quark","node":"good","seq":3,"x":{"y":"moving"}}'))
+    assert isinstance(raw, RawRecord) and (kept := decode(encode(raw))).kind == "quark" and kept.seq == 3
+
+
+def test_a_node_that_invents_names_loses_its_own_texts_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pseudonyms, "MOST_NAMES", 3)
+    names = Pseudonyms(b"k" * 32, ["good", "evil"])
+    redact = Redactor(pseudonyms=names)
+    redact(a_process("alice", node="good"))
+    for number in range(1000):
+        redact(a_process(f"invented{number}"))
+    assert len(names._users) == 4 and len(names._hosts) == 2
+    assert redact.newly_silenced() == ["evil"] and redact.newly_silenced() == []
+    assert "invented" not in encode(redact(a_process("invented7"))).decode()
+    assert redact(Log(node="evil", source="agent", text="invented999 was here")).text == "***"
+    raw = redact(RawRecord("quark", "evil", "a", 7, 0, b'{"kind":"quark","seq":7,"who":"invented999"}'))
+    assert b"invented" not in encode(raw) and decode(encode(raw)).seq == 7
+    assert redact(Log(node="good", source="agent", text="alice's step 7")).text.endswith("'s step 7")
+    assert decode(encode(redact(a_stat()))).state == "moving"
+
+
+def test_a_text_with_sets_of_hosts_teaches_no_name_and_stays_short() -> None:
+    names = Pseudonyms(b"k" * 32, ["node1"])
+    told = names.in_text("node[1-16384] " * 1000)
+    assert "node" not in told and len(told) < 20_000
+    assert "node2" not in names.in_text("node[1-4]") and len(names._hosts) == 1
+    assert names.in_text("rank[0-16383]") == "rank[0-16383]"
+
+
+@pytest.mark.parametrize("content", [b"", b"short"])
+def test_a_key_that_is_none_is_not_used(tmp_path: Path, content: bytes) -> None:
+    """A console that was killed while it made the key left an empty one: hashes without a key hide nobody."""
+    (tmp_path / ".pseudonyms").write_bytes(content)
+    with pytest.raises(OSError, match="no key"):
+        key_of_this_user(tmp_path)
+
+
+def test_no_draft_of_a_key_is_left(tmp_path: Path) -> None:
+    assert len(key_of_this_user(tmp_path)) == 32
+    assert [path.name for path in tmp_path.iterdir()] == [".pseudonyms"]
+
+
+async def test_a_recording_says_whose_texts_it_leaves_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pseudonyms, "MOST_NAMES", 3)
+    hub = Hub()
+    said: list[Record] = []
+    hub.subscribe(said.extend)
+    recorder = Recorder(hub, tmp_path, retention.Limits(), lambda: [], hosts=["evil"])
+    await recorder.start("night", Selection(anonymous=True))
+    hub.publish([a_process(f"invented{number}") for number in range(10)])
+    await recorder.stop("night")
+    hub.publish([])
+    [warning] = [one for one in said if isinstance(one, Log) and one.severity == "warning"]
+    assert "evil" in warning.text and warning.try_
+    assert b"invented" not in b"".join(encode(record) for record in records(tmp_path / "night"))
