@@ -74,7 +74,7 @@ async def _serve(
     from ..http.server import serving
     from ..hub import Hub
     from ..store import Store
-    from .live import console_record, findings_of, on_signals
+    from .live import console_record, findings_of, leave_modules_alone, on_signals
     from .tape import folder_of, recorder_of
 
     try:
@@ -95,6 +95,7 @@ async def _serve(
     served = Served(config, hub, store, fleet, findings, folder_of(config))
     door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
     app = make_app(served, described(OPERATIONS), door, rate_s)
+    leave_modules_alone()
     async with serving(app, served, listen, at):
         clockwork.start()
         await fleet.start()
