@@ -207,6 +207,16 @@ def test_stamps_of_user_space_a_busy_node_and_an_oscillator_far_off_are_said() -
     assert result.misses(nodes) == []
 
 
+def test_no_oscillator_is_called_off_by_a_rate_that_is_hardly_known() -> None:
+    nodes = a_fleet(3, 1)
+    nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
+    rough = Path(uniform(50, 3000), uniform(50, 3000))
+    result = Told(probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: rough))
+    rates = [(line.drift_ppm, line.drift_bound_ppm) for line in result.lines]
+    assert any(abs(drift) > 100 > abs(drift) - bound for drift, bound in rates), "the middle alone would accuse"
+    assert not any("rate" in line.warnings for line in result.lines)
+
+
 # -- what services claim -----------------------------------------------------------------------------------------------
 
 

@@ -197,7 +197,7 @@ def _warnings(
         "noloop": settled is not None and bool(keys) and all(key in settled.bridges for key in keys),
         "userstamp": any(edge.stamps == "user" for edge in edges),
         "loaded": any(edge.missed_pct > MISSED_PCT for edge in edges if edge.src == name),
-        "rate": drift is not None and abs(drift) > RATE_PPM,
+        "rate": line is not None and drift is not None and abs(drift) - (line.drift_bound_ppm or 0.0) > RATE_PPM,
         "island": bool(keys) and (settled is None or name not in settled.nodes),
     }
     return [word for word, is_so in holds.items() if is_so]
