@@ -51,6 +51,9 @@ AGAIN_S: Final = 60.0
 MOST_OPEN: Final = 8_192
 #: From this many records a look on, it is made in a thread.
 MANY: Final = 1_000
+#: So many wait for a look; more are folded as they come: after a laptop slept, all that was said meanwhile comes at
+#: once, and a process keeps the most memory that it ever took.
+MOST_WAITING: Final = 256
 
 _Key = tuple[str, tuple[str, ...]]
 
@@ -77,6 +80,7 @@ class Findings:
         self._hub, self._limits, self._clock, self._sources = hub, limits, clock, tuple(sources)
         self._facts = Facts(limits.window_s, limits.busy_pct)
         self._pending: list[Published] = []
+        self._came = 0  # records since the last look
         self._open: dict[_Key, _Open] = {}
         self._due_s = 0.0
         self._looking = False
@@ -97,8 +101,9 @@ class Findings:
         began_s = self._clock()
         self._looking = True
         records, self._pending = self._pending, []
+        came, self._came = self._came, 0
         try:
-            if len(records) < MANY:
+            if came < MANY:
                 results = self._judge(records)
             else:
                 results = await asyncio.to_thread(self._judge, records)
@@ -151,6 +156,15 @@ class Findings:
 
     def _take(self, records: Sequence[Published]) -> None:
         self._pending += records
+        self._came += len(records)
+        if len(self._pending) < MOST_WAITING or self._looking:
+            return
+        if self._judging.acquire(blocking=False):  # else one that was cancelled is still at what came before
+            try:
+                self._facts.add(self._pending)
+            finally:
+                self._judging.release()
+            self._pending = []
 
     def _fold(self, records: Sequence[Published]) -> None:
         with self._judging:

@@ -1,7 +1,7 @@
 """One fault after the other for a long time: nothing may leak, nothing may be lost.
 
-    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while; each kind
-                                     of fault comes once at its longest before the draws begin
+    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while; for the
+                                     first 13 min each kind in turn at its longest
     make soak ARGS="--for 600"       ten minutes of it
     make soak ARGS="--seed 7"        the same faults at the same instants
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -39,7 +40,7 @@ from .wire import bad_wire
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
 GOAL_MB_H = 1.0
 #: By then everything is full that fills up by design: each node's readings of its clocks, of 12 min (`clockbook`). And
-#: each fault has been made at its longest: what comes all at once after that takes the most memory it ever will, which
+#: until then each fault lasts its longest: what comes all at once after that takes the most memory it ever will, which
 #: CPython keeps. Later a longer draw than all before would look like a leak.
 WARM_UP_S = 780.0
 
@@ -53,6 +54,11 @@ class Sample:
     descriptors: int
     threads: int
     children: int
+
+
+def warm_up_s(for_s: float) -> float:
+    """How long a soak of so many seconds warms up."""
+    return min(WARM_UP_S, for_s / 2)
 
 
 class Longest(random.Random):
@@ -78,7 +84,7 @@ class Soak:
     def run(self, for_s: float) -> None:
         self.recorder.wait_for_ticks(self.names)
         self._began = time.monotonic()
-        for fault in self._faults():
+        for fault in self._faults(warm_up_s(for_s)):
             if (now_s := time.monotonic() - self._began) >= for_s:
                 break
             node = self.rig.nodes[-1] if fault is _reboot else self.draw.choice(self.rig.nodes)
@@ -89,10 +95,13 @@ class Soak:
         self.recorder.wait_for(self.names, deadline_s=120)
         self.recorder.wait_for_ticks(self.names)
 
-    def _faults(self) -> Iterator[Callable[[Soak, Node], None]]:
-        """Each of them once at its longest, then whatever is drawn."""
+    def _faults(self, warm_up_s: float) -> Iterator[Callable[[Soak, Node], None]]:
+        """Each of them in turn at its longest, and after the warm-up whatever is drawn."""
         self.draw = Longest()
-        yield from dict.fromkeys(FAULTS)
+        for fault in itertools.cycle(dict.fromkeys(FAULTS)):
+            if time.monotonic() - self._began > warm_up_s:
+                break
+            yield fault
         self.draw = self._random
         while True:
             yield self.draw.choice(FAULTS)
@@ -223,7 +232,7 @@ def main() -> int:
             count = soak.recorder.stop().count()
         finally:
             soak.recorder.close()
-    steady = [one for one in soak.samples if one.at_s > min(WARM_UP_S, options.for_s / 2)]
+    steady = [one for one in soak.samples if one.at_s > warm_up_s(options.for_s)]
     grows = growth_mb_h(steady)
     flat = [_flat(steady, what) for what in ("descriptors", "threads", "children")]
     rss = [one.rss_bytes / 1e6 for one in steady]

@@ -11,7 +11,7 @@ from gconsole.analysis.found import IDS, Found
 from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.batch import MOST_FINDINGS, summary
 from gconsole.config.sections import HealthConfig
-from gconsole.findings import AGAIN_S, MANY, Findings
+from gconsole.findings import AGAIN_S, MANY, MOST_WAITING, Findings
 from gconsole.hub import Hub
 from gconsole.records import Finding, Gpu, GpuInfo, Log
 from gconsole.report import exit_code, make_report, unknown_words
@@ -132,6 +132,17 @@ async def test_a_large_fleet_is_looked_at_in_a_thread_and_gives_the_same():
     await said.findings.look()
 
     assert len(said.store.findings) == MANY
+
+
+async def test_what_comes_all_at_once_is_folded_as_it_comes_and_gives_the_same():
+    said = Said()
+    for i in range(3 * MOST_WAITING):
+        said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1)])
+        assert len(said.findings._pending) < MOST_WAITING
+
+    await said.findings.look()
+
+    assert len(said.store.findings) == 3 * MOST_WAITING
 
 
 async def test_an_analysis_that_fails_is_told_once_and_stops_no_other(monkeypatch):
