@@ -95,10 +95,10 @@ async def _serve(
     served = Served(config, hub, store, fleet, findings, folder_of(config))
     door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
     app = make_app(served, described(OPERATIONS), door, rate_s)
-    leave_modules_alone()
     async with serving(app, served, listen, at):
         clockwork.start()
         await fleet.start()
+        leave_modules_alone()
         say(listen.url(at.getsockname()[1]), told)
         watching = asyncio.create_task(
             batch.watch(store, hub, fleet, for_s, batch.Progress(store, None), findings=findings), name="watch"

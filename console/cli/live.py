@@ -95,10 +95,8 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 def leave_modules_alone() -> None:
     """Have the garbage collector pass over what is loaded by now, because it lives as long as the process.
 
-    Walking it all takes 35 to 100 ms, and so is put off until much has piled up: parts of a lost connection refer to
-    each other, and each pile that is larger than all before stays in the memory of the process.
+    To walk it takes 35 to 100 ms, which a frame or the words of a node would have to wait.
     """
-    gc.collect()
     gc.freeze()
 
 
@@ -206,8 +204,8 @@ async def _watch(
     if tape:
         await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
     interrupted = on_signals()
-    leave_modules_alone()
     await fleet.start()
+    leave_modules_alone()  # asyncssh among them
     progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
     clockwork = Clockwork(hub, config.clock, config.cluster)
     if probes:

@@ -23,6 +23,7 @@ from .gate import Gate
 from .link import Link
 from .staging import Staging
 from .subprocesses import LocalTransport, OpensshTransport
+from .sweeping import Sweep
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Fleet:
         self.links: dict[str, Link] = {}
         self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
         self.followers: list[Callable[[Config], None]] = []  # who else acts on a newer configuration
+        self._sweep = Sweep()
         self._unsubscribe = hub.subscribe(self._watch)
         descriptors.raise_limit(len(config.nodes))
 
@@ -190,6 +192,7 @@ class Fleet:
 
     async def stop(self) -> None:
         self._unsubscribe()
+        self._sweep.close()
         await self._clocks.stop()
         await self.staging.close()
         await asyncio.gather(*(link.stop() for link in self.links.values()))
@@ -219,9 +222,11 @@ class Fleet:
         return {name: link for name, link in self.links.items() if link.state == "ok" and link.has_sampled}
 
     def _watch(self, records: Sequence[Published]) -> None:
-        """The first full tick of an agent: now py-spy may travel without delaying the first sample."""
+        """The first full tick of an agent: now py-spy may travel without delaying the first sample. And losses."""
         for record in records:
-            if isinstance(record, AgentCost):
+            if isinstance(record, NodeState) and record.retry_at is not None:
+                self._sweep.soon()
+            elif isinstance(record, AgentCost):
                 link = self.links.get(record.node)
                 if link:
                     link.sampled()

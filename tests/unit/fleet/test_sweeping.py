@@ -1,0 +1,53 @@
+"""What lost connections leave is freed soon, although nothing else would look for it for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from gconsole.config.model import Config
+from gconsole.fleet import sweeping
+from gconsole.fleet.fleet import Fleet
+from gconsole.hub import Hub
+from gconsole.records import Failure, NodeState
+
+
+class Part:
+    """Of a connection: it knows the other part, which knows it."""
+
+    def __init__(self) -> None:
+        self.other = self
+
+
+@pytest.fixture
+def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sweeping, "AFTER_S", 0.01)
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_after_a_loss_it_is_swept_once_for_all_that_were_lost(no_collector: None) -> None:
+    hub = Hub()
+    fleet = Fleet(Config(cluster="c", nodes=()), hub)
+    left = weakref.ref(Part())
+    assert left() is not None, "nothing has freed it"
+    for node in ("n1", "n2"):
+        hub.say(NodeState(node=node, state="lost", error=Failure("lost", "it is gone"), attempt=1, retry_at=1))
+    async with asyncio.timeout(20):
+        while left() is not None:  # noqa: ASYNC110 - a weak reference has no event
+            await asyncio.sleep(0.01)
+    assert fleet._sweep._timer is None
+    await fleet.stop()
+
+
+async def test_a_node_that_is_only_silent_leaves_nothing(no_collector: None) -> None:
+    hub = Hub()
+    fleet = Fleet(Config(cluster="c", nodes=()), hub)
+    hub.say(NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s"), attempt=1))
+    assert fleet._sweep._timer is None
+    await fleet.stop()
