@@ -29,9 +29,10 @@ from .window import Window
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 #: What a port that works is called: an Ethernet interface by the kernel, an RDMA port by its driver.
 _UP: Final = ("up", "active")
-#: A clock that moved so far between two ticks was set. Services slew by 500 ppm at most (adjtimex(2)) and set it from
-#: 128 ms on (ntpd; RFC 5905 calls it STEPT).
+#: A clock that moved so far between two ticks, and by more than a service may slew it meanwhile (adjtimex(2)), jumped.
+#: Services set it from 128 ms on (ntpd; RFC 5905 calls it STEPT).
 _STEP_NS: Final = 100_000_000
+_SLEWED: Final = 500e-6
 
 
 @dataclass(slots=True)
@@ -100,23 +101,25 @@ class NicFacts:
 
 @dataclass(slots=True)
 class ClockFacts:
-    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets."""
+    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets, and which stands in a suspend."""
 
     agent: str
-    ahead_ns: int  # REALTIME minus RAW at the last tick
+    mono: int  # of the last tick that was believed, ns
+    ahead_ns: int  # REALTIME minus RAW then
     doubted_ns: int | None = None  # the same where it moved far at one tick: whoever read it may have been held up
     set_by_ns: int = 0
     set_at: int | None = None  # console time, ns; None: it was not set while it was watched
 
-    def take(self, ahead_ns: int, at: int) -> None:
-        """Of the next tick, which came at that console time."""
-        if abs(ahead_ns - self.ahead_ns) < _STEP_NS:
-            self.ahead_ns, self.doubted_ns = ahead_ns, None
-        elif self.doubted_ns is None or abs(ahead_ns - self.doubted_ns) >= _STEP_NS:
-            self.doubted_ns = ahead_ns
-        else:
-            self.set_by_ns, self.set_at = ahead_ns - self.ahead_ns, at
-            self.ahead_ns, self.doubted_ns = ahead_ns, None
+    def take(self, tick: AgentCost) -> None:
+        """The next tick of the same agent."""
+        ahead_ns = tick.t - tick.mono
+        moved_ns = ahead_ns - self.ahead_ns
+        if abs(moved_ns) >= _STEP_NS + (tick.mono - self.mono) * _SLEWED:
+            if self.doubted_ns is None or abs(ahead_ns - self.doubted_ns) >= _STEP_NS:
+                self.doubted_ns = ahead_ns
+                return
+            self.set_by_ns, self.set_at = moved_ns, tick.rx
+        self.mono, self.ahead_ns, self.doubted_ns = tick.mono, ahead_ns, None
 
 
 @dataclass(slots=True)
@@ -280,11 +283,11 @@ class Facts:
         of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
 
     def _tick(self, record: AgentCost) -> None:
-        of, ahead_ns = self._of(record.node), record.t - record.mono
+        of = self._of(record.node)
         if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
-            of.clock = ClockFacts(record.agent, ahead_ns)
+            of.clock = ClockFacts(record.agent, record.mono, record.t - record.mono)
         else:
-            of.clock.take(ahead_ns, record.rx)
+            of.clock.take(record)
 
     def _rank(self, record: Rank) -> None:
         versions = self._of(record.node).nccl

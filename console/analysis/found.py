@@ -36,7 +36,7 @@ IDS: Final[dict[str, str]] = {
     "clock_violated": "collectives ended before they began: the common clock is wrong somewhere",
     "clock_inconsistent": "a node's edges contradict those of the other nodes",
     "clock_noncausal": "stamps of a node's probes cannot be",
-    "clock_step": "a node's clock was set while it was watched",
+    "clock_step": "a node's clock jumped while it was watched",
     "clock_slew": "a node's clock is slewed fast",
     "clock_rate": "a node's oscillator is far off",
     "clock_asymmetric": "a way between two nodes is longer one way than back",

@@ -365,11 +365,11 @@ class TestClockStep:
     def test_a_clock_that_was_set_by_an_hour(self):
         one = the_one(ticks(0, 0, 3600, 3600))
         assert (one.id, one.severity, one.culprits) == ("clock_step", "warning", ("n1",))
-        assert "set by +3,600.000 s" in one.text
+        assert "jumped by +3,600.000 s" in one.text
         assert one.evidence == ("agent_cost.t n1 +3,600.000 s against agent_cost.mono",)
 
     def test_a_clock_that_was_set_back(self):
-        assert "set by -0.250 s" in the_one(ticks(0, 0, -0.25, -0.25)).text
+        assert "jumped by -0.250 s" in the_one(ticks(0, 0, -0.25, -0.25)).text
 
     def test_a_step_is_told_for_as_long_as_the_window(self):
         aged = LIMITS.window_s + 5
@@ -383,6 +383,10 @@ class TestClockStep:
     ])  # fmt: skip
     def test_what_is_no_step(self, ahead_s):
         assert found(ticks(*ahead_s)) == {}
+
+    def test_a_clock_that_was_slewed_while_the_agent_was_stopped_is_no_step(self):
+        assert found(ticks(0, 0), ticks(0.25, 0.25, first=1000)) == {}
+        assert "+0.700 s" in the_one(ticks(0, 0), ticks(0.7, 0.7, first=1000)).text
 
     def test_another_agent_may_be_of_another_boot(self):
         assert found(ticks(0, 0), ticks(100, 100, agent="b", first=2)) == {}
