@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from typing import Final
 
-#: After a loss, so that many nodes that are lost together are swept up after together. A sweep takes some
-#: milliseconds where the modules are passed over (`cli.live.leave_modules_alone`).
+#: After a loss, so that many nodes that are lost together are swept up after together.
 AFTER_S: Final = 15.0
+#: A sweep is followed by a pause of so many times what it took: some milliseconds in `record`, more on a large screen.
+PAUSE: Final = 1_000
 
 
 class Sweep:
@@ -19,11 +21,13 @@ class Sweep:
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0  # monotonic, s
 
     def soon(self) -> None:
         """A connection was lost."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(AFTER_S, self._sweep)
+            due_s = max(AFTER_S, self._not_before - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(due_s, self._sweep)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -31,4 +35,7 @@ class Sweep:
 
     def _sweep(self) -> None:
         self._timer = None
+        began = time.monotonic()
         gc.collect()
+        over = time.monotonic()
+        self._not_before = over + PAUSE * (over - began)

@@ -51,3 +51,15 @@ async def test_a_node_that_is_only_silent_leaves_nothing(no_collector: None) -> 
     hub.say(NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s"), attempt=1))
     assert fleet._sweep._timer is None
     await fleet.stop()
+
+
+async def test_a_sweep_that_took_long_is_followed_by_a_long_pause(
+    no_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "PAUSE", 1e12)
+    sweep = sweeping.Sweep()
+    sweep._sweep()
+    sweep.soon()
+    assert sweep._timer is not None
+    assert sweep._timer.when() - asyncio.get_running_loop().time() > 3600
+    sweep.close()
