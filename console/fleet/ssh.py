@@ -175,7 +175,7 @@ class AsyncsshTransport:
         self._ring.ask_again()
 
     async def close(self) -> None:
-        for task in self._bastions.values():
+        for task in tuple(self._bastions.values()):
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().close()
             else:
@@ -286,9 +286,10 @@ def _way(
 ) -> Way | None:
     if tunnel is not None:
         return TunnelWay(echo, lambda: tunnel.knock(resolved.hostname, resolved.port))
-    if resolved.proxy_command:
+    connected, peer = connection.get_extra_info("socket"), connection.get_extra_info("peername")
+    if resolved.proxy_command or connected is None or not peer:  # without them it has ended already
         return None
-    return DirectWay(connection.get_extra_info("socket"), address_of(connection.get_extra_info("peername")))
+    return DirectWay(connected, address_of(peer))
 
 
 def _require_a_name() -> None:

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 import asyncssh
 import pytest
 
-from gconsole.fleet import bastions, ways
+from gconsole.fleet import bastions, ssh, ways
 from gconsole.fleet.bastions import Bastion
 from gconsole.fleet.forgotten import LOOK_S, Look, is_forgotten
+from gconsole.fleet.sshconfig import Resolved
 from gconsole.fleet.tcp import Owed
 from gconsole.fleet.ways import Echo, TunnelWay, least_tries
 
@@ -32,6 +33,17 @@ def test_tries_are_counted_that_must_have_been_made(
     unheard_s: float, answering_s: float, round_trip_s: float, tries: int
 ) -> None:
     assert least_tries(unheard_s, answering_s, round_trip_s) == tries
+
+
+class Ended:
+    """In the place of a connection that the server closed as soon as it was made: asyncssh knows no more of it."""
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+
+def test_a_connection_that_has_ended_already_has_no_way() -> None:
+    assert ssh._way(Ended(), Echo(Ended()), Resolved("n1", {}), None) is None
 
 
 class Clock:
