@@ -160,11 +160,11 @@ class Findings:
         if len(self._pending) < MOST_WAITING or self._looking:
             return
         if self._judging.acquire(blocking=False):  # else one that was cancelled is still at what came before
+            pending, self._pending = self._pending, []
             try:
-                self._facts.add(self._pending)
+                self._facts.add(pending)
             finally:
                 self._judging.release()
-            self._pending = []
 
     def _fold(self, records: Sequence[Published]) -> None:
         with self._judging:
