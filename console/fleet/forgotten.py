@@ -18,7 +18,8 @@ from .tcp import Owed
 
 #: Silence after which it is looked at: an agent says two things a second and more, so that something is amiss already.
 DOUBT_S = 1.2
-#: Between two looks; also how long a way must have been seen to work before what is silent on it counts as dead.
+#: From the start of one look to that of the next. Looks are counted below, not timed: how long the answer to one took
+#: would else decide whether one more is needed.
 LOOK_S = 0.5
 #: After a time-out the kernel sends again at 0.2, 0.6, 1.4, 3.0 s (RFC 6298 with Linux' least time-out of 200 ms): with
 #: the second of them a single lost packet is no explanation any more.
@@ -26,16 +27,17 @@ LEAST_RETRANSMITS = 2
 #: After so many looks in vain, a second each, a node counts as having been away; where every third packet is lost two
 #: in a row are rare (0.07).
 AWAY_LOOKS = 2
-#: How long TCP's next attempt is waited for once the node is back, where giving up loses records; healthy again it has
-#: to be within 2 s.
-LATE_S = 1.0
+#: Answers in a row with which a node is back for good: one may be chance.
+BACK_LOOKS = 2
+#: So many where giving up loses records, a second after the first of them: TCP's next attempt is waited for so long,
+#: because healthy again the node has to be within 2 s.
+LATE_LOOKS = 3
 
 
 @dataclass(frozen=True)
 class Look:
-    """One instant (s, monotonic) of a silence."""
+    """One instant of a silence."""
 
-    at: float
     answered: bool  # the node took a new connection
     retransmits: int  # of what is unacknowledged; 0: nothing is
 
@@ -45,28 +47,24 @@ def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
 
     `loses_records`: giving it up costs what the agent has not told, because it ends with its connection.
     """
-    return _is_dead(looks, loses_records) or _is_late(looks, LATE_S if loses_records else LOOK_S)
+    return _is_dead(looks, loses_records) or _is_late(looks, LATE_LOOKS if loses_records else BACK_LOOKS)
 
 
 def _is_dead(looks: Sequence[Look], loses_records: bool) -> bool:
-    """Whether the node answered twice, `LOOK_S` apart, and what was sent was acknowledged neither then nor in between.
+    """Whether the node answered twice, and what was sent was acknowledged neither then nor in between.
 
     The same holds in the moment after a link has come back, until TCP's next attempt. To connect anew is the quicker
     then, and costs nothing where the agent stays; where giving up loses records, the connection must besides have been
     tried in vain while the node answered.
     """
     since = _last_run(looks)
-    if not since:
+    if len(since) < BACK_LOOKS:
         return False
-    first, last = since[0], since[-1]
-    before = [look for look in since if last.at - look.at >= LOOK_S]
-    if not before:
-        return False
-    return not loses_records or before[-1].retransmits > first.retransmits
+    return not loses_records or since[-2].retransmits > since[0].retransmits
 
 
-def _is_late(looks: Sequence[Look], wait_s: float) -> bool:
-    """Whether the node was away and has answered for so long, while its connection stayed silent.
+def _is_late(looks: Sequence[Look], answers: int) -> bool:
+    """Whether the node was away and has answered so often since, while its connection stayed silent.
 
     Both kernels try again ever more seldom while a link is cut. Ours may have been through while that of the node,
     which has the agent's words, lets them wait: for as long again as the link was away.
@@ -74,7 +72,7 @@ def _is_late(looks: Sequence[Look], wait_s: float) -> bool:
     back = list(itertools.takewhile(lambda look: look.answered, reversed(looks)))
     away = looks[: len(looks) - len(back)][-AWAY_LOOKS:]
     was_away = len(away) == AWAY_LOOKS and not any(look.answered for look in away)
-    return bool(was_away and back and back[0].at - back[-1].at >= wait_s)
+    return was_away and len(back) >= answers
 
 
 def _last_run(looks: Sequence[Look]) -> Sequence[Look]:
@@ -128,7 +126,7 @@ class Doubt:
                 if answered is None:
                     return
                 owed = self._owed()
-                looks.append(Look(time.monotonic(), answered, owed.retransmits if owed and owed.segments else 0))
+                looks.append(Look(answered, owed.retransmits if owed and owed.segments else 0))
             if self._silent_s() > self._shown_s and is_forgotten(looks, loses_records=self.loses_records):
                 self._give_up()
                 return

@@ -15,8 +15,8 @@ from gconsole.fleet.tcp import Owed, owed_on
 
 
 def looks(*seen: tuple[bool, int]) -> Sequence[Look]:
-    """Half a second apart: whether the node answered, and how often what is unacknowledged was sent again."""
-    return [Look(0.5 * number, answered, retransmits) for number, (answered, retransmits) in enumerate(seen)]
+    """Whether the node answered, and how often what is unacknowledged was sent again."""
+    return [Look(*one) for one in seen]
 
 
 YES, NO = True, False
@@ -80,6 +80,21 @@ async def test_a_forgotten_connection_is_given_up() -> None:
     async with asyncio.timeout(20):
         await line.given_up.wait()
     await doubt.close()
+
+
+async def test_how_long_an_answer_takes_does_not_make_one_more_look_necessary() -> None:
+    line = Line(Owed(3, 4))
+
+    async def ever_quicker() -> bool | None:
+        await asyncio.sleep(0 if line.knocks else 0.009)
+        return await line.knock()
+
+    doubt = Doubt(lambda: 3600.0, lambda: line.owed, ever_quicker, line.given_up.set, shown_s=2.0, loses_records=False)
+    doubt.rise()
+    async with asyncio.timeout(20):
+        await line.given_up.wait()
+    await doubt.close()
+    assert line.knocks == 2
 
 
 @pytest.mark.parametrize("owed", [Owed(0, 0), None], ids=["acknowledged", "unknown"])

@@ -115,7 +115,7 @@ async def given_up_after(
         if owed and (owed.segments or looks):
             answered = await way.answers()
             owed = way.owed(clock.now - began)
-            looks.append(Look(clock.now, bool(answered), owed.retransmits if owed else 0))
+            looks.append(Look(bool(answered), owed.retransmits if owed else 0))
         if is_forgotten(looks, loses_records=loses_records):
             return round(clock.now - began, 1)
         clock.now += LOOK_S
