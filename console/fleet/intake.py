@@ -54,10 +54,8 @@ class Intake:
         if isinstance(record, _OURS) or (isinstance(record, Log) and record.source == "console"):
             self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
             return None
-        if isinstance(record, RawRecord):
-            return record
         refused = self.rations.refusal(record, len(line))
-        if refused is None and is_beyond_reason(record, line):
+        if refused is None and not isinstance(record, RawRecord) and is_beyond_reason(record, line):
             refused = "a figure that no machine has"
         if refused is not None:
             self._say_gap("limit", f"not taken: {refused}", record.seq, record.seq, 1)

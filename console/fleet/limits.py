@@ -33,6 +33,7 @@ from ..records import (
     Process,
     Rank,
     RankStat,
+    RawRecord,
     Record,
     Stack,
 )
@@ -60,6 +61,9 @@ _CAPTURES: Final = 64
 EVENTS_S, EVENTS_BURST = 10.0, 2_000
 #: So many bytes, as JSON, count as one of them.
 EVENT_BYTES: Final = 1 << 10
+#: Records of kinds that this version does not know, counted like events: only an agent of another version that lingered
+#: says any, and nothing but the recording keeps them.
+UNKNOWN_S, UNKNOWN_BURST = 100.0, 20_000
 #: Words of our own about what a node sends that makes no sense.
 COMPLAINTS_S, COMPLAINTS_BURST = 0.5, 20
 
@@ -168,6 +172,7 @@ class Rations:
     def __init__(self, inherits: bool = False) -> None:
         """`inherits`: its agent is from a console before, and may still have one capture of that to tell."""
         self._events = Bucket(EVENTS_S, EVENTS_BURST)
+        self._unknown = Bucket(UNKNOWN_S, UNKNOWN_BURST)
         self._things: dict[type[Record], dict[object, int]] = {}  # by kind and key: bytes of the newest record
         self._held = 0  # bytes of all of them
         self._gpus: set[str] = set()
@@ -181,8 +186,10 @@ class Rations:
         while len(self._captures) > _CAPTURES:
             del self._captures[next(iter(self._captures))]
 
-    def refusal(self, record: Record, size: int) -> str | None:
+    def refusal(self, record: Record | RawRecord, size: int) -> str | None:
         """Why a record, of so many bytes as JSON, is not taken; None where it is."""
+        if isinstance(record, RawRecord):
+            return self._of_unknown(size)
         kind = type(record)
         if isinstance(record, _OF_CAPTURES):
             return self._of_capture(record.capture, size)
@@ -223,6 +230,13 @@ class Rations:
             return f"more than {MOST_BYTES_OF_CAPTURE} bytes of one capture"
         told.records += 1
         told.bytes += size
+        return None
+
+    def _of_unknown(self, size: int) -> str | None:
+        if size > MOST_OF_RECORD:
+            return f"a record of more than {MOST_OF_RECORD} bytes (of an unknown kind)"
+        if not self._unknown.take(max(1.0, size / EVENT_BYTES)):
+            return f"it tells of more than {UNKNOWN_S:g} things of unknown kinds a second"
         return None
 
     def _of_gpu(self, uuid: str) -> str | None:

@@ -25,6 +25,7 @@ from gconsole.records import (
     Log,
     Process,
     RankStat,
+    RawRecord,
     Record,
     Stack,
     encode,
@@ -48,6 +49,10 @@ class Node:
         self.seq = self.seq + 1 if seq is None else seq
         record.seq = self.seq
         return self.intake.take(encode(record), 1)
+
+    def say_unknown(self, text: str) -> RawRecord | None:
+        self.seq += 1
+        return self.intake.take(msgspec.json.encode({"kind": "quark", "seq": self.seq, "text": text}), 1)
 
     @property
     def gaps(self) -> list[Gap]:
@@ -113,6 +118,23 @@ def test_a_record_is_not_longer_than_its_kind_can_be():
     assert "bytes" in node.gaps[0].reason
     assert node.say(a_process(1, "x" * 512)) is not None
     assert node.say(Log(source="job", text="x" * limits.MOST_OF_RECORD)) is not None
+
+
+def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
+    node = Node()
+    assert node.say_unknown("x" * limits.MOST_OF_RECORD) is None
+    assert node.gaps[0].source == "limit" and "unknown kind" in node.gaps[0].reason
+    assert node.say_unknown("x" * 512) is not None
+
+
+@pytest.mark.parametrize("bytes_of_each", [10, 8 << 10])
+def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes_of_each: int):
+    node, said, text = Node(), 2 * limits.UNKNOWN_BURST, "x" * bytes_of_each
+    kept = sum(node.say_unknown(text) is not None for _ in range(said))
+    assert kept < 0.75 * said
+    assert kept * bytes_of_each < 2 * limits.UNKNOWN_BURST * limits.EVENT_BYTES
+    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    assert kept + told == said
 
 
 def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
