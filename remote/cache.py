@@ -18,6 +18,10 @@ except ImportError:
         from hashlib import sha256  # last: it loads OpenSSL, 4 MB that the agent would carry for ever
 
 
+#: The folders in it. One in which jobs run has another (see jobs/folder.py).
+PARTS = ("blob", "code", "run")
+
+
 class Unusable(Exception):
     """A place that cannot be the cache; the text says why."""
 
@@ -36,7 +40,60 @@ def places(configured, uid):
 
 def check(path, uid):
     """Raise Unusable unless `path` is a real folder of ours that nobody else may enter and we may write."""
-    info = os.lstat(path)
+    _judge(os.lstat(path), path, uid)
+    if not os.access(path, os.W_OK):
+        raise Unusable("%s cannot be written" % path)
+
+
+def check_above(path):
+    """Raise Unusable where others than root could put something else in the place of `path` at any time.
+
+    They can where they may write to a folder above it, unless that is sticky as /tmp is. A folder of ours that a group
+    may write to is our own choice: a group of one's own is usual.
+    """
+    uid, above = os.geteuid(), os.path.dirname(os.path.abspath(path))
+    for folder in dict.fromkeys(_lineage(above) + _lineage(os.path.realpath(above))):
+        try:
+            info = os.stat(folder)
+        except OSError:
+            continue  # it is not there yet, and we shall make it
+        group = info.st_mode & stat.S_IWGRP and info.st_gid != 0 and info.st_uid != uid
+        if (group or info.st_mode & stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX:
+            mode = stat.S_IMODE(info.st_mode)
+            raise Unusable("%s is below %s, where others may rename it (mode %o, not sticky)" % (path, folder, mode))
+
+
+def _lineage(folder):
+    """A folder and all above it."""
+    found = [folder]
+    while os.path.dirname(found[-1]) != found[-1]:
+        found.append(os.path.dirname(found[-1]))
+    return found
+
+
+def opened(path, uid):
+    """(descriptor of the folder above, descriptor of `path`), which `check` finds good. Raises Unusable and OSError.
+
+    Whatever somebody puts in their places from now on: these stay the folders that were looked at.
+    """
+    check(path, uid)
+    parent, name = os.path.split(os.path.abspath(path))
+    above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    except OSError:
+        os.close(above)
+        raise
+    try:
+        _judge(os.fstat(folder), path, uid)
+    except Unusable:
+        os.close(above)
+        os.close(folder)
+        raise
+    return above, folder
+
+
+def _judge(info, path, uid):
     if stat.S_ISLNK(info.st_mode):
         raise Unusable("%s is a link" % path)
     if not stat.S_ISDIR(info.st_mode):
@@ -45,8 +102,6 @@ def check(path, uid):
         raise Unusable("%s belongs to uid %d" % (path, info.st_uid))
     if stat.S_IMODE(info.st_mode) & 0o077:
         raise Unusable("%s may be entered by others (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
-    if not os.access(path, os.W_OK):
-        raise Unusable("%s cannot be written" % path)
 
 
 def is_noexec(path):
@@ -80,13 +135,14 @@ class Cache(object):
 
     @staticmethod
     def _open(path, uid):
+        check_above(path)
         try:
             os.makedirs(path, 0o700)
         except OSError as error:
             if error.errno != errno.EEXIST:
                 raise
         check(path, uid)
-        for name in ("blob", "code", "run"):
+        for name in PARTS:
             try:
                 os.mkdir(os.path.join(path, name), 0o700)
             except OSError as error:

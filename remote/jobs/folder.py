@@ -16,6 +16,8 @@ from .. import presence
 
 SPEC, SUPERVISOR, EXIT, STOP, OUTPUT = "spec.json", "supervisor.json", "exit.json", "stop.json", "output.log"
 CONFIG = "config"
+#: The folder in the cache that holds them.
+JOBS = "jobs"
 
 
 class JobFolder(object):
@@ -48,7 +50,7 @@ class JobFolder(object):
 
 def create(root, job, index):
     """A new folder for a job, below the cache. Raises OSError; FileExistsError where the job is here already."""
-    jobs = os.path.join(root, "jobs")
+    jobs = os.path.join(root, JOBS)
     try:
         os.mkdir(jobs, 0o700)
     except FileExistsError:
@@ -65,7 +67,7 @@ def folders(root, identity):
 
 def every(root):
     """(folder, spec) of every job that has a folder below this cache, whichever node's it is."""
-    jobs = os.path.join(root, "jobs") if root else None
+    jobs = os.path.join(root, JOBS) if root else None
     try:
         names = sorted(os.listdir(jobs)) if jobs else []
     except OSError:

@@ -75,6 +75,24 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         cache.check(str(a_folder(tmp_path / "mine")), UID)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o2777])
+def test_a_place_that_others_may_give_to_another_folder_is_not_used(tmp_path, mode):
+    a_folder(tmp_path / "scratch", mode)
+    (tmp_path / "way").symlink_to(tmp_path / "scratch")
+
+    for path in (tmp_path / "scratch" / "deep" / "cache", tmp_path / "way" / "cache"):
+        place = Cache(str(path))
+        assert place.root is None and "others may rename it" in place.refused[0]
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o775, 0o755])
+def test_a_place_in_a_sticky_folder_or_one_of_our_own_group_is_used(tmp_path, mode):
+    a_folder(tmp_path / "scratch", mode)
+
+    assert Cache(str(tmp_path / "scratch" / "cache")).root == str(tmp_path / "scratch" / "cache")
+
+
 def test_the_cache_makes_its_folders_and_nobody_else_may_enter_them(tmp_path):
     place = Cache(str(tmp_path / "deep" / "cache"))
 

@@ -1,0 +1,104 @@
+"""`clean` removes what was a cache when it was looked at, and nothing that somebody puts into its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gconsole_remote import cache, cleaning, presence
+
+
+@pytest.fixture(autouse=True)
+def no_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the folder that is configured: the usual ones may be those of a console that runs here."""
+    monkeypatch.setattr(cache, "places", lambda configured, uid: [configured] if configured else [])
+    monkeypatch.setattr(cleaning, "_linger_folders", lambda uid: [])
+
+
+def a_cache(path: Path) -> Path:
+    """The cache as an agent leaves it: a binary, compiled code, the output of a job, a link."""
+    cache.Cache(str(path))
+    (path / "blob" / ("a" * 64)).write_text("x")
+    (path / "code" / "deep").mkdir()
+    (path / "code" / "deep" / "link").symlink_to(path.parent)
+    return path
+
+
+def precious(path: Path) -> Path:
+    """A folder of ours that is no cache, and that nobody else may enter either."""
+    path.mkdir(0o700)
+    (path / "blob").mkdir()
+    (path / "blob" / "thesis").write_text("three years")
+    return path
+
+
+def clean(path: Path | str) -> dict[str, Any]:
+    agent = SimpleNamespace(config={"cache_dir": str(path)}, context=SimpleNamespace(process_filter=None))
+    return cleaning.clean(agent, {})
+
+
+def link(there: Path, other: Path) -> None:
+    there.symlink_to(other)
+
+
+def move(there: Path, other: Path) -> None:
+    other.rename(there)
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_what_an_agent_left_is_removed_and_links_in_it_lead_nowhere(tmp_path: Path, ending: str) -> None:
+    there = a_cache(tmp_path / "cache")
+    beside = precious(tmp_path / "precious")
+    assert clean(f"{there}{ending}")["removed"] == [f"{there}{ending}"]
+    assert not there.exists() and (beside / "blob" / "thesis").exists()
+
+
+@pytest.mark.parametrize("swap", [link, move])
+def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path, Path], None]
+) -> None:
+    there, other = a_cache(tmp_path / "cache"), precious(tmp_path / "precious")
+    who_uses = presence.users
+
+    def swapped_meanwhile(root: str) -> Any:
+        there.rename(tmp_path / "away")
+        swap(there, other)
+        return who_uses(root)
+
+    monkeypatch.setattr(presence, "users", swapped_meanwhile)
+    answer = clean(there)
+    assert (there / "blob" / "thesis").read_text() == "three years"
+    assert os.listdir(tmp_path / "away") == [], "what was looked at is emptied, wherever it is now"
+    [kept] = answer["kept"]
+    assert kept["path"] == str(there) and "could not be removed" in kept["why"]
+
+
+def test_a_folder_that_holds_what_no_agent_puts_there_is_no_cache_and_stays_whole(tmp_path: Path) -> None:
+    there = a_cache(tmp_path / "cache")
+    (there / "thesis").write_text("three years")
+    answer = clean(there)
+    assert answer["removed"] == [] and "'thesis'" in answer["kept"][0]["why"]
+    assert sorted(os.listdir(there)) == ["blob", "code", "run", "thesis"]
+
+
+def test_a_folder_on_the_way_that_became_a_link_leads_to_nothing_that_is_removed(tmp_path: Path) -> None:
+    """Whoever may write to the folder above made a link of it, which leads to where a folder has the cache's name."""
+    precious(tmp_path / "cache")
+    (tmp_path / "cache" / "letters").write_text("x")
+    (tmp_path / "scratch").symlink_to(tmp_path)
+    answer = clean(tmp_path / "scratch" / "cache")
+    assert answer["removed"] == [] and "'letters'" in answer["kept"][0]["why"]
+    assert (tmp_path / "cache" / "blob" / "thesis").exists()
+
+
+def test_a_removal_that_was_interrupted_is_finished_by_the_next(tmp_path: Path) -> None:
+    there = a_cache(tmp_path / "cache")
+    (there / "run").rmdir()
+    assert clean(there)["removed"] == [str(there)]
+    there.mkdir(0o700)
+    assert clean(there)["removed"] == [str(there)]
