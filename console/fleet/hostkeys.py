@@ -6,8 +6,10 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncssh
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from ..files import make_folder
 from . import failures
@@ -18,7 +20,7 @@ class KnownHosts:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
-        self.entries = asyncssh.import_known_hosts("")
+        self._entries = asyncssh.import_known_hosts("")
         self._load()
 
     def _load(self) -> None:
@@ -34,18 +36,43 @@ class KnownHosts:
 
     def _load_line(self, line: str) -> None:
         try:
-            self.entries.load(line)
+            self._entries.load(line)
         except ValueError:
             return  # a line OpenSSH would skip as well (a key type or a format of another version)
 
+    def match(self, host: str, addr: str, port: int | None) -> tuple[Sequence[Any], ...]:
+        """The keys of a host, authorities for it, keys that are revoked there, and four more sorts: asyncssh's order.
+
+        Where nothing is known of a port asyncssh takes what is known of the host, and forgets what is revoked there.
+        """
+        port = None if port == 22 else port
+        found = self._entries.match(host, addr, port)
+        if port is None:
+            return tuple(found)
+        names = [f"[{name}]:{port}" for name in (host, addr) if name]
+        revoked = [key for name in names for key in self._entries.match(name, "", None)[2]]
+        return (*found[:2], [*found[2], *revoked], *found[3:])
+
     def fingerprints(self, host: str, addr: str, port: int) -> list[str]:
         """SHA-256 fingerprints of the keys known for a host, each once (name and address may have a line each)."""
-        return list(dict.fromkeys(key.get_fingerprint() for key in self.entries.match(host, addr, port)[0]))
+        return list(dict.fromkeys(key.get_fingerprint() for key in self.match(host, addr, port)[0]))
 
     def is_known(self, host: str, addr: str, port: int) -> bool:
         """Whether any key or authority is known for a host: then no other key is ever accepted."""
-        match = self.entries.match(host, addr, port)
-        return bool(match[0] or match[1])
+        keys, authorities, *_ = self.match(host, addr, port)
+        return bool(keys or authorities)
+
+    def algorithms(self, host: str, addr: str, port: int) -> list[str]:
+        """The kinds of host keys that are asked for, the best first; certificates only where an authority is known.
+
+        What is known comes before the rest, and the rest is asked for all the same: a server that has nothing of what
+        is known would hang up without a word, and so it shows a key that can be named, and is refused.
+        """
+        keys, authorities, *_ = self.match(host, addr, port)
+        certificates = get_default_certificate_algs() if authorities else []
+        known = [algorithm for key in keys for algorithm in key.sig_algorithms]
+        wanted = dict.fromkeys([*certificates, *known, *get_default_public_key_algs()])
+        return [algorithm.decode() for algorithm in wanted]
 
     def accept(self, host: str, port: int, key: asyncssh.SSHKey) -> None:
         """Append a host's key to the first file: locked, 0600, never through a link. Raises SshConfig."""
@@ -63,7 +90,7 @@ class KnownHosts:
         except OSError as error:
             text = f"the new host key of {host} could not be kept: {error}"
             raise failures.SshConfig(text, f"check {path}") from error
-        self.entries.load(line)
+        self._entries.load(line)
 
 
 class HostKeyCheck:

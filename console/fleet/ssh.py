@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import getpass
 import os
 import socket
@@ -23,7 +22,7 @@ from .hostkeys import HostKeyCheck, KnownHosts
 from .identities import Ask, Identities, KeyRing
 from .knocking import Address, Addresses, address_of
 from .patience import Patience
-from .sshconfig import OUR_KNOWN_HOSTS, Resolved, Resolver
+from .sshconfig import Resolved, Resolver, with_ours
 from .sshfailures import explain
 from .tcp import Owed
 from .transport import Channel, Receiver
@@ -138,7 +137,7 @@ class AsyncsshTransport:
         self._addresses = Addresses()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
-        resolved = self._apply(await self._resolver.resolve(node.host), node.ssh, node.address)
+        resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
         jump = resolved.proxy_jump
         bastion = await self._bastion(jump, node.ssh) if jump else None
         identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
@@ -183,25 +182,6 @@ class AsyncsshTransport:
         self._bastions.clear()
         await self._ring.close()
 
-    @staticmethod
-    def _apply(resolved: Resolved, ssh: SshConfig, address: str | None) -> Resolved:
-        """hosts.toml over what the user's ssh configuration says."""
-        ours = {
-            "hostname": address,
-            "port": str(ssh.port) if ssh.port else None,
-            "user": ssh.user,
-            "identityfile": ssh.identity_file,
-            OUR_KNOWN_HOSTS: ssh.known_hosts,
-            "proxyjump": ssh.jump,
-        }
-        values = dict(resolved.values)
-        values.update({key: [value] for key, value in ours.items() if value})
-        if ssh.identity_file:
-            values["identitiesonly"] = ["yes"]
-        if ssh.jump:
-            values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
-        return dataclasses.replace(resolved, values=values)
-
     async def _bastion(self, jump: str, ssh: SshConfig) -> Bastion:
         """The one connection to a bastion (or to the last of a chain), opened by whoever needs it first."""
         task = self._bastions.get(jump)
@@ -217,7 +197,7 @@ class AsyncsshTransport:
         user, _, host_port = last.strip().rpartition("@")
         host, _, port = host_port.partition(":")
         own = msgspec.structs.replace(ssh, user=user or None, port=int(port) if port else None, jump=None)
-        resolved = self._apply(await self._resolver.resolve(host), own, None)
+        resolved = with_ours(await self._resolver.resolve(host), own, None)
         through = ",".join(before) or resolved.proxy_jump
         tunnel = await self._bastion(through, ssh) if through else None
         identities = await self._ring.identities(resolved)
@@ -243,6 +223,7 @@ class AsyncsshTransport:
             async with patience.handshake():  # asyncssh's own limits would count the time that a person types
                 if tunnel is None and not resolved.proxy_command:
                     below = await reach(resolved.hostname, resolved.port, known)
+                address = below.getpeername()[0] if below else ""  # of one behind others only they know it
                 return await asyncssh.connect(
                     resolved.hostname,
                     resolved.port,
@@ -254,7 +235,8 @@ class AsyncsshTransport:
                     username=resolved.user or (),
                     client_keys=identities.keys or None,
                     agent_path=None,
-                    known_hosts=hosts.entries,
+                    known_hosts=hosts.match,
+                    server_host_key_algs=hosts.algorithms(host, address, resolved.port),
                     host_key_alias=resolved.host_key_alias or (),
                     agent_forwarding=False,
                     connect_timeout=None,
@@ -275,7 +257,7 @@ class AsyncsshTransport:
             raise
 
     def _known_hosts(self, resolved: Resolved) -> KnownHosts:
-        paths = resolved.known_hosts() or (Path("~/.ssh/known_hosts").expanduser(),)
+        paths = resolved.known_hosts()
         if paths not in self._known:
             self._known[paths] = KnownHosts(paths)
         return self._known[paths]

@@ -7,6 +7,7 @@ StrictHostKeyChecking without a word, so the user's configuration is never given
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import getpass
 import os
 import platform
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..config.sections import SshConfig
 from . import failures
 from .output import output
 
@@ -92,7 +94,8 @@ class Resolved:
         """The user's and the system's known_hosts files, in the order they are read."""
         names = " ".join(self.values.get("userknownhostsfile", []) + self.values.get("globalknownhostsfile", []))
         ours = self.values.get(OUR_KNOWN_HOSTS, [])  # a name of its own: it may hold a space, which separates theirs
-        return tuple(Path(name).expanduser() for name in ours or names.split() if name.lower() != "none")
+        paths = tuple(Path(name).expanduser() for name in ours or names.split() if name.lower() != "none")
+        return paths or (Path("~/.ssh/known_hosts").expanduser(),)
 
     def _existing(self, key: str) -> tuple[Path, ...]:
         values = (value for value in self.values.get(key, []) if value.lower() != "none")
@@ -109,6 +112,25 @@ class Resolved:
         }  # fmt: skip
         text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), text)
         return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def with_ours(resolved: Resolved, ssh: SshConfig, address: str | None) -> Resolved:
+    """hosts.toml over what the user's ssh configuration says."""
+    ours = {
+        "hostname": address,
+        "port": str(ssh.port) if ssh.port else None,
+        "user": ssh.user,
+        "identityfile": ssh.identity_file,
+        OUR_KNOWN_HOSTS: ssh.known_hosts,
+        "proxyjump": ssh.jump,
+    }
+    values = dict(resolved.values)
+    values.update({key: [value] for key, value in ours.items() if value})
+    if ssh.identity_file:
+        values["identitiesonly"] = ["yes"]
+    if ssh.jump:
+        values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
+    return dataclasses.replace(resolved, values=values)
 
 
 def seconds(text: str) -> float:

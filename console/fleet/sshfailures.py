@@ -41,7 +41,8 @@ def explain(
         return check.changed(known, "of another type", resolved.port)
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return failures.HostKeyChanged(
-            f"the host key of {where} is not trusted: {error.reason}", f"look for @revoked in {check.known.paths[0]}"
+            f"the host key of {where} is not trusted: {error.reason}",
+            f"look for @revoked and @cert-authority in {check.known.paths[0]}; what the host shows: ssh -v {name}",
         )
     if isinstance(error, asyncssh.PermissionDenied):
         return _explain_denied(name, resolved, client, identities)

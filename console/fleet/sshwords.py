@@ -11,6 +11,9 @@ SSH_FAILED = 255
 
 _MEANINGS: tuple[tuple[str, type[failures.FleetError], str], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", failures.HostKeyChanged, "if it was reinstalled: ssh-keygen -R HOST"),
+    (r"REVOKED HOST KEY DETECTED", failures.HostKeyChanged, "look for @revoked in known_hosts"),
+    (r"Certificate invalid: ", failures.HostKeyChanged,
+     "look for @cert-authority in known_hosts, and who signs its keys"),
     (r"No .* host key is known for|Host key verification failed", failures.HostKeyUnknown,
      'compare the fingerprint, then connect once with ssh; or host_key_policy = "accept-new"'),
     (r"Could not resolve hostname", failures.Dns, "check the spelling, or set address"),

@@ -14,6 +14,7 @@ from typing import cast
 from ..config.model import NodeConfig
 from . import failures, sshwords
 from .gate import Gate
+from .sshconfig import Resolver, with_ours
 from .transport import Channel, Receiver
 
 
@@ -172,10 +173,12 @@ class OpensshTransport(ProgramTransport):
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._resolver = Resolver()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         try:
-            return await start_behind(self._gate, node.ssh.jump, ssh_argv(node, command), receiver, sshwords.failure_of)
+            argv = ssh_argv(node, command, accept_new=await self._accepts_new(node))
+            return await start_behind(self._gate, node.ssh.jump, argv, receiver, sshwords.failure_of)
         except FileNotFoundError as error:
             raise failures.SshConfig(
                 "transport = \"openssh\" needs the `ssh` program, and this machine has none",
@@ -183,10 +186,24 @@ class OpensshTransport(ProgramTransport):
             ) from error
 
 
-def ssh_argv(node: NodeConfig, command: str) -> list[str]:
+    async def _accepts_new(self, node: NodeConfig) -> bool:
+        """Whether `ssh` may keep a key: only of a host of which nothing is known.
+
+        To ssh a key of another type is new, and so is one without a certificate where an authority is known.
+        """
+        if node.ssh.host_key_policy != "accept-new":
+            return False
+        from .hostkeys import KnownHosts  # it loads asyncssh, which this transport else does without
+
+        resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
+        host = resolved.host_key_alias or resolved.hostname
+        return not KnownHosts(resolved.known_hosts()).is_known(host, "", resolved.port)
+
+
+def ssh_argv(node: NodeConfig, command: str, *, accept_new: bool) -> list[str]:
     """The `ssh` command line for a node: our settings as options, everything else as the user's configuration says."""
     ssh = node.ssh
-    checking = "accept-new" if ssh.host_key_policy == "accept-new" else "yes"
+    checking = "accept-new" if accept_new else "yes"
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": str(max(1, round(ssh.connect_timeout_s))),

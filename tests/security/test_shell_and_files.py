@@ -48,7 +48,7 @@ def test_a_name_of_a_node_is_a_plain_word_or_refused(name: str) -> None:
     except ConfigError:
         return
     for node in config.nodes:
-        argv = ssh_argv(node, "true")
+        argv = ssh_argv(node, "true", accept_new=False)
         assert argv[-3] == "--" and not node.host.startswith("-")
         assert shlex.quote(node.host.replace("%", "")) == node.host.replace("%", ""), node.host
 
@@ -56,7 +56,7 @@ def test_a_name_of_a_node_is_a_plain_word_or_refused(name: str) -> None:
 @pytest.mark.parametrize("text", [NASTY, "a b", "-oProxyCommand=touch TOUCHED", "100%h"])
 def test_paths_of_hosts_toml_are_one_word_for_ssh_and_no_token(text: str) -> None:
     node = NodeConfig(name="n", ssh=SshConfig(identity_file=f"/k/{text}", known_hosts=f"/h/{text}"))
-    argv = ssh_argv(node, "true")
+    argv = ssh_argv(node, "true", accept_new=False)
     options = dict(word.split("=", 1) for at, word in enumerate(argv) if argv[at - 1] == "-o")
     for key, folder in (("IdentityFile", "/k/"), ("UserKnownHostsFile", "/h/")):
         value = options[key]
@@ -65,7 +65,7 @@ def test_paths_of_hosts_toml_are_one_word_for_ssh_and_no_token(text: str) -> Non
 
 
 def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
-    options = ssh_argv(NodeConfig(name="n"), "true")
+    options = ssh_argv(NodeConfig(name="n"), "true", accept_new=False)
     assert "ForwardAgent=no" in options and "ClearAllForwardings=yes" in options and "-x" in options
     from inspect import getsource
 

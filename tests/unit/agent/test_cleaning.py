@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,7 +72,7 @@ def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
     monkeypatch.setattr(presence, "users", swapped_meanwhile)
     answer = clean(there)
     assert (there / "blob" / "thesis").read_text() == "three years"
-    assert os.listdir(tmp_path / "away") == [], "what was looked at is emptied, wherever it is now"
+    assert not list((tmp_path / "away").iterdir()), "what was looked at is emptied, wherever it is now"
     [kept] = answer["kept"]
     assert kept["path"] == str(there) and "could not be removed" in kept["why"]
 
@@ -83,7 +82,7 @@ def test_a_folder_that_holds_what_no_agent_puts_there_is_no_cache_and_stays_whol
     (there / "thesis").write_text("three years")
     answer = clean(there)
     assert answer["removed"] == [] and "'thesis'" in answer["kept"][0]["why"]
-    assert sorted(os.listdir(there)) == ["blob", "code", "run", "thesis"]
+    assert sorted(path.name for path in there.iterdir()) == ["blob", "code", "run", "thesis"]
 
 
 def test_a_folder_on_the_way_that_became_a_link_leads_to_nothing_that_is_removed(tmp_path: Path) -> None:

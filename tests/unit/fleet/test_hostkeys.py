@@ -1,0 +1,52 @@
+"""What known_hosts says of a host, its port and its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from gconsole.fleet.hostkeys import HostKeyCheck, KnownHosts
+
+KEY, OTHER = (asyncssh.generate_private_key("ssh-ed25519").convert_to_public() for _ in range(2))
+
+
+def line(names: str, key: asyncssh.SSHKey) -> str:
+    return f"{names} {key.export_public_key('openssh').decode().strip()}\n"
+
+
+def known(folder: Path, *lines: str) -> KnownHosts:
+    path = folder / "known_hosts"
+    path.write_text("".join(lines))
+    return KnownHosts([path])
+
+
+@pytest.mark.parametrize("name", ["node1", "10.0.0.1"])
+def test_a_key_that_is_revoked_for_a_port_is_revoked_also_where_the_host_is_known_without_one(
+    tmp_path: Path, name: str
+) -> None:
+    hosts = known(tmp_path, line("node1", KEY), line(f"@revoked [{name}]:2222", KEY))
+    assert KEY in hosts.match("node1", "10.0.0.1", 2222)[2]
+    assert KEY not in hosts.match("node1", "10.0.0.1", 22)[2]
+
+
+def test_a_host_that_is_known_by_its_authority_and_by_its_key_is_known_by_both(tmp_path: Path) -> None:
+    hosts = known(tmp_path, line("@cert-authority *", OTHER), line("node1", KEY))
+    assert hosts.fingerprints("node1", "", 22) == [KEY.get_fingerprint()]
+
+
+def test_certificates_are_asked_for_only_where_an_authority_is_known(tmp_path: Path) -> None:
+    """A host that is new may well show one of an authority that nobody here knows: its key is what is looked at."""
+    hosts = known(tmp_path, line("@cert-authority *.site", OTHER), line("node1", KEY))
+    assert any("cert" in algorithm for algorithm in hosts.algorithms("a.site", "", 22))
+    assert not any("cert" in algorithm for algorithm in hosts.algorithms("new", "", 22))
+    assert hosts.algorithms("node1", "", 22)[0] == "ssh-ed25519"
+
+
+def test_a_host_that_is_known_by_an_authority_is_never_new(tmp_path: Path) -> None:
+    hosts = known(tmp_path, line("@cert-authority *", OTHER))
+    check = HostKeyCheck(hosts, "node1", "node1", accept_new=True)
+    assert not check.judge("", 22, KEY)
+    assert check.failure is not None and check.failure.name == "host_key_changed"
+    assert hosts.paths[0].read_text() == line("@cert-authority *", OTHER)
