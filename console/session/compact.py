@@ -27,7 +27,7 @@ from ..files import write_atomically
 from ..hub import Published
 from .columns import TABLES, table_of, to_batch
 from .frames import Damage
-from .layout import Session, SessionError, sync_folder
+from .layout import Session, SessionError, inside, sync_folder
 from .manifest import MANIFEST, Compacted, Part, compacted
 from .parquet import write_part
 from .reading import lenient
@@ -60,6 +60,7 @@ def pending(session: Session, done: Compacted) -> list[Path]:
 def compact(session: Session, progress: Progress = lambda done, of: None) -> Compacted:
     """Turn all sealed segments into Parquet, beginning where the last run ended. Raises SessionError, OSError."""
     session.read()
+    inside(session.parquet_folder, MANIFEST)  # before anything is removed there
     session.parquet_folder.mkdir(mode=0o700, exist_ok=True)
     with _alone(session):
         done = compacted(session)
@@ -177,8 +178,8 @@ class PartWriter:
         del self._sizes[key]
         name = f"{table}/hour={hour}/{self._prefix}-{self._written[key]}.parquet"
         self._written[key] += 1
-        path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self._folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = inside(self._folder, name)
         rows = write_part(path, batches, quick=self._passing)
         del batches
         pa.default_memory_pool().release_unused()  # it would keep what sorting and encoding took

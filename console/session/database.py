@@ -174,6 +174,9 @@ class Database:
                 connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
             _make_dictionary(connection)
             self._lock(connection, tables)
+        except duckdb.Error as error:
+            connection.close()
+            raise QueryError(f"its Parquet cannot be read: {str(error).splitlines()[0]}") from error
         except BaseException:
             connection.close()
             raise

@@ -58,4 +58,4 @@ def _check(session: Session, done: Compacted) -> None:
 def _is_of(part: Part, there: Collection[int]) -> bool:
     """Whether any segment that this was made of is still there."""
     first, last = segments_of(part)
-    return any(number in there for number in range(first, last + 1))
+    return any(first <= number <= last for number in there)

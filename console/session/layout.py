@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ SCHEMA: Final = "gconsole.session/1"
 _FAMILY, _NEWEST = "gconsole.session", 1
 NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 SEGMENT_SUFFIX: Final = ".ndjson.zst"
+
+_SEGMENT: Final = re.compile(r"\d{1,9}" + re.escape(SEGMENT_SUFFIX), re.ASCII)
 
 State = Literal["recording", "closed", "torn"]
 
@@ -122,7 +125,8 @@ class Session:
 
     def segments(self) -> list[Path]:
         """Its segments, oldest first."""
-        return sorted(self.segments_folder.glob(f"*{SEGMENT_SUFFIX}"))
+        found = self.segments_folder.glob(f"*{SEGMENT_SUFFIX}")
+        return sorted(path for path in found if _SEGMENT.fullmatch(path.name) and is_file(path))
 
     def segment(self, number: int) -> Path:
         return self.segments_folder / f"{number:06d}{SEGMENT_SUFFIX}"
@@ -185,6 +189,24 @@ class Session:
         finally:
             os.close(fd)
         return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a file, and no link to one, which leads out of a session, nor a pipe, into which nobody writes."""
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of that name in a folder of a session, which may have been sent: no link leads out of it on the way.
+
+    Raises SessionError where one does, or where something else than a file is there. There need not be any.
+    """
+    path = folder / name
+    if os.path.realpath(path) != str(Path(os.path.realpath(folder.parent)) / folder.name / name):
+        raise SessionError(f"{path}: a link leads there, and a session has none")
+    if path.exists() and not is_file(path):
+        raise SessionError(f"{path}: no file")
+    return path
 
 
 class _Schema(msgspec.Struct):

@@ -14,9 +14,15 @@ from typing import Final
 import msgspec
 
 from ..records import UNREADABLE
-from .layout import SCHEMA, Session, SessionError
+from .layout import SCHEMA, Session, SessionError, inside
 
 MANIFEST: Final = "compacted.json"
+
+
+#: How compaction calls its files: what is called otherwise could be anywhere, or be several files for DuckDB.
+_NAME: Final = re.compile(
+    r"([a-z_]{1,64})/hour=\d{4}-\d{2}-\d{2}T\d{2}/part-(\d{1,9})-(\d{1,9})-\d{1,9}\.parquet", re.ASCII
+)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -41,7 +47,7 @@ def compacted(session: Session) -> Compacted:
     """What of a session is Parquet by now. Raises SessionError where that cannot be read."""
     path = session.parquet_folder / MANIFEST
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Compacted)
+        found = msgspec.json.decode(inside(session.parquet_folder, MANIFEST).read_bytes(), type=Compacted)
     except FileNotFoundError:
         return Compacted()
     except (OSError, *UNREADABLE) as error:
@@ -49,6 +55,9 @@ def compacted(session: Session) -> Compacted:
         if session.segments():
             text += f"; try: remove {session.parquet_folder}, and compact again"
         raise SessionError(text) from error
+    for part in found.parts:
+        segments_of(part)
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,11 @@ def pieces(session: Session) -> list[Path | Step]:
         steps.setdefault(segments_of(part), []).append(part)
     found: dict[int, Path | Step] = dict(segments)
     for (first, last), parts in steps.items():
-        numbers = range(first, last + 1)
-        if all(number in segments for number in numbers if number in compact or not compact):
+        of_it = [number for number in compact if first <= number <= last] if compact else range(first, last + 1)
+        if all(number in segments for number in of_it):
             continue
-        for number in numbers:
-            found.pop(number, None)
+        for number in [number for number in found if first <= number <= last]:
+            del found[number]
         found[first] = Step(first, last, tuple(parts))
     return [found[number] for number in sorted(found)]
 
@@ -99,8 +108,8 @@ def _number(path: Path) -> int:
 
 
 def segments_of(part: Part) -> tuple[int, int]:
-    """From which segments a file was made: its name says so. Raises SessionError."""
-    match = re.search(r"part-(\d+)-(\d+)-", part.path)
-    if match is None:
-        raise SessionError(f"{part.path}: a file of no compaction")
-    return int(match[1]), int(match[2])
+    """From which segments a file was made: its name says so. Raises SessionError for a name that none gets."""
+    match = _NAME.fullmatch(part.path)
+    if match is None or match[1] != part.table:
+        raise SessionError(f"{MANIFEST}: {part.path[:200]!r} is no file of a compaction")
+    return int(match[2]), int(match[3])

@@ -152,7 +152,7 @@ def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) 
 
     try:
         span = rows.span(session.parquet_folder, step.parts)
-    except (rows.Broken, OSError) as error:
+    except (*rows.Broken, OSError) as error:
         raise SessionError(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
     kinds = Counter[str]()
     for part in step.parts:

@@ -22,9 +22,12 @@ import pyarrow.parquet as pq
 from msgspec import inspect as types
 
 from ..hub import Published
-from ..records import KINDS, decode
+from ..records import KINDS, BadRecord, decode, encode
+from .bounds import bounded_memory
+from .columns import schema_of
 from .manifest import Part
-from .question import UNKNOWN
+from .parts import looked_at
+from .question import TABLES, UNKNOWN
 from .reading import Choice
 
 #: Rows that become records at once.
@@ -33,18 +36,22 @@ _ROWS: Final = 1024
 _BATCH_ROWS: Final = 16_384
 _WINDOW_ROWS: Final = 25_000
 
-#: What reading a broken file raises.
-Broken: Final = pa.ArrowException
+#: What reading a broken file raises; where it unpacks to more than there may be, that there is no memory.
+Broken: Final = (pa.ArrowException, MemoryError)
 
 Take = Callable[[Any], Any]
+Make = Callable[[pa.Table], Iterator[Published]]
 
 
 def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Published]:
-    """The chosen records of these files of a folder `parquet`. Raises OSError, pa.ArrowException for a broken one."""
+    """The chosen records of these files of a folder `parquet`.
+
+    Raises OSError, SessionError for a file that no compaction wrote, one of `Broken` for one that is damaged.
+    """
     tables: dict[str, list[Path]] = {}
     for part in parts:
         if choice.kinds is None or part.table in choice.kinds or part.table == UNKNOWN:
-            tables.setdefault(part.table, []).append(folder / part.path)
+            tables.setdefault(part.table, []).append(looked_at(folder, part))
     streams = [_table(table, files, choice) for table, files in sorted(tables.items())]
     for record in heapq.merge(*streams, key=_arrival):
         if choice.takes(record):
@@ -53,7 +60,7 @@ def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Pub
 
 def span(folder: Path, parts: Sequence[Part]) -> tuple[int, int] | None:
     """When the earliest and the latest record in these files arrived; None where there is none. Raises OSError."""
-    spans = [found for part in parts if (found := _span(folder / part.path)) is not None]
+    spans = [found for part in parts if (found := _span(looked_at(folder, part))) is not None]
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
@@ -87,24 +94,53 @@ def _span(path: Path) -> tuple[int, int] | None:
     told = [meta.row_group(number).column(_leaf(meta, "rx")).statistics for number in range(meta.num_row_groups)]
     if not told:
         return None
-    return min(one.min for one in told), max(one.max for one in told)
+    spans = [(one.min, one.max) for one in told if one is not None and one.has_min_max]
+    if len(spans) < len(told) or not all(isinstance(instant, int) for span in spans for instant in span):
+        raise pa.ArrowInvalid("it does not say when its rows arrived")
+    return min(first for first, _ in spans), max(last for _, last in spans)
 
 
 def _leaf(meta: pq.FileMetaData, name: str) -> int:
     """The place of a column among the leaves: nested columns before it have several."""
     row_group = meta.row_group(0)
-    return next(at for at in range(row_group.num_columns) if row_group.column(at).path_in_schema == name)
+    for at in range(row_group.num_columns):
+        if row_group.column(at).path_in_schema == name:
+            return at
+    raise pa.ArrowInvalid(f"it has no column {name}")
 
 
 def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+    if table not in TABLES:
+        raise pa.ArrowInvalid(f"{table[:80]} is no kind of record that this version knows")
     make = _unknown if table == UNKNOWN else _maker(table)
+    for path in files:
+        _check_columns(table, pq.read_schema(path))
     for begin, end in _windows(files):
-        rows = pa.concat_tables([_read(path, begin, end) for path in files], promote_options="default")
-        keys = [("rx", "ascending"), ("agent", "ascending"), ("seq", "ascending")]
-        order = pc.sort_indices(rows, sort_keys=keys)
+        with bounded_memory():
+            rows = pa.concat_tables([_read(path, begin, end) for path in files], promote_options="default")
+            keys = [("rx", "ascending"), ("agent", "ascending"), ("seq", "ascending")]
+            order = pc.sort_indices(rows, sort_keys=keys)
         pa.default_memory_pool().release_unused()  # it would keep what decoding took
         for at in range(0, len(order), _ROWS):
-            yield from make(rows.take(order.slice(at, _ROWS)))
+            yield from _told(make, rows.take(order.slice(at, _ROWS)))
+
+
+def _check_columns(table: str, found: pa.Schema) -> None:
+    """Raises ArrowInvalid where a column is of another type than that of the records that it is of."""
+    known = schema_of(table)
+    for name in ("rx", "agent", "seq"):
+        if found.names.count(name) != 1:
+            raise pa.ArrowInvalid(f"it has no column {name}")
+    for field in found:
+        if field.name in known.names and field.type != known.field(field.name).type:
+            raise pa.ArrowInvalid(f"the column {field.name} is of type {field.type}"[:200])
+
+
+def _told(make: Make, rows: pa.Table) -> Iterator[Published]:
+    try:
+        yield from make(rows)
+    except (BadRecord, msgspec.MsgspecError, TypeError) as error:
+        raise pa.ArrowInvalid(f"a row is no record: {error}") from error
 
 
 def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
@@ -134,7 +170,7 @@ def _read(path: Path, begin: int, end: int | None) -> pa.Table:
 
 
 def _unknown(rows: pa.Table) -> Iterator[Published]:
-    return (decode(raw.encode()) for raw in rows.column("raw").to_pylist())
+    return (decode((raw or "").encode()) for raw in rows.column("raw").to_pylist())
 
 
 @cache
@@ -154,7 +190,8 @@ def _maker(kind: str) -> Callable[[pa.Table], Iterator[Published]]:
                 names.append(field)
                 columns.append(values if take is None else [None if value is None else take(value) for value in values])
         for row in zip(*columns, strict=True):
-            yield struct(**dict(zip(names, row, strict=True)))  # type: ignore[misc]
+            # as strictly typed as what comes in a line: the columns are, but not which of them may be null
+            yield decode(encode(struct(**dict(zip(names, row, strict=True)))))
 
     return make
 

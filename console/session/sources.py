@@ -22,6 +22,7 @@ from .columns import TABLES
 from .compact import PartWriter, compacted
 from .frames import Damage
 from .layout import NewerSchema, Session, SessionError
+from .parts import looked_at
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class RecordedSource:
             return []
         session = Session(self.path)
         return [
-            (part.table, session.parquet_folder / part.path)
+            (part.table, looked_at(session.parquet_folder, part))
             for part in compacted(session).parts if part.table in wanted
         ]  # fmt: skip
 
