@@ -69,9 +69,14 @@ def names_a_secret(name: str) -> bool:
 
 
 def words_without_secrets(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command, each without its secrets; one that follows the name of a secret (`--api-key X`) whole."""
-    before = ("", *words)
-    return tuple(
-        HIDDEN if _FLAG.fullmatch(flag) and not word.startswith("-") else without_secrets(word)
-        for flag, word in zip(before, words, strict=False)
-    )
+    """The words of a command, each without its secrets: whole what follows the name of one (`--api-key X`, `KEY=X Y`).
+    """
+    return tuple(_word_without_secrets(before, word) for before, word in zip(("", *words), words, strict=False))
+
+
+def _word_without_secrets(before: str, word: str) -> str:
+    is_value = not word.startswith("-") or " " in word  # no flag has a blank in it
+    if _FLAG.fullmatch(before) and is_value:
+        return HIDDEN
+    name, equals, _ = word.partition("=")
+    return f"{name}={HIDDEN}" if equals and names_a_secret(name) else without_secrets(word)

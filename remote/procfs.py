@@ -169,7 +169,7 @@ def command_line(argv):
     mask = False
     for argument in argv[:256]:
         name, equals, _ = argument.partition("=")
-        if mask and not argument.startswith("-"):
+        if mask and (" " in argument or not argument.startswith("-")):  # no flag has a blank in it
             argument = "***"
         elif equals and _is_secret(name):
             argument = name + "=***"

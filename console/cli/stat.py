@@ -41,6 +41,7 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     gconsole stat night --plot night.pdf
     """
     from ..recordfile import RecordFileError
+    from ..session.bounds import bounded_memory
     from ..session.database import Database, QueryError
     from ..session.layout import SessionError
     from ..session.sources import RecordedSource
@@ -50,7 +51,10 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
         raise click.UsageError(f"--plot {picture}: a picture is a .pdf, .png or .svg")
     try:
-        with RecordedSource(path) as source, contextlib.closing(Database(source, source.scratch, MEMORY)) as database:
+        with (
+            bounded_memory(), RecordedSource(path) as source,
+            contextlib.closing(Database(source, source.scratch, MEMORY)) as database,
+        ):  # fmt: skip
             if picture is None:
                 _tell(database, by, how)
             else:

@@ -205,7 +205,7 @@ def inside(folder: Path, name: str) -> Path:
     if os.path.realpath(path) != str(Path(os.path.realpath(folder.parent)) / folder.name / name):
         raise SessionError(f"{path}: a link leads there, and a session has none")
     if path.exists() and not is_file(path):
-        raise SessionError(f"{path}: no file")
+        raise SessionError(f"{path}: it is a folder or a pipe, and should be a file")
     return path
 
 

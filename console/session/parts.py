@@ -45,7 +45,7 @@ def _wrong_with(path: Path, part: Part) -> str | None:
     try:
         meta = pq.read_metadata(path)
         rows = [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:  # of too deep a schema Arrow says that it cannot open the file
         return str(error)
     if meta.num_columns > MOST_COLUMNS:
         return f"it has {meta.num_columns} columns"

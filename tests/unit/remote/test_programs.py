@@ -73,4 +73,13 @@ def test_a_command_line_hides_secrets_and_is_cut():
         "a --hf-token *** --password=*** --lr 1"
     )
     assert len(command_line(["x" * 5000])) == 512
+
+
+def test_a_secret_of_several_words_is_hidden_whole_because_the_kernel_tells_where_an_argument_ends():
+    for value in ("two words", "-two words", "two;words,more", 'two "words'):
+        assert command_line(["mysql", "--password", value, "--lr", "1"]) == "mysql --password *** --lr 1"
+        assert command_line(["mysql", "--password=" + value, "db"]) == "mysql --password=*** db"
+
+
+def test_a_kernel_thread_has_no_command_line():
     assert command_line([]) is None

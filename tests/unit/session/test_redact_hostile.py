@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gconsole.hub import Hub
-from gconsole.records import Log, Node, Process, RankStat, RawRecord, Record, decode, encode
+from gconsole.records import Job, Log, Node, Process, RankStat, RawRecord, Record, decode, encode
 from gconsole.session import pseudonyms, retention
 from gconsole.session.layout import Selection
 from gconsole.session.pseudonyms import Pseudonyms, key_of_this_user
@@ -70,6 +70,15 @@ def test_what_is_hidden_begins_and_ends_where_the_secret_does(text: str, wanted:
     from gconsole.hidden import without_secrets
 
     assert without_secrets(text) == wanted
+
+
+@pytest.mark.parametrize("value", ["two words", "-two words", "two;words,more", 'two "words'])
+def test_a_secret_of_several_words_is_hidden_whole_in_the_command_of_a_job(value: str) -> None:
+    command = ("mysql", "--password", value, f"--api-key={value}", f"DB_PASSWORD={value}", "--lr", "1")
+    job = Job(job="j", command=command, launcher="env", nodes=("n1",), procs_per_node=1, gpus_per_node=0, world_size=1,
+              master_addr="n1", master_port=1, created=1)  # fmt: skip
+    hidden = ("mysql", "--password", "***", "--api-key=***", "DB_PASSWORD=***", "--lr", "1")
+    assert Redactor()(job).command == hidden
 
 
 @pytest.mark.parametrize("name", ["moving", "kind", "seq", "present", "gpu"])
