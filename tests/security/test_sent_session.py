@@ -1,0 +1,228 @@
+"""A session that somebody sent, whose Parquet is made to do harm: each command ends with a word, and takes no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from program import GCONSOLE
+
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+
+from session_made import a_job, a_session
+
+from gconsole.session import parts
+from gconsole.session.compact import compact
+from gconsole.session.layout import Session, SessionError
+from gconsole.session.manifest import MANIFEST, Compacted, pieces
+
+GIB = 1 << 30
+#: No honest answer comes near; what unpacks to more has to end as an error.
+MOST_DATA = 1 * GIB
+PATIENCE_S = 60
+COMMANDS: dict[str, Callable[[Path], list[object]]] = {
+    "query": lambda path: ["query", path, "SELECT count(*), max(length(uuid)), max(util_pct) FROM gpu"],
+    "verify": lambda path: ["sessions", "verify", path],
+}
+
+
+class Sent:
+    """A session without segments, of which one file is another's work."""
+
+    def __init__(self, folder: Path, sound: Session) -> None:
+        self.session = Session(folder / "sent")
+        shutil.copytree(sound.path, self.session.path)
+        [self.file] = (self.session.parquet_folder / "gpu").rglob("*.parquet")
+        self.table = pq.ParquetFile(self.file).read()
+
+    def put(self, table: pa.Table, **how: Any) -> None:
+        pq.write_table(table, self.file, compression="zstd", **how)
+        self.tell(rows=len(table))
+
+    def tell(self, **changes: Any) -> None:
+        """Let what compaction kept say something else of the file."""
+        path = self.session.parquet_folder / MANIFEST
+        told = json.loads(path.read_text())
+        next(part for part in told["parts"] if part["table"] == "gpu").update(changes)
+        path.write_text(json.dumps(told))
+
+    def move(self, name: str) -> None:
+        """The same file by another name, which compaction is said to have given it."""
+        place = self.session.parquet_folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self.file.rename(place)
+        self.tell(path=name)
+
+
+def with_column(sent: Sent, name: str, values: pa.Array) -> None:
+    sent.put(sent.table.set_column(sent.table.column_names.index(name), name, values), store_schema=False)
+
+
+def a_bomb(sent: Sent) -> None:
+    """20,000 rows that all have the same text of a mebibyte: a file of some kilobytes."""
+    rows = 20_000
+    text = pa.DictionaryArray.from_arrays(pa.repeat(0, rows).cast(pa.int32()), pa.array(["x" * (1 << 20)]))
+    columns = {name: pa.repeat(sent.table[name][0], rows) for name in sent.table.column_names}
+    sent.put(pa.table({**columns, "uuid": text}), store_schema=False, dictionary_pagesize_limit=GIB)
+
+
+def many_columns(sent: Sent) -> None:
+    more = {f"c{number}": pa.nulls(len(sent.table), pa.int8()) for number in range(5_000)}
+    sent.put(pa.table({**dict(zip(sent.table.column_names, sent.table.columns, strict=True)), **more}))
+
+
+def deep(sent: Sent) -> None:
+    kind = pa.int8()
+    for _ in range(150):
+        kind = pa.list_(kind)
+    sent.put(sent.table.append_column("deep", pa.nulls(len(sent.table), kind)))
+
+
+def a_long_footer(sent: Sent) -> None:
+    sent.file.write_bytes(sent.file.read_bytes()[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
+
+
+def enormous_rows(sent: Sent) -> None:
+    """The footer says that there are 2^60 rows, in its own way of writing numbers."""
+
+    def written(number: int) -> bytes:
+        number, out = number * 2, b""
+        while number > 127:
+            out, number = out + bytes([number & 127 | 128]), number >> 7
+        return out + bytes([number])
+
+    data = sent.file.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    before, footer = data[: -8 - length], data[-8 - length : -8]
+    assert written(len(sent.table)) in footer
+    footer = footer.replace(written(len(sent.table)), written(1 << 60))
+    sent.file.write_bytes(before + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    sent.tell(rows=1 << 60)
+
+
+def a_pipe(sent: Sent) -> None:
+    sent.file.unlink()
+    os.mkfifo(sent.file)
+
+
+def a_link(sent: Sent) -> None:
+    outside = sent.session.path.parent / "outside.parquet"
+    sent.file.rename(outside)
+    sent.file.symlink_to(outside)
+
+
+#: The two ways in which Parquet is read: `stat` asks as `query` does; `export`, and a replay, read as `verify` does.
+BOTH = ("query", "verify")
+#: What is done to it, and who has to refuse it: DuckDB reads also what records are not.
+HARM: dict[str, tuple[Callable[[Sent], None], tuple[str, ...]]] = {
+    "metadata of 20 MB": (lambda sent: sent.put(sent.table.replace_schema_metadata({"x": "y" * (20 << 20)})), BOTH),
+    "5,000 columns": (many_columns, BOTH),
+    "lists in lists": (deep, BOTH),
+    "a long footer": (a_long_footer, BOTH),
+    "enormous rows": (enormous_rows, BOTH),
+    "a text of 20 GB": (a_bomb, ("verify",)),
+    "an instant that is text": (lambda sent: with_column(sent, "rx", pa.array(["x"] * len(sent.table))), ("verify",)),
+    "a figure that is a struct": (
+        lambda sent: with_column(sent, "util_pct", pa.array([{"a": 1}] * len(sent.table))), ("verify",),
+    ),
+    "a record of nobody": (lambda sent: with_column(sent, "node", pa.nulls(len(sent.table), pa.string())), ("verify",)),
+    "a pipe": (a_pipe, ("query",)),
+    "a link": (a_link, ("query",)),
+    "a name that is SQL": (lambda sent: sent.move("gpu/x' UNION SELECT 1 --/part-1-1-0.parquet"), ("query",)),
+    "a name outside": (lambda sent: sent.move("../../part-1-1-0.parquet"), ("query",)),
+    "segments without end": (
+        lambda sent: sent.tell(path=f"gpu/hour=2026-01-01T00/part-1-{10**12}-0.parquet"), ("verify",),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    session = a_session(tmp_path_factory.mktemp("sound"), a_job(ticks=50))
+    compact(session)
+    for path in session.segments():
+        path.unlink()
+    return session
+
+
+def ended(name: str, path: Path) -> tuple[int, str]:
+    """How a command ends which may not have more memory than MOST_DATA, and what it says."""
+    run = subprocess.run(
+        [GCONSOLE, *map(str, COMMANDS[name](path))], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA, MOST_DATA)),
+    )  # fmt: skip
+    return run.returncode, run.stderr.strip()
+
+
+@pytest.mark.parametrize("command", BOTH)
+def test_every_command_answers_of_a_sound_one(sound: Session, tmp_path: Path, command: str) -> None:
+    """In the same memory: what the others run into is not that."""
+    assert ended(command, Sent(tmp_path, sound).session.path)[0] == 0
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_what_a_command_cannot_read_it_says_and_ends(sound: Session, tmp_path: Path, harm: str) -> None:
+    sent = Sent(tmp_path, sound)
+    do, commands = HARM[harm]
+    do(sent)
+    for command in commands:
+        status, said = ended(command, sent.session.path)
+        assert (status, len(said.splitlines())) == (2, 1), (command, said)
+        assert "internal error" not in said
+
+
+def test_compaction_removes_and_writes_nothing_outside_of_a_session_whose_folders_are_links(tmp_path: Path) -> None:
+    session = a_session(tmp_path, a_job())
+    outside = tmp_path / "outside"
+    (outside / "gpu").mkdir(parents=True)
+    (outside / "thesis.parquet").write_text("three years")
+    session.parquet_folder.symlink_to(outside)
+    with pytest.raises(SessionError, match="a link leads there"):
+        compact(session)
+    session.parquet_folder.unlink()
+    session.parquet_folder.mkdir()
+    (session.parquet_folder / "gpu").symlink_to(outside / "gpu")
+    with pytest.raises(SessionError, match="a link leads there"):
+        compact(session)
+    found = sorted(path.relative_to(outside) for path in outside.rglob("*") if path.is_file())
+    assert found == [Path("thesis.parquet")]
+
+
+def test_a_step_of_a_thousand_million_segments_is_put_together_at_once(tmp_path: Path) -> None:
+    session = a_session(tmp_path, a_job())
+    compact(session)
+    path = session.parquet_folder / MANIFEST
+    told = msgspec.json.decode(path.read_bytes(), type=Compacted)
+    names = (part.path.replace("000001-000001", "000001-999999999") for part in told.parts)
+    wide = tuple(msgspec.structs.replace(part, path=name) for part, name in zip(told.parts, names, strict=True))
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(told, parts=wide)))
+    session.segment(1).unlink()
+    [step] = pieces(session)
+    assert (step.first, step.last) == (1, 999_999_999)
+
+
+def test_what_is_in_the_place_of_a_segment_and_is_none_is_left_out(tmp_path: Path) -> None:
+    session = a_session(tmp_path, a_job())
+    sound = session.segments()
+    os.mkfifo(session.segments_folder / "000002.ndjson.zst")
+    (session.segments_folder / "000003.ndjson.zst").symlink_to(sound[0])
+    (session.segments_folder / "one.ndjson.zst").write_bytes(b"x")
+    assert session.segments() == sound
+
+
+def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> None:
+    for path in sound.parquet_folder.rglob("*.parquet"):
+        meta = pq.read_metadata(path)
+        assert meta.serialized_size < parts.MOST_FOOTER / 20 and meta.num_columns < parts.MOST_COLUMNS / 4
