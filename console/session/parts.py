@@ -44,11 +44,12 @@ def _wrong_with(path: Path, part: Part) -> str | None:
         return f"its footer says that it has {footer} bytes"
     try:
         meta = pq.read_metadata(path)
+        if meta.num_columns > MOST_COLUMNS:
+            return f"it has {meta.num_columns} columns"
         rows = [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
-    except (pa.ArrowException, OSError) as error:  # of too deep a schema Arrow says that it cannot open the file
+        str(meta.schema.to_arrow_schema())  # names that are no text
+    except (pa.ArrowException, OSError, ValueError) as error:  # of too deep a schema, that the file cannot be opened
         return str(error)
-    if meta.num_columns > MOST_COLUMNS:
-        return f"it has {meta.num_columns} columns"
     if not min(rows, default=0) >= 0 or not part.rows == meta.num_rows == sum(rows) <= MOST_ROWS:
         return f"it says that it has {meta.num_rows} rows, of {part.rows}"
     return None

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from msgspec import inspect as types
 
 from ..hub import Published
-from ..records import KINDS, BadRecord, decode, encode
+from ..records import KINDS, decode, encode
 from .bounds import bounded_memory
 from .columns import schema_of
 from .manifest import Part
@@ -139,7 +139,7 @@ def _check_columns(table: str, found: pa.Schema) -> None:
 def _told(make: Make, rows: pa.Table) -> Iterator[Published]:
     try:
         yield from make(rows)
-    except (BadRecord, msgspec.MsgspecError, TypeError) as error:
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise pa.ArrowInvalid(f"a row is no record: {error}") from error
 
 

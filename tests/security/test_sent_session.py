@@ -111,6 +111,11 @@ def enormous_rows(sent: Sent) -> None:
     sent.tell(rows=1 << 60)
 
 
+def a_name_that_is_no_text(sent: Sent) -> None:
+    sent.put(sent.table, store_schema=False)
+    sent.file.write_bytes(sent.file.read_bytes().replace(b"util_pct", b"u\xffil_pct"))
+
+
 def a_pipe(sent: Sent) -> None:
     sent.file.unlink()
     os.mkfifo(sent.file)
@@ -137,6 +142,7 @@ HARM: dict[str, tuple[Callable[[Sent], None], tuple[str, ...]]] = {
         lambda sent: with_column(sent, "util_pct", pa.array([{"a": 1}] * len(sent.table))), ("verify",),
     ),
     "a record of nobody": (lambda sent: with_column(sent, "node", pa.nulls(len(sent.table), pa.string())), ("verify",)),
+    "a name that is no text": (a_name_that_is_no_text, ("verify",)),
     "a pipe": (a_pipe, ("query",)),
     "a link": (a_link, ("query",)),
     "a name that is SQL": (lambda sent: sent.move("gpu/x' UNION SELECT 1 --/part-1-1-0.parquet"), ("query",)),
