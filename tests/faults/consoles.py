@@ -140,12 +140,23 @@ class Screen:
     """The console in a terminal. While it is `watched` every picture is kept with its instant."""
 
     def __init__(self, hosts: Path, folder: Path, *options: str) -> None:
-        env = {"HOME": str(folder)}
+        self.sessions = folder / "of-the-screen"
+        env = {"HOME": str(folder), "GCONSOLE_SESSIONS_FOLDER": str(self.sessions)}
         command = " ".join(map(shlex.quote, [str(GCONSOLE), "tui", str(hosts), *options]))
         self.terminal = Tmux(command, env, columns=160, rows=45)
         self._pictures: list[Seen] = []
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def record(self, name: str) -> Tally:
+        """Have it record from now on what comes in, and what it has put on the disk."""
+        self.terminal.press("r")
+        self.terminal.until("Everything that comes in is kept")
+        self.terminal.press("-l", name)
+        self.terminal.press("Enter")
+        tally = Tally(self.sessions / name)
+        until(lambda: tally.session.path.exists(), f"{name} is recorded")
+        return tally
 
     def watch(self) -> None:
         self._pictures, self._over = [], threading.Event()
