@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shlex
 import signal
@@ -34,6 +35,12 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
         assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.1)
     return time.monotonic() - began
+
+
+def any_instant() -> int:
+    """Wait for a part of the second between two ticks, else a fault would always come right after one; now, ns."""
+    time.sleep(random.random())
+    return time.time_ns()
 
 
 def environment(folder: Path) -> dict[str, str]:

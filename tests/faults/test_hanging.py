@@ -17,7 +17,7 @@ from rig import Node
 from gconsole.records import AgentCost, Gpu, Record, Stack
 from tests.gpus.nvml import library, scenarios
 
-from .consoles import Recorder, Screen, until
+from .consoles import Recorder, Screen, any_instant, until
 from .ledger import Row, write
 from .world import RINGED, World
 
@@ -35,7 +35,7 @@ def test_a_driver_call_that_hangs_stops_its_own_sampler_only(world: World, tmp_p
     recorder.tally.also(seen.take)
     try:
         until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         _hang(scenario)
         until(lambda: recorder.read() and seen.hung, "the sampler is called hung")
         shown_s = (seen.hung_ns - struck_ns) / 1e9
@@ -113,7 +113,7 @@ def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World,
         began = tally.count()
         with stopping(node) as stopped:
             screen.watch()
-            struck_ns = time.time_ns()
+            struck_ns = any_instant()
             screen.terminal.press("s")
             until(lambda: screen.first(TIMED_OUT, struck_ns), f"the rank is called so:\n{screen.terminal.screen()}")
         until(lambda: tally.read() and len({one.node for one in stacks}) == RINGED, "every rank's answer is recorded")

@@ -11,7 +11,7 @@ import pytest
 from rig import Node, Rig
 
 from . import onnode
-from .consoles import Recorder, until
+from .consoles import Recorder, any_instant, until
 from .ledger import Row, write
 from .wire import bad_wire
 
@@ -50,7 +50,7 @@ def test_a_connection_that_is_forgotten_on_one_of_its_legs_is_made_anew(
     with bad_wire(_cable(tunnels, hit), seed=3) as wire:
         _wait_for_new_ticks(recorder)  # those have passed the wire, which so has seen the connections
         before = recorder.read().count()
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         wire.forget_connections()
         until(lambda: hit <= recorder.read().dropped(struck_ns), f"{hit} given up")
         recorder.wait_for(INNER)
@@ -99,7 +99,7 @@ def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tun
     node = tunnels.node("inner2")
     before = recorder.read().count()
     pid = onnode.lingering(node, recorder.process.pid)
-    struck_ns = time.time_ns()
+    struck_ns = any_instant()
     node.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)  # the fault itself
     node.kill(pid, signal.SIGCONT)
