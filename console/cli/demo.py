@@ -52,7 +52,7 @@ def demo(
     if hang and ranks < 3:
         raise click.UsageError("--hang needs at least 3 ranks: of two nobody could tell who is right")
     if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
-        from .live import refuse_a_terminal_that_cannot_draw
+        from .screen import refuse_a_terminal_that_cannot_draw
 
         refuse_a_terminal_that_cannot_draw("gconsole demo --batch")
     order = capture_order(capture, diagnose, samples, every, native, names)

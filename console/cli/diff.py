@@ -64,7 +64,7 @@ def _shown(one: Session, other: Session) -> Comparison | None:
     from ..tui.diff_app import DiffApp
     from ..tui.diff_screen import diff_of
     from ..tui.theme_shelf import ThemeShelf
-    from .live import ask_the_terminal_for_its_size
+    from .screen import ask_the_terminal_for_its_size
 
     ask_the_terminal_for_its_size()
     app = DiffApp(diff_of(one, other), ThemeShelf.of_this_user())

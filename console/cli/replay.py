@@ -24,7 +24,7 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
     from ..plaintext import printable
     from ..session.layout import SessionError, find
     from ..session.replay import SPEEDS, Replay
-    from .live import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
+    from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
 
     if speed not in SPEEDS:
         raise click.BadParameter(f"one of {', '.join(f'{one:g}' for one in SPEEDS)}", param_hint="--speed")

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plaintext import printable
+from . import shelf_words
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.layout import Meta
     from ..session.recovery import Findings
-    from ..session.shelf import Listed
 
 
 class _Sessions(click.Group):
@@ -50,11 +49,11 @@ def list_sessions(folder: Path, as_json: bool) -> None:
 
     found = everything(folder)
     if as_json:
-        click.echo(_json([_row(one) for one in found]))
+        click.echo(_json([shelf_words.row(one) for one in found]))
     elif not found:
         click.echo(f"no sessions in {folder}; record one: gconsole record hosts.toml --name NAME")
     else:
-        click.echo(_table(found))
+        click.echo(shelf_words.table(found))
 
 
 @sessions.command()
@@ -67,7 +66,7 @@ def show(session: str, folder: Path, as_json: bool) -> None:
     from ..session.shelf import listed
 
     one = listed(find(session, folder))
-    click.echo(_json(_row(one)) if as_json else "\n".join(map(printable, _story(one))))
+    click.echo(_json(shelf_words.row(one)) if as_json else "\n".join(map(printable, shelf_words.story(one))))
 
 
 @sessions.command()
@@ -124,7 +123,7 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 
     wanted = [find(name, folder) for name in names]
     if not yes:
-        what = ", ".join(f"{one.name} ({_size(one.size())})" for one in wanted)
+        what = ", ".join(f"{one.name} ({shelf_words.size(one.size())})" for one in wanted)
         if not sys.stdin.isatty():
             raise click.UsageError(f"nobody is there to be asked whether {what} may go for ever: --yes")
         click.confirm(f"Delete {what} for ever?", abort=True, err=True)
@@ -179,11 +178,11 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
     rows, size = sum(part.rows for part in done.parts), sum(
         (one.parquet_folder / part.path).stat().st_size for part in done.parts
     )
-    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {_size(size)}: {one.parquet_folder}")
+    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {shelf_words.size(size)}: {one.parquet_folder}")
     if one.is_being_written():
         click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
     if drop_segments:
-        click.echo(f"  {_size(drop(one))} of segments dropped")
+        click.echo(f"  {shelf_words.size(drop(one))} of segments dropped")
     if done.damaged_bytes:
         click.echo(f"  ✖ {done.damaged_bytes} bytes of its segments are damaged, and not in them", err=True)
     return 1 if done.damaged_bytes else 0
@@ -261,59 +260,6 @@ def _told(found: Findings) -> str:
     if found.missing:
         parts.append(f"{found.missing} records that it had counted are gone")
     return ", ".join([*parts, "sound"] if len(parts) == 1 else parts)
-
-
-def _table(found: list[Listed]) -> str:
-    rows = [("NAME", "STATE", "BEGAN", "LENGTH", "RECORDS", "SIZE", "CLUSTER")]
-    for one in found:
-        meta = one.meta
-        if meta is None:
-            rows.append((one.session.name, one.standing, "–", "–", "–", _size(one.bytes), "–"))
-        else:
-            began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(meta.created / 1e9))
-            rows.append((one.session.name, one.standing, began, _length(meta), str(meta.records), _size(one.bytes),
-                         meta.cluster))  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(map(printable, lines))
-
-
-def _story(one: Listed) -> list[str]:
-    meta = one.meta
-    lines = [f"{one.session.name}  {one.standing}  {_size(one.bytes)}", f"  {one.session.path}"]
-    if meta is None:
-        return [*lines, f"  {one.problem}"]
-    lines.append(f"  {meta.records} records over {_length(meta)} of cluster {meta.cluster or '–'}")
-    lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
-    for part in meta.parts:
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(part.began / 1e9))
-        lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
-    if one.standing == "crashed":
-        lines.append(f"  its console crashed; mend it: gconsole sessions recover {one.session.name}")
-    return lines
-
-
-def _row(one: Listed) -> dict[str, Any]:
-    meta = one.meta
-    return {
-        "name": one.session.name, "path": str(one.session.path), "state": one.standing, "bytes": one.bytes,
-        "problem": one.problem or None, "session": meta,
-    }  # fmt: skip
-
-
-def _length(meta: Meta) -> str:
-    if meta.first_rx is None or meta.last_rx is None:
-        return "–"
-    whole_s = max(0, meta.last_rx - meta.first_rx) // 1_000_000_000
-    return f"{whole_s // 3600:02d}:{whole_s // 60 % 60:02d}:{whole_s % 60:02d}"
-
-
-def _size(value: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value = value / 1000  # type: ignore[assignment]
-    return f"{value:.1f} GB"
 
 
 def _json(document: Any) -> str:

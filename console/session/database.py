@@ -27,6 +27,7 @@ from .clock_columns import Piece, pieces, tables_for, with_cluster_time
 from .columns import TABLES, schema_of
 from .sources import GivenUp, Source, Tables
 from .views import SHORT_VIEWS
+from .watching import Watch
 from .words import meaning_of, unit_of, words_of
 
 #: What DuckDB may use of the console's machine.
@@ -95,7 +96,7 @@ class Database:
         connection = self._connect(sql)
         check(connection, sql)
         _only_read(connection)
-        watch = _Watch(connection, deadline_s, self._cancelled)
+        watch = Watch(connection, deadline_s, self._cancelled)
         try:
             with watch:
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
@@ -105,7 +106,7 @@ class Database:
         return schema, self._batches(reader, schema, connection, watch)
 
     def _batches(
-        self, reader: pa.RecordBatchReader, schema: pa.Schema, connection: duckdb.DuckDBPyConnection, watch: _Watch
+        self, reader: pa.RecordBatchReader, schema: pa.Schema, connection: duckdb.DuckDBPyConnection, watch: Watch
     ) -> Iterator[pa.RecordBatch]:
         try:
             with watch:
@@ -117,7 +118,7 @@ class Database:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._why(error, watch) from error
 
-    def _why(self, error: Exception, watch: _Watch) -> QueryError:
+    def _why(self, error: Exception, watch: Watch) -> QueryError:
         if self._cancelled.is_set():
             self._cancelled.clear()
             return QueryCancelled("cancelled")
@@ -194,8 +195,6 @@ class Database:
         connection.execute("SET lock_configuration = true")
 
 
-#: How often it is looked whether a question is to end, in seconds.
-_LOOK_S: Final = 0.05
 
 _CONFIG: Final[dict[str, Any]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
@@ -303,29 +302,6 @@ def _told_apart(schema: pa.Schema) -> pa.Schema:
         taken.add(name.lower())
         made.append(field.with_name(name))
     return pa.schema(made)
-
-
-class _Watch:
-    """Interrupts a question that is cancelled or takes too long: what it took counts while it is watched."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float, cancelled: threading.Event) -> None:
-        self.deadline_s, self.is_over = deadline_s, False
-        self._connection, self._cancelled = connection, cancelled
-        self._end = time.monotonic() + deadline_s
-
-    def __enter__(self) -> None:
-        self._done = threading.Event()
-        threading.Thread(target=self._wait, daemon=True).start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-
-    def _wait(self) -> None:
-        """Interrupt again and again: an engine that has not begun yet does not hear it."""
-        while not self._done.wait(_LOOK_S):
-            self.is_over = time.monotonic() >= self._end
-            if self.is_over or self._cancelled.is_set():
-                self._connection.interrupt()
 
 
 __all__ = ["Answer", "Database", "QueryCancelled", "QueryError", "QueryRefused"]

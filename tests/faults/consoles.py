@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shlex
 import signal
@@ -34,6 +35,12 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
         assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.1)
     return time.monotonic() - began
+
+
+def any_instant() -> int:
+    """Wait for a part of the second between two ticks, else a fault would always come right after one; now, ns."""
+    time.sleep(random.random())
+    return time.time_ns()
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -140,12 +147,23 @@ class Screen:
     """The console in a terminal. While it is `watched` every picture is kept with its instant."""
 
     def __init__(self, hosts: Path, folder: Path, *options: str) -> None:
-        env = {"HOME": str(folder)}
+        self.sessions = folder / "of-the-screen"
+        env = {"HOME": str(folder), "GCONSOLE_SESSIONS_FOLDER": str(self.sessions)}
         command = " ".join(map(shlex.quote, [str(GCONSOLE), "tui", str(hosts), *options]))
         self.terminal = Tmux(command, env, columns=160, rows=45)
         self._pictures: list[Seen] = []
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def record(self, name: str) -> Tally:
+        """Have it record from now on what comes in, and what it has put on the disk."""
+        self.terminal.press("r")
+        self.terminal.until("Everything that comes in is kept")
+        self.terminal.press("-l", name)
+        self.terminal.press("Enter")
+        tally = Tally(self.sessions / name)
+        until(lambda: tally.session.path.exists(), f"{name} is recorded")
+        return tally
 
     def watch(self) -> None:
         self._pictures, self._over = [], threading.Event()

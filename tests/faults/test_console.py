@@ -18,7 +18,7 @@ from program import GCONSOLE
 from gconsole.records import AgentCost, Finding, Record
 
 from . import other_console
-from .consoles import Recorder, until
+from .consoles import Recorder, any_instant, until
 from .ledger import Row, write
 from .world import World
 
@@ -33,18 +33,20 @@ def recording(
     recorder = Recorder(hosts, folder, name, argv, sessions=sessions)
     try:
         recorder.wait_for_ticks([node.name])
+        any_instant()
         yield recorder
     finally:
         recorder.close()
 
 
 def tell(
-    fault: str, recorder: Recorder, note: str = "", *, screen: str = "", shown_s: float | None = None
+    fault: str, recorder: Recorder, note: str = "", *, screen: str = "", shown_s: float | None = None,
+    healthy_s: float | None = None,
 ) -> None:
     """End the recording, have its figures in the ledger, and nothing may be missing."""
     count = recorder.stop().count()
     write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, screen=screen, shown_s=shown_s,
-              note=note))  # fmt: skip
+              healthy_s=healthy_s, note=note))  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
     assert count.agents == 1, "the agent that lingered is the one that goes on"
 
@@ -64,10 +66,14 @@ def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path
     with recording(world, tmp_path, "asleep") as recorder:
         recorder.process.send_signal(signal.SIGSTOP)
         time.sleep(stopped_s)  # the fault itself: a laptop asleep
+        woken_ns = time.time_ns()
         recorder.process.send_signal(signal.SIGCONT)
+        until(lambda: recorder.read() and recorder.latency.of([node], woken_ns, time.time_ns()), "a tick comes")
         recorder.wait_for([node])
         recorder.wait_for_ticks([node])
-        tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder)
+        well_ns = next(rx for rx, _ in recorder.latency.ticks[node] if rx >= woken_ns)
+        tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder, healthy_s=(well_ns - woken_ns) / 1e9,
+             note="healthy with the first tick that came")  # fmt: skip
 
 
 def test_a_console_without_descriptors_connects_again_once_it_has_some(world: World, tmp_path: Path) -> None:
@@ -139,7 +145,7 @@ def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path
         recorder.tally.also(look)
         recorder.wait_for_ticks([node.name], 4)
         step = node.folder / "step"
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         step.touch()
         try:
             until(lambda: recorder.read() and stamps[-1] > struck_ns + 3590 * 10**9, "stamps are an hour ahead")

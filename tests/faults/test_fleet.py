@@ -15,7 +15,7 @@ from rig import Node, Rig, keys
 
 from . import stranger
 from .awake import cores_awake
-from .consoles import Recorder, Screen, until
+from .consoles import Recorder, Screen, any_instant, until
 from .ledger import Row, is_kept, write
 from .names import Names
 
@@ -77,7 +77,7 @@ def _kill_half(fleet: Rig, recorder: Recorder, screen: Screen | None) -> None:
     before_ticks, meanwhile_ticks = (15, 5) if is_kept() else (3, 3)
     calm_ns = time.time_ns()
     recorder.wait_for_ticks(RIGHT, before_ticks)
-    struck_ns = time.time_ns()
+    struck_ns = any_instant()
     fleet.nodes[0].down()
     try:
         recorder.wait_for(LEFT, "lost")
@@ -122,7 +122,7 @@ def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Ri
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks(["inner"])
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         bastion.stop_sshd(sessions=True)
         recorder.wait_for(["inner"], "lost")
         bastion.start_sshd()
@@ -166,7 +166,7 @@ def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_wha
         recorder.wait_for_ticks(["left"])
         until(lambda: recorder.read().said("^dns: .*right"), "the failure is called dns")
         server.gone = True
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         left.stop_sshd(sessions=True)
         left.start_sshd()
         mended_ns = time.time_ns()
@@ -223,7 +223,7 @@ def test_a_node_that_says_what_no_agent_would_harms_nobody(
             recorder.wait_for_ticks([left.name, "bad"], 1)
             calm_ns = time.time_ns()
             recorder.wait_for_ticks([left.name], ticks)
-            struck_ns = time.time_ns()
+            struck_ns = any_instant()
             loud.touch()
             recorder.wait_for_ticks([left.name], ticks)
             if says:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import re
 import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from program import batch
 from rig import Node
 
-from gconsole.records import AgentCost, Gpu, Record
+from gconsole.records import AgentCost, Gpu, Record, Stack
 from tests.gpus.nvml import library, scenarios
 
-from .consoles import Recorder, until
+from .consoles import Recorder, Screen, any_instant, until
 from .ledger import Row, write
-from .world import World
+from .world import RINGED, World
+
+#: What the screen says of a rank whose stacks did not come in time.
+TIMED_OUT = r"timed out: py-spy did not read it within [\d.]+ s"
 
 
 def test_a_driver_call_that_hangs_stops_its_own_sampler_only(world: World, tmp_path: Path) -> None:
@@ -31,7 +35,7 @@ def test_a_driver_call_that_hangs_stops_its_own_sampler_only(world: World, tmp_p
     recorder.tally.also(seen.take)
     try:
         until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         _hang(scenario)
         until(lambda: recorder.read() and seen.hung, "the sampler is called hung")
         shown_s = (seen.hung_ns - struck_ns) / 1e9
@@ -97,26 +101,52 @@ def _let_go(scenario: library.Scenario) -> None:
 
 
 def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World, tmp_path: Path) -> None:
-    node, told = world.rig.nodes[1], tmp_path / "records.ndjson"
-    stopper = Stopper(node)
-    stopper.start()
-    began = time.monotonic()
+    node = world.rig.nodes[1]
+    screen = Screen(world.hosts, tmp_path)
     try:
-        run = batch(world.plain_hosts, "--capture", "--samples", "1", "--records", told, deadline_s=120)
+        everyone = f"{len(world.names)}/{len(world.names)} nodes"
+        screen.terminal.until(everyone, f"{RINGED}/{RINGED} ranks", without="py-spy")  # which is brought to the nodes
+        tally = screen.record("hanging")
+        stacks: list[Stack] = []
+        tally.also(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
+        until(lambda: tally.read().count().agents == len(world.names), "all of them are recorded")
+        began = tally.count()
+        with stopping(node) as stopped:
+            screen.watch()
+            struck_ns = any_instant()
+            screen.terminal.press("s")
+            until(lambda: screen.first(TIMED_OUT, struck_ns), f"the rank is called so:\n{screen.terminal.screen()}")
+        until(lambda: tally.read() and len({one.node for one in stacks}) == RINGED, "every rank's answer is recorded")
+        statuses = {one.node: one.status for one in stacks}
+        count = tally.count().since(began)
     finally:
-        stopper.close()
-    took_s = time.monotonic() - began
-    stacks = [one for one in map(json.loads, told.read_text().splitlines()) if one["kind"] == "stack"]
-    statuses = {one["node"]: one["status"] for one in stacks}
+        screen.close()
+    seen = screen.first(TIMED_OUT, struck_ns)
+    words = re.search(TIMED_OUT, seen.text) if seen else None
+    assert seen and words
     write(
         Row(
-            fault="py-spy hangs", screen=f"the rank's status: {statuses.get(node.name)}",
-            note=f"{stopper.stopped} stopped; the command took {took_s:.1f} s; the other ranks were read",
+            fault="py-spy hangs", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            shown_s=(seen.at - struck_ns) / 1e9, screen=words.group(),
+            note=f"{len(stopped)} stopped; the other ranks were read",
         )
     )  # fmt: skip
-    assert stopper.stopped, f"it was met while it ran: {run.stdout}{run.stderr}"
-    assert statuses.pop(node.name) != "ok"
+    assert stopped, "it was met while it ran"
+    assert statuses.pop(node.name) == "timed_out"
     assert set(statuses.values()) == {"ok"}
+    assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
+
+
+@contextlib.contextmanager
+def stopping(node: Node) -> Iterator[set[int]]:
+    """Meanwhile every py-spy on the node is stopped as soon as it is seen: their pids."""
+    stopper = Stopper(node)
+    stopper.start()
+    try:
+        yield stopper.seen
+    finally:
+        stopper.over.set()
+        stopper.join()
 
 
 class Stopper(threading.Thread):
@@ -124,25 +154,17 @@ class Stopper(threading.Thread):
 
     def __init__(self, node: Node) -> None:
         super().__init__(name="gcf-stopper", daemon=True)
-        self._node, self._over, self._seen = node, threading.Event(), set[int]()
-
-    @property
-    def stopped(self) -> int:
-        return len(self._seen)
+        self._node, self.over, self.seen = node, threading.Event(), set[int]()
 
     def run(self) -> None:
-        while not self._over.is_set():
+        while not self.over.is_set():
             agents = [one.outer for one in self._node._place.processes() if "gconsole-agent" in _command(one.outer)]
             looked = time.monotonic()
-            while time.monotonic() - looked < 0.2 and not self._over.wait(0.0005):
-                for pid in {child for agent in agents for child in _children(agent)} - self._seen:
+            while time.monotonic() - looked < 0.2 and not self.over.wait(0.0005):
+                for pid in {child for agent in agents for child in _children(agent)} - self.seen:
                     if "dump\0--json" in _command(pid):
                         os.kill(pid, signal.SIGSTOP)
-                        self._seen.add(pid)
-
-    def close(self) -> None:
-        self._over.set()
-        self.join()
+                        self.seen.add(pid)
 
 
 def _command(pid: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .consoles import Recorder, until
+from .consoles import Recorder, any_instant, until
 from .ledger import Row, write
 from .wire import bad_wire
 from .world import World
@@ -80,6 +80,7 @@ def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks([node.name])
+        any_instant()
         with bad_wire(node, loss=1.0):
             struck_ns = time.time_ns()
             time.sleep(away_s)
@@ -92,10 +93,13 @@ def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(
         recorder.close()
     lost_ns = next(one.rx for one in states if one.state == "lost")
     well_ns = next(one.rx for one in states if one.state == "ok" and one.rx > lost_ns)
+    said = recorder.tally.said("^lost: ", struck_ns)
+    assert said
     write(
         Row(
             fault=f"every packet lost for {away_s} s, without linger",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
+            shown_s=said.after_s(struck_ns), screen=said.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
             note="the same agent" if count.agents == 1 else "a new agent",
         )
@@ -112,6 +116,7 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
         bad_wire(node, seed=3) as wire,
     ):
         world.recorder.wait_for_ticks([node.name])
+        any_instant()
         fault.strike()
         wire.forget_connections()
         fault.wait_until_lost()
@@ -137,7 +142,8 @@ def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> N
         count = recorder.stop().count()
     finally:
         recorder.close()
-    write(Row(fault="link away 6 s, a buffer of 64 KiB", lost=count.lost, doubled=count.doubled, gap=count.gap))
+    write(Row(fault="link away 6 s, a buffer of 64 KiB", lost=count.lost, doubled=count.doubled, gap=count.gap,
+              screen=f"gap: {recorder.tally.gaps[0].reason}"))  # fmt: skip
     assert (count.lost, count.doubled, count.agents) == (0, 0, 1)
     assert count.gap
 
@@ -150,7 +156,7 @@ def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> No
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks([node.name])
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         node.stop_sshd(sessions=True)
         time.sleep(2)
         node.start_sshd()
@@ -163,9 +169,13 @@ def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> No
         recorder.close()
     hole_s = max(after - before for before, after in itertools.pairwise(ticks)) / 1e9
     lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
+    said = recorder.tally.said("^lost: ", struck_ns)
+    assert said
     write(
         Row(
-            fault="link away 2 s, without linger", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            fault="link away 2 s, without linger",
+            lost=count.lost, doubled=count.doubled, gap=count.gap,
+            shown_s=said.after_s(struck_ns), screen=said.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
             note=f"{hole_s:.1f} s without a tick, and a new agent",
         )

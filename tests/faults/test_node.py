@@ -10,6 +10,7 @@ import pytest
 from gconsole.fleet.link import DEAD_S
 
 from . import onnode
+from .consoles import any_instant
 from .world import World
 
 ENDED = "lost .* s ago"
@@ -99,6 +100,7 @@ def test_an_agent_starts_anew_on_a_node_that_cannot_be_written(world: World, how
     what = f"{how} on the node, and the agent killed there"
     with world.fault(what, node, ENDED, loses=True, is_brief=True) as fault, unwritable(node):
         world.recorder.wait_for_ticks([node.name])  # it goes on as it is
+        any_instant()
         fault.strike()
         onnode.signal_all(node, onnode.every_agent(node), signal.SIGKILL)
         fault.mend()

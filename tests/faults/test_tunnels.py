@@ -11,7 +11,7 @@ import pytest
 from rig import Node, Rig
 
 from . import onnode
-from .consoles import Recorder, until
+from .consoles import Recorder, any_instant, until
 from .ledger import Row, write
 from .wire import bad_wire
 
@@ -50,16 +50,18 @@ def test_a_connection_that_is_forgotten_on_one_of_its_legs_is_made_anew(
     with bad_wire(_cable(tunnels, hit), seed=3) as wire:
         _wait_for_new_ticks(recorder)  # those have passed the wire, which so has seen the connections
         before = recorder.read().count()
-        struck_ns = time.time_ns()
+        struck_ns = any_instant()
         wire.forget_connections()
         until(lambda: hit <= recorder.read().dropped(struck_ns), f"{hit} given up")
         recorder.wait_for(INNER)
         recorder.wait_for_ticks(INNER, 1)  # before the cable is a good one again
     lost_ns, well_ns = max(_lost(recorder, struck_ns).values()), _last_well(recorder, struck_ns)
-    count = recorder.read().count().since(before)
+    count, said = recorder.read().count().since(before), recorder.tally.said("^lost: ", struck_ns)
+    assert said
     write(
         Row(
             fault=f"half-open TCP {leg}", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            shown_s=said.after_s(struck_ns), screen=said.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - lost_ns) / 1e9,
             note="healthy counts from when the loss showed: no link comes back here",
         )
@@ -97,19 +99,20 @@ def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tun
     node = tunnels.node("inner2")
     before = recorder.read().count()
     pid = onnode.lingering(node, recorder.process.pid)
-    struck_ns = time.time_ns()
+    struck_ns = any_instant()
     node.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)  # the fault itself
     node.kill(pid, signal.SIGCONT)
     mended_ns = time.time_ns()
     until(lambda: recorder.read().state(node.name) == "ok", "it is well again")
     recorder.wait_for_ticks(INNER, 1)
-    lost = _lost(recorder, struck_ns)
+    lost, said = _lost(recorder, struck_ns), recorder.tally.said("^lost: ", struck_ns)
     count = recorder.read().count().since(before)
     write(
         Row(
             fault=f"agent behind a bastion stopped {STOPPED_S} s (SIGSTOP), continued", lost=count.lost,
             doubled=count.doubled, gap=count.gap,
+            shown_s=said.after_s(struck_ns) if said else None, screen=said.text if said else "",
             unhealthy_s=(lost[node.name] - struck_ns) / 1e9 if lost else None,
             healthy_s=(_last_well(recorder, struck_ns) - mended_ns) / 1e9 if lost else None,
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from jobs import start_ring
 from rig import Node, Rig
 
-from .consoles import Recorder, Screen, until
+from .consoles import Recorder, Screen, any_instant, until
 from .ledger import Row, is_kept, write
 from .tally import Count
 
@@ -112,6 +112,7 @@ class World:
         others = [name for name in self.names if name != node.name]
         try:
             self._take_time(others)
+            any_instant()
             yield fault
             if words and not is_brief:
                 until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
