@@ -14,7 +14,7 @@ from ..hub import Hub, Published
 from ..plaintext import printable
 from . import endings, failures, limits
 from .intake import Intake
-from .portions import Line, Portions
+from .portions import LATE_S, Line, Portions
 from .questions import Frame, Questions
 from .tcp import Owed
 from .transport import Channel
@@ -42,7 +42,7 @@ class Conversation:
         self.channel: Channel | None = None  # the way back, once it is open
         self._node, self._hub, self._intake, self._questions = node, hub, intake, questions
         self._on_hello, self._complain = on_hello, complain
-        self._portions = Portions(self._hear, self._hold, limits.share())
+        self._portions = Portions(self._hear, self._hold, limits.share(), self._say_late)
         self._lines = Lines()
         self._words = endings.LastWords()
         self._closed = False
@@ -137,6 +137,10 @@ class Conversation:
         """Read no more for a while, or again: it had its share, and the others are to be heard as soon as ever."""
         if self.channel is not None:
             self.channel.pause() if held else self.channel.resume()
+
+    def _say_late(self) -> None:
+        self._complain(f"it says more than is heard of one node ({limits.SHARE:.0%} of this console's time), for "
+                       f"{LATE_S:g} s now: what it says comes late, of the others nothing does")  # fmt: skip
 
     def on_error_bytes(self, data: bytes) -> None:
         if self._closed:

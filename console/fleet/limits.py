@@ -123,6 +123,11 @@ class Bucket:
         self._looked = now
         return self._level
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether little was taken lately."""
+        return self.level >= self._burst / 2
+
     def take(self, amount: float = 1.0) -> bool:
         """Take that much; False, and nothing taken, where it is not there."""
         if self.level < amount:

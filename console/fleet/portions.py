@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,8 @@ PORTION_S = 0.002
 _LOOK_EVERY = 8
 #: A node that takes too much is not heard for so long at most: longer would look like silence.
 MOST_REST_S = 1.0
+#: A node that was over its share for so long is said to be; what a lingering agent kept for minutes is heard by then.
+LATE_S = 5.0
 
 #: A line, and when it arrived (console time, ns).
 Line = tuple[bytes, int]
@@ -25,10 +28,15 @@ class Portions:
 
     `hear` takes lines until there are no more for now; `hold` is told that nothing more shall come (true) until these
     are heard, and that it may come again. `share` is the time of the one thread that hears all nodes, in seconds.
+    `say_late` is called once each time when more comes than is heard, for `LATE_S`.
     """
 
-    def __init__(self, hear: Callable[[Iterator[Line]], None], hold: Callable[[bool], None], share: Bucket) -> None:
-        self._hear, self._hold, self._share = hear, hold, share
+    def __init__(
+        self, hear: Callable[[Iterator[Line]], None], hold: Callable[[bool], None], share: Bucket,
+        say_late: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._hear, self._hold, self._share, self._say_late = hear, hold, share, say_late
+        self._late_from: float | None = None  # when that is to be said; infinity: it was
         self._waiting: deque[Line] = deque()
         self._rest: asyncio.Handle | None = None  # the next portion is due after it
         self._is_held = False
@@ -62,6 +70,7 @@ class Portions:
             began = time.monotonic()
             self._hear(self._portion(began + PORTION_S))
             rest_s = self._share.spend(time.monotonic() - began)
+            self._look_how_late(rest_s)
             if self._waiting or rest_s > 0:
                 self._hold_if_new(held=True)
                 self._rest = asyncio.get_running_loop().call_later(min(rest_s, MOST_REST_S), self._next)
@@ -70,6 +79,16 @@ class Portions:
         if self._last is not None:
             act, self._last = self._last, None
             act()
+
+    def _look_how_late(self, rest_s: float) -> None:
+        now = time.monotonic()
+        if self._share.is_half_full:
+            self._late_from = None
+        elif self._late_from is None:
+            self._late_from = now + LATE_S if rest_s > 0 else None
+        elif now >= self._late_from:
+            self._late_from = math.inf
+            self._say_late()
 
     def _portion(self, until: float) -> Iterator[Line]:
         count = 0

@@ -23,13 +23,17 @@ class Ear:
         self.heard: list[bytes] = []
         self.sizes: list[int] = []
         self.holds: list[bool] = []
-        self.portions = Portions(self._hear, self.holds.append, share or Bucket(PLENTY, PLENTY))
-        self._takes_s = takes_s
+        self.told_late = 0
+        self.portions = Portions(self._hear, self.holds.append, share or Bucket(PLENTY, PLENTY), self._say_late)
+        self.takes_s = takes_s
+
+    def _say_late(self) -> None:
+        self.told_late += 1
 
     def _hear(self, lines: Iterator[Line]) -> None:
         before = len(self.heard)
         for line, _ in lines:
-            until = time.monotonic() + self._takes_s
+            until = time.monotonic() + self.takes_s
             while time.monotonic() < until:
                 pass
             self.heard.append(line)
@@ -113,3 +117,35 @@ async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_agai
     ear.portions.add([b"word"], rx=1)
     assert (ear.heard, ear.holds) == ([b"word"], [True])
     await until(lambda: ear.holds == [True, False])
+
+
+async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "LATE_S", 0.05)
+    share = Bucket(0.5, 0.1)
+    ear = Ear(share=share)
+
+    async def flood(times: int) -> None:
+        ear.takes_s = 0.001
+        for number in range(times):
+            await until(lambda: ear.holds[-1:] != [True])
+            ear.portions.add(lines(20), rx=number)
+
+    for said in (1, 2):
+        async with asyncio.timeout(20):
+            while ear.told_late < said:
+                await flood(1)
+        await flood(5)
+        assert ear.told_late == said
+        ear.takes_s = 0.0
+        await until(lambda: share.level > 0.09)
+        ear.portions.add([b"word"], rx=1)
+
+
+async def test_a_little_too_much_for_a_moment_is_not_called_late() -> None:
+    ear = Ear(takes_s=0.001, share=Bucket(0.5, 0.01))
+    ear.portions.add(lines(40), rx=1)
+    await until(lambda: ear.holds == [True, False])
+    ear.portions.add([b"word"], rx=2)
+    assert not ear.told_late
