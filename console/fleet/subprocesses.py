@@ -185,7 +185,6 @@ class OpensshTransport(ProgramTransport):
                 "install OpenSSH's client, or use transport = \"asyncssh\"",
             ) from error
 
-
     async def _accepts_new(self, node: NodeConfig) -> bool:
         """Whether `ssh` may keep a key: only of a host of which nothing is known.
 
