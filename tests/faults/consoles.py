@@ -63,44 +63,20 @@ class Latency:
         return [took for node in nodes for rx, took in self.ticks[node] if begin_ns <= rx < end_ns]
 
 
-class Recorder:
-    """`gconsole record`, and what it has put on the disk so far."""
+class Recorded:
+    """A session while some console writes it: what is on the disk so far."""
 
-    def __init__(
-        self, hosts: Path, folder: Path, name: str = "night", argv: Sequence[object] = (GCONSOLE,), *options: str,
-        sessions: Path | None = None,
-    ) -> None:  # fmt: skip
-        """`argv`: the program, or what stands in for it; `sessions`: the folder of them, for a disk of its own."""
-        self.folder, self.name = folder, name
+    def __init__(self, session: Path) -> None:
         self.latency = Latency()
         self.boots: dict[str, str] = {}  # node → the boot id it said last
-        self._sessions = sessions or folder / "sessions"
-        self.tally = Tally(self._sessions / name, self._take)
-        self._argv = [*map(str, argv), "record", str(hosts), "--name", name, "--quiet", *options]
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[str]:
-        env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
-        with (self.folder / f"{self.name}.stderr").open("ab") as errors:
-            return subprocess.Popen(
-                self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
-            )
+        self.tally = Tally(session, self._take)
 
     def _take(self, record: Record) -> None:
         self.latency.take(record)
         if isinstance(record, Node):
             self.boots[record.node] = record.boot_id
 
-    def again(self) -> None:
-        """The same command once more, after the process has ended."""
-        self.process.wait(DEADLINE_S)
-        self.process = self._start()
-
     def read(self) -> Tally:
-        assert self.process.poll() is None, (self.folder / f"{self.name}.stderr").read_text()[-2000:]
-        return self.read_session()
-
-    def read_session(self) -> Tally:
         with contextlib.suppress(SessionError, FileNotFoundError):  # it has not begun
             self.tally.read()
         return self.tally
@@ -117,12 +93,43 @@ class Recorder:
             f"{count} ticks of {nodes}; states {[self.tally.state(node) for node in nodes]}", deadline_s,
         )  # fmt: skip
 
+
+class Recorder(Recorded):
+    """`gconsole record`, and what it has put on the disk so far."""
+
+    def __init__(
+        self, hosts: Path, folder: Path, name: str = "night", argv: Sequence[object] = (GCONSOLE,), *options: str,
+        sessions: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`argv`: the program, or what stands in for it; `sessions`: the folder of them, for a disk of its own."""
+        self.folder, self.name = folder, name
+        self._sessions = sessions or folder / "sessions"
+        super().__init__(self._sessions / name)
+        self._argv = [*map(str, argv), "record", str(hosts), "--name", name, "--quiet", *options]
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
+        with (self.folder / f"{self.name}.stderr").open("ab") as errors:
+            return subprocess.Popen(
+                self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
+            )
+
+    def again(self) -> None:
+        """The same command once more, after the process has ended."""
+        self.process.wait(DEADLINE_S)
+        self.process = self._start()
+
+    def read(self) -> Tally:
+        assert self.process.poll() is None, (self.folder / f"{self.name}.stderr").read_text()[-2000:]
+        return super().read()
+
     def stop(self) -> Tally:
         """End it orderly."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(DEADLINE_S)
-        return self.read_session()
+        return super().read()
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -155,15 +162,15 @@ class Screen:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def record(self, name: str) -> Tally:
-        """Have it record from now on what comes in, and what it has put on the disk."""
+    def record(self, name: str) -> Recorded:
+        """Have it record what comes in from now on."""
         self.terminal.press("r")
         self.terminal.until("Everything that comes in is kept")
         self.terminal.press("-l", name)
         self.terminal.press("Enter")
-        tally = Tally(self.sessions / name)
-        until(lambda: tally.session.path.exists(), f"{name} is recorded")
-        return tally
+        recorded = Recorded(self.sessions / name)
+        until(recorded.tally.session.path.exists, f"{name} is recorded")
+        return recorded
 
     def watch(self) -> None:
         self._pictures, self._over = [], threading.Event()

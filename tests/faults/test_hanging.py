@@ -106,7 +106,7 @@ def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World,
     try:
         everyone = f"{len(world.names)}/{len(world.names)} nodes"
         screen.terminal.until(everyone, f"{RINGED}/{RINGED} ranks", without="py-spy")  # which is brought to the nodes
-        tally = screen.record("hanging")
+        tally = screen.record("hanging").tally
         stacks: list[Stack] = []
         tally.also(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
         until(lambda: tally.read().count().agents == len(world.names), "all of them are recorded")
