@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,19 +105,31 @@ def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterat
     """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
     from . import rows  # what reads Parquet takes long to load
 
-    try:
+    with _called_damaged(session):
         yield from rows.records(session.parquet_folder, step.parts, choice)
-    except rows.Broken as error:
-        raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
 
 
 def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
-    """When the earliest and the latest record of segments that are gone arrived, if there is any. Raises OSError."""
+    """When the earliest and the latest record of segments that are gone arrived, if there is any.
+
+    Raises SessionError where their Parquet is broken, OSError.
+    """
     from . import rows
 
-    found = rows.span(session.parquet_folder, step.parts)
+    with _called_damaged(session):
+        found = rows.span(session.parquet_folder, step.parts)
     if found is not None:
         yield found
+
+
+@contextlib.contextmanager
+def _called_damaged(session: Session) -> Iterator[None]:
+    from . import rows
+
+    try:
+        yield
+    except rows.Broken as error:
+        raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
 
 
 def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:

@@ -89,24 +89,25 @@ def _table(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Publis
 
 @cache
 def _span(path: Path) -> tuple[int, int] | None:
-    """From when to when the rows of a file arrived, by what it says of its columns."""
-    meta = pq.read_metadata(path)
-    told = [meta.row_group(number).column(_leaf(meta, "rx")).statistics for number in range(meta.num_row_groups)]
-    if not told:
+    """From when to when the rows of a file arrived, by the rows.
+
+    The file says it of its columns, too. But to be asked for that ends pyarrow's whole process, by an exception of C++
+    that nothing catches (26.0: RowGroupMetaData.column), where a file that was sent says there what does not fit.
+    """
+    spans = [pc.min_max(rx).as_py() for rx in _arrivals(path) if len(rx)]
+    if not spans:
         return None
-    spans = [(one.min, one.max) for one in told if one is not None and one.has_min_max]
-    if len(spans) < len(told) or not all(isinstance(instant, int) for span in spans for instant in span):
+    if any(one["min"] is None for one in spans):
         raise pa.ArrowInvalid("it does not say when its rows arrived")
-    return min(first for first, _ in spans), max(last for _, last in spans)
+    return min(one["min"] for one in spans), max(one["max"] for one in spans)
 
 
-def _leaf(meta: pq.FileMetaData, name: str) -> int:
-    """The place of a column among the leaves: nested columns before it have several."""
-    row_group = meta.row_group(0)
-    for at in range(row_group.num_columns):
-        if row_group.column(at).path_in_schema == name:
-            return at
-    raise pa.ArrowInvalid(f"it has no column {name}")
+def _arrivals(path: Path) -> Iterator[pa.Array]:
+    """When the rows of a file arrived, as they stand in it."""
+    file = pq.ParquetFile(path)
+    if [field.type for field in file.schema_arrow if field.name == "rx"] != [pa.int64()]:
+        raise pa.ArrowInvalid("it has no column rx")
+    return (batch.column(0) for batch in file.iter_batches(columns=["rx"], use_threads=False))
 
 
 def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
@@ -148,8 +149,7 @@ def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
 
     The last has no end: a record may have arrived at the last instant that there is.
     """
-    opened = map(pq.ParquetFile, files)
-    arrivals = [batch.column(0) for file in opened for batch in file.iter_batches(columns=["rx"], use_threads=False)]
+    arrivals = [rx for path in files for rx in _arrivals(path)]
     rx = np.sort(pa.chunked_array(arrivals, pa.int64()).to_numpy())
     yield from pairwise((*np.unique(rx[::_WINDOW_ROWS]).tolist(), None) if len(rx) else ())
 

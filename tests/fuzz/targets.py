@@ -28,6 +28,7 @@ from gconsole_remote import wire as remote_wire
 from gconsole_remote.clocks import packet
 from gconsole_remote.flight import inspector, nccllog, ras, trace
 
+from .sent import MEMORY, parquet_seeds, read_parquet
 from .talk import CAPTURE, HELLO, Talk
 
 TESTS = Path(__file__).parents[1]
@@ -35,8 +36,6 @@ FLIGHT = TESTS / "unit/flight/recorded"
 #: Inputs that once did harm, by target.
 FOUND = Path(__file__).parent / "found"
 RECORDINGS = TESTS / "hangs/recordings"
-#: Where files go that are read as files: memory, because thousands a second are written.
-MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
 @dataclass(frozen=True)
@@ -287,6 +286,7 @@ TARGETS = {
         Target("flight", "Flight Recorder dumps, pickle and JSON", read_flight, _flight_seeds, most=32_768),
         Target("library", "RAS, NCCL's and Inspector's logs, imported", read_library, _library_seeds, most=16_384),
         Target("segment", "segments of a session, with recovery", read_segment, _segment_seeds, most=32_768),
+        Target("parquet", "Parquet of a compacted session that was sent", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or as lines, imported", read_import, _import_seeds),
         Target("meta", "session.json, and a packet of the clock probes", read_meta, _meta_seeds, most=4_096),
     )

@@ -37,5 +37,5 @@ def test_whatever_bytes_come_in_the_answer_is_what_is_declared(name: str) -> Non
 
 
 def test_every_place_that_reads_what_others_wrote_has_a_target() -> None:
-    ways = {"wire", "link", "record", "py-spy", "dumps", "flight", "library", "segment", "import", "meta"}
+    ways = {"wire", "link", "record", "py-spy", "dumps", "flight", "library", "segment", "parquet", "import", "meta"}
     assert set(TARGETS) >= ways

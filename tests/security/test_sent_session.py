@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
 from session_made import a_job, a_session
 
-from gconsole.session import parts
+from gconsole.session import parts, reading
 from gconsole.session.compact import compact
 from gconsole.session.layout import Session, SessionError
 from gconsole.session.manifest import MANIFEST, Compacted, pieces
@@ -204,6 +204,15 @@ def test_compaction_removes_and_writes_nothing_outside_of_a_session_whose_folder
         compact(session)
     found = sorted(path.relative_to(outside) for path in outside.rglob("*") if path.is_file())
     assert found == [Path("thesis.parquet")]
+
+
+def test_a_file_that_does_not_say_when_its_rows_arrived_is_called_damaged(sound: Session, tmp_path: Path) -> None:
+    sent = Sent(tmp_path, sound)
+    place = sent.table.column_names.index("rx")
+    sent.put(sent.table.set_column(place, "rx", pa.nulls(len(sent.table), pa.int64())), store_schema=False)
+    [step] = pieces(sent.session)
+    with pytest.raises(SessionError, match="it does not say when its rows arrived"):
+        list(reading.span_of(sent.session, step))
 
 
 def test_a_step_of_a_thousand_million_segments_is_put_together_at_once(tmp_path: Path) -> None:

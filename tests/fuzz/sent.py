@@ -1,0 +1,54 @@
+"""A session that was sent, of which one file of Parquet is another's work; what compaction told of it is as it was."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+from gconsole.records import Gpu, decode, encode
+from gconsole.session import making, reading
+from gconsole.session.compact import compact
+from gconsole.session.layout import Session, SessionError
+from gconsole.session.manifest import Step, pieces
+
+#: Memory, because hundreds of files a second are written.
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+RECORDS = 40
+
+
+def read_parquet(data: bytes) -> None:
+    """When its records arrived, and those themselves: what is given is a record."""
+    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+        for name, content in _sound().items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data if name.endswith(".parquet") else content)
+        session = Session(Path(folder, "night"))
+        try:
+            [step] = (piece for piece in pieces(session) if isinstance(piece, Step))
+            list(reading.span_of(session, step))
+            for record in reading.records(session.path):
+                decode(encode(record))
+        except (SessionError, OSError):
+            return
+
+
+def parquet_seeds() -> list[bytes]:
+    return [content for name, content in _sound().items() if name.endswith(".parquet")]
+
+
+@functools.cache
+def _sound() -> dict[str, bytes]:
+    """The files of a session without segments, of which one is Parquet."""
+    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+        session = Session(Path(folder, "night"))
+        making.make(session, [
+            Gpu(node="n1", agent="a", seq=seq, t=seq, mono=seq, rx=seq, uuid="GPU-0", index=0, util_pct=seq,
+                clocks_event_reasons=("idle",) * (seq % 3)) for seq in range(1, RECORDS)
+        ])  # fmt: skip
+        compact(session)
+        for path in session.segments():
+            path.unlink()
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
