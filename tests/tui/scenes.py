@@ -162,6 +162,7 @@ def _answered(sql: str, *pressed: str) -> Open:
         await stage.press("9", "slash")
         view = stage.app.view
         assert isinstance(view, Query)
+        await until(stage.pilot, lambda: view._editor.names, "the words that can be completed")
         view._editor.put(sql)
         await stage.press("enter")
         await until(stage.pilot, lambda: view._answer is not None and view._asked_at is None, "an answer")

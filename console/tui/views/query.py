@@ -126,7 +126,7 @@ class Query(View):
 
     def take_names(self, names: Mapping[str, Sequence[str]]) -> None:
         """What can be completed from now on."""
-        self._editor.names = names
+        self._editor.take_names(names)
 
     def on_sql_editor_asked(self, event: SqlEditor.Asked) -> None:
         if self._asked_at is None:

@@ -108,6 +108,12 @@ class SqlEditor(Vertical):
         self.line.move_cursor(self.line.document.end)
         self._tell()
 
+    def take_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """What can be completed from now on, also in what stands here already."""
+        self.names = names
+        if self.line.text or self.line.has_focus:
+            self._tell()
+
     def ask(self) -> None:
         """Ask what stands here."""
         sql = self.line.text.strip()
