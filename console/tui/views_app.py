@@ -67,7 +67,8 @@ class ViewsApp(PersonalApp, inherit_bindings=False):
         """Make all of them anew, arranged as they were; `look_elsewhere` changes what they show meanwhile."""
         self._arranged = {name: view.arrangement for name, view in self._views.items()}
         with self.batch_update():  # nothing paints a view that is on its way out
-            await self._stage.remove_children()
+            while self._stage.children:  # one of the old may have come while others went
+                await self._stage.remove_children()
             self._views = {}
             look_elsewhere()
             await self._stage.mount(self._view(self._current))

@@ -71,6 +71,25 @@ async def test_the_header_says_that_it_is_a_replay_and_when(player):
         await shows(pilot, "00:10:00")
 
 
+async def test_views_that_come_while_all_are_made_anew_do_not_stay(player, monkeypatch):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        stage, came = pilot.app._stage, []
+        remove = stage.remove_children
+
+        async def remove_while_others_come():
+            await remove()
+            if not came:
+                came.append(True)
+                await pilot.app._mount_rest()  # which the picture before this one had asked for
+
+        monkeypatch.setattr(stage, "remove_children", remove_while_others_come)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: came and pilot.app.has_every_view, "every view")
+        assert minute_of(player) == 3
+        assert set(stage.children) == set(pilot.app.opened_views.values())
+
+
 async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_then(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
