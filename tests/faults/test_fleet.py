@@ -68,21 +68,23 @@ def test_half_of_a_fleet_dies_at_once_and_comes_back(fleet: Rig, tmp_path: Path)
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
-def test_half_of_a_fleet_is_seen_to_die_and_to_come_back(fleet: Rig, tmp_path: Path) -> None:
-    """By one console that shows it and records it: with another one the logins of both would share the cores."""
-    screen = Screen(many(fleet, tmp_path), tmp_path)
-    try:
+@pytest.mark.parametrize("consoles", [1, 2])
+def test_half_of_a_fleet_is_seen_to_die_and_to_come_back(fleet: Rig, tmp_path: Path, consoles: int) -> None:
+    """By a console that shows and records it, or by two; then 64 logins share these cores with the sshd they go to."""
+    with contextlib.ExitStack() as open_ones:
+        screen = open_ones.enter_context(contextlib.closing(Screen(many(fleet, tmp_path), tmp_path)))
         screen.terminal.until(f"{MANY}/{MANY} nodes")
-        recorded = screen.record("night")
+        if consoles == 1:
+            recorded = screen.record("night")
+        else:
+            recorded = open_ones.enter_context(contextlib.closing(Recorder(many(fleet, tmp_path), tmp_path)))
         recorded.wait_for(NAMES)
         recorded.wait_for_ticks(NAMES, 1)
         for _ in range(3):
-            _kill_half(fleet, recorded, screen)
-    finally:
-        screen.close()
+            _kill_half(fleet, recorded, screen, "" if consoles == 1 else ", two consoles")
 
 
-def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None) -> None:
+def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, among: str = "") -> None:
     """Where there is a screen, others' words wait for its pictures too: latency is measured where there is none."""
     if screen:
         screen.watch()
@@ -116,7 +118,7 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None) -> 
     count, doubled = recorder.read().count(*RIGHT).since(began), recorder.tally.count().doubled
     write(
         Row(
-            fault=f"{len(LEFT)} of {MANY} nodes die at once", lost=count.lost, doubled=doubled, gap=count.gap,
+            fault=f"{len(LEFT)} of {MANY} nodes die at once{among}", lost=count.lost, doubled=doubled, gap=count.gap,
             unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
             shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen=SHOWN if seen else "",
             others_ratio=None if screen else real[1] / real[0],
