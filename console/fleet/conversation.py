@@ -139,8 +139,10 @@ class Conversation:
             self.channel.pause() if held else self.channel.resume()
 
     def _say_late(self) -> None:
-        self._complain(f"it says more than is heard of one node ({limits.SHARE:.0%} of this console's time), for "
-                       f"{LATE_S:g} s now: what it says comes late, of the others nothing does")  # fmt: skip
+        self._complain(
+            f"it says too much: for {LATE_S:g} s more than is heard of one node ({limits.SHARE:.0%} of this console's "
+            "time), so that its figures come late, and no other's; if it lasts, try a longer agent.sample_interval_ms"
+        )
 
     def on_error_bytes(self, data: bytes) -> None:
         if self._closed:

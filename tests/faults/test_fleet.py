@@ -218,7 +218,7 @@ def _bridge(fleet: Rig) -> str:
     ("garbage", "a node that sends garbage", "does not fit|no JSON|makes no sense"),
     ("endless", "a node that sends an endless line", "a line of more than"),
     ("other_version", "an agent that speaks another protocol", "it speaks protocol 7 to 9"),
-    ("flood", "a node that sends records as fast as it can", "says more than is heard of one node"),
+    ("flood", "a node that sends records as fast as it can", "it says too much"),
     # not a fault: how far the figure of the other node moves by itself
     pytest.param("light", "two nodes of which nothing happens to either", "", marks=pytest.mark.full),
 ])  # fmt: skip
