@@ -104,7 +104,7 @@ def _missed(faults: Mapping[str, Sequence[Row]]) -> list[str]:
 
 
 def _cells(fault: str, rows: Sequence[Row]) -> list[str]:
-    said = next((row.screen for row in rows if row.screen), "")
+    said = next((row.screen for row in reversed(rows) if row.screen), "")
     note = next((row.note for row in reversed(rows) if row.note), "")
     words = "; ".join(part for part in (f"`{said}`" if said else "", note) if part).replace("|", "\\|")
     return [
