@@ -15,7 +15,7 @@ from .options import Duration, load_target, target
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..http.listening import Listen
+    from ..web.listen import Listen
 
 
 @click.command()
@@ -42,8 +42,8 @@ def api(
     gconsole api hosts.toml --token-file ~/.gconsole-token --allow-run
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8091/status
     """
-    from ..http.listening import BadListen, check_files, listen_at
-    from ..http.tokens import BadToken, new_token, token_of
+    from ..web.listen import BadListen, check_files, listen_at
+    from ..web.tokens import BadToken, new_token, token_of
 
     config = load_target(target, overrides)
     try:
@@ -62,20 +62,20 @@ async def _serve(
     config: Config, listen: Listen, token: str, told: str, allow_run: bool, rate_s: int, for_s: float
 ) -> int:
     """Watch the fleet and answer, until the time is up or somebody ends it; an exit code."""
-    from .. import batch
-    from ..clockwork import Clockwork
+    from ..core.control import Hub
+    from ..core.store import Store
     from ..fleet.fleet import Fleet
-    from ..http.app import make_app
-    from ..http.describe import described
-    from ..http.door import Door
-    from ..http.listening import names_of, opened
-    from ..http.resources import OPERATIONS
-    from ..http.served import Served
-    from ..http.server import serving
-    from ..hub import Hub
-    from ..store import Store
+    from ..headless import batch
+    from ..monitor.clock_estimator import Clockwork
+    from ..web.app import make_app
+    from ..web.auth import Door
+    from ..web.context import Served
+    from ..web.describe import described
+    from ..web.listen import names_of, opened
+    from ..web.resources import OPERATIONS
+    from ..web.server import serving
     from .live import console_record, findings_of, leave_modules_alone, on_signals
-    from .tape import folder_of, recorder_of
+    from .recording import folder_of, recorder_of
 
     try:
         at = opened(listen)

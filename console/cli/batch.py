@@ -78,10 +78,10 @@ def batch(
         return run_from_file(
             source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families, stacks=stacks
         )
-    from ..config.readonly import Change, refusal
+    from ..config.read_only import Change, refusal
     from .live import run_batch
     from .options import load_target
-    from .tape import Tape
+    from .recording import Tape
 
     config = load_target(target or "", overrides)
     refused = refusal(config.console, Change.FLIGHT_PIPE) if flight_pipe else None
@@ -100,7 +100,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _fail_on(text: str) -> tuple[str, ...]:
     """Severities and ids of findings. Raises UsageError for a word that is neither."""
-    from ..analysis.found import IDS
+    from ..analysis.finding import IDS
     from ..report import unknown_words
 
     words = _words(text)
@@ -113,7 +113,7 @@ def _fail_on(text: str) -> tuple[str, ...]:
 
 def _families(text: str) -> tuple[str, ...]:
     """Families of samples. Raises UsageError for one that is none."""
-    from ..samples import FAMILIES
+    from ..session.metrics_stream import FAMILIES
 
     words = _words(text)
     unknown = [word for word in words if word not in FAMILIES]

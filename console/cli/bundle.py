@@ -16,13 +16,13 @@ def bundle(wheels: Path | None, only_list: bool) -> int:
 
     A console on Linux serves nodes of its own architecture without this.
     """
-    from ..fleet import wheelhouse
+    from ..fleet.deploy import wheel_cache
 
     if not only_list:
         try:
-            wheelhouse.fill(wheels)
-        except wheelhouse.WheelhouseError as error:
+            wheel_cache.fill(wheels)
+        except wheel_cache.WheelhouseError as error:
             raise click.ClickException(str(error)) from error
-    for line in wheelhouse.describe():
+    for line in wheel_cache.describe():
         click.echo(line)
     return 0

@@ -18,8 +18,8 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
     A cache that an agent of another console uses is kept, and that console is named; --force ends such agents first,
     where they run under your own user.
     """
-    from .. import traces
     from ..fleet.survey import survey
+    from ..headless import clean as traces
     from .progress import counted
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))

@@ -32,8 +32,8 @@ def keys() -> None:
     \b
     gconsole config keys > ~/.config/gconsole/keys.toml
     """
-    from ..tui.guide import every_action
-    from ..tui.keyfile import keyfile_of_this_user, keys_text
+    from ..tui.keymap.file import keyfile_of_this_user, keys_text
+    from ..tui.keymap.hints import every_action
 
     click.echo(f"# This file belongs to {keyfile_of_this_user()}", nl=True)
     click.echo(keys_text(every_action()), nl=False)
@@ -44,7 +44,7 @@ def keys() -> None:
 @click.option("--force", is_flag=True, help="Overwrite a file that is there.")
 def init(path: str, force: bool) -> None:
     """Write a commented hosts.toml to PATH."""
-    from ..config import starter
+    from ..config import starter_file
 
-    starter.init(path, overwrite=force)
+    starter_file.init(path, overwrite=force)
     click.echo(f"{path} is written; change its hosts, then: gconsole {path}")

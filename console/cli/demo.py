@@ -16,8 +16,8 @@ from .options import Duration, capture_order, capturing
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..diagnose import Diagnosis
-    from ..hub import CaptureOrder
+    from ..core.control import CaptureOrder
+    from ..monitor.diagnose import Diagnosis
 
 #: On a screen the job is first seen to move, seconds.
 HANG_AFTER_S = 10.0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..plaintext import printable
+from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.comparing import Comparison, Figure, Spread
-    from ..session.layout import Session
+    from ..session.format.layout import Session
+    from ..session.manage.diff import Comparison, Figure, Spread
 
 
 @click.command()
@@ -32,8 +32,8 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     """
     import msgspec
 
-    from ..session.comparing import compare_sessions
-    from ..session.layout import SessionError, find
+    from ..session.format.layout import SessionError, find
+    from ..session.manage.diff import compare_sessions
 
     try:
         one, other = find(a, folder), find(b, folder)
@@ -60,10 +60,10 @@ def _is_at_a_terminal() -> bool:
 
 def _shown(one: Session, other: Session) -> Comparison | None:
     """On the screen, until the person leaves; None where that was before it was read."""
-    from ..session.layout import SessionError
+    from ..session.format.layout import SessionError
     from ..tui.diff_app import DiffApp
     from ..tui.diff_screen import diff_of
-    from ..tui.theme_shelf import ThemeShelf
+    from ..tui.theme.catalog import ThemeShelf
     from .screen import ask_the_terminal_for_its_size
 
     ask_the_terminal_for_its_size()
@@ -75,8 +75,8 @@ def _shown(one: Session, other: Session) -> Comparison | None:
 
 
 def _lines(found: Comparison) -> list[str]:
-    from ..nodesets import fold
-    from ..session.comparing import folded
+    from ..session.manage.diff import folded
+    from ..text.nodeset_fold import fold
 
     lines = [f"{found.a} → {found.b}"]
     for nodes, session in ((found.nodes_only_a, found.a), (found.nodes_only_b, found.b)):

@@ -18,8 +18,8 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     Looks at: reachability, host key and login, Python, the agent's start, /proc visibility, ptrace, sudo, psutil,
     py-spy, NVML, the clock, the cache folder, and how long the buffer lasts.
     """
-    from ..doctor import examine, exit_code, to_json, to_text
     from ..fleet.survey import survey
+    from ..monitor.node_exam import examine, exit_code, to_json, to_text
     from .progress import counted
 
     config = load_target(target, overrides)

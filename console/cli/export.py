@@ -11,8 +11,8 @@ import click
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.chosen import Chosen
-    from ..session.forms import Form
+    from ..session.export.formats import Form
+    from ..session.export.slice import Chosen
 
 #: As `session.forms` has them, which --help need not load.
 _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html")
@@ -40,10 +40,10 @@ def export(
     gconsole export night --format parquet --kinds gpu,rank_stat -o figures/
     gconsole export night -o night.json && gconsole sessions import night.json --name again
     """
-    from ..recordfile import RecordFileError
-    from ..session.chosen import chosen
-    from ..session.forms import FORMS
-    from ..session.layout import SessionError
+    from ..session.export.formats import FORMS
+    from ..session.export.slice import chosen
+    from ..session.format.layout import SessionError
+    from ..session.ndjson import RecordFileError
 
     path = session_path(session, folder)
     form = FORMS[how]
@@ -59,7 +59,7 @@ def export(
 
 
 def _write(form: Form, what: Chosen, output: str) -> None:
-    from ..files import being_written, make_folder
+    from ..text.atomic_files import being_written, make_folder
 
     if form.is_folder:
         folder = Path(output)
@@ -81,7 +81,7 @@ def _write(form: Form, what: Chosen, output: str) -> None:
 
 def session_path(session: str, folder: Path) -> Path:
     """The file or the session that a word on the command line means. Raises UsageError."""
-    from ..session.layout import SessionError, find
+    from ..session.format.layout import SessionError, find
 
     if Path(session).is_file():
         return Path(session)
@@ -95,7 +95,7 @@ def _nodes(text: str | None) -> frozenset[str] | None:
     if text is None:
         return None
     from ..config.nodeset import expand
-    from ..config.nodetext import BadNodeSet
+    from ..config.nodeset_parser import BadNodeSet
 
     try:
         return frozenset(host.name for host in expand(text))
@@ -109,7 +109,7 @@ def _check_nodes(what: Chosen) -> None:
     if what.nodes is None or not known or what.meta.state == "recording":
         return
     if strange := what.nodes - known:
-        from ..nodesets import fold
+        from ..text.nodeset_fold import fold
 
         raise click.UsageError(f"--nodes: nothing is known of {fold(sorted(strange))}; there are {fold(sorted(known))}")
 
@@ -118,7 +118,7 @@ def _kinds(text: str | None) -> frozenset[str] | None:
     """Kinds of records. Raises UsageError for one that is none."""
     if text is None:
         return None
-    from ..session.question import TABLES
+    from ..session.query.table_names import TABLES
 
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
     if unknown := wanted - set(TABLES):

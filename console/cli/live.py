@@ -13,25 +13,26 @@ from pathlib import Path
 import click
 import msgspec
 
-from .. import __version__, batch
-from ..analysis.models import BadModel, parse_model
-from ..clocklines import ClockLines
-from ..clockwork import Clockwork, measure
+from .. import __version__
+from ..analysis.stacks.frame_models import BadModel, parse_model
 from ..config import Config, ConfigError
-from ..config.follow import HostsFile
-from ..diagnose import Diagnosis
-from ..findings import Findings
+from ..config.watch_file import HostsFile
+from ..core.control import CaptureOrder, Hub
+from ..core.store import Store
 from ..fleet.fleet import Fleet
-from ..hub import CaptureOrder, Hub
-from ..recordfile import RecordWriter
+from ..headless import batch
+from ..monitor.clock_estimator import Clockwork, measure
+from ..monitor.clock_findings import ClockFaults, LatenessFaults
+from ..monitor.clock_jsonl import ClockLines
+from ..monitor.diagnose import Diagnosis
+from ..monitor.finding_tracker import Findings
 from ..records import Console
-from ..samples import SampleStream
-from ..store import Store
-from ..timefaults import ClockFaults, LatenessFaults
+from ..session.metrics_stream import SampleStream
+from ..session.ndjson import RecordWriter
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
+from .recording import Tape, recorder_of
 from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
-from .tape import Tape, recorder_of
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
@@ -43,10 +44,10 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
         ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
-    from ..tui.guide import every_action
-    from ..tui.keyfile import keyfile_of_this_user, read_keys
-    from ..tui.memory import Memory
-    from ..tui.theme_shelf import ThemeShelf
+    from ..tui.keymap.file import keyfile_of_this_user, read_keys
+    from ..tui.keymap.hints import every_action
+    from ..tui.theme.catalog import ThemeShelf
+    from ..tui.ui_state.store import Memory
 
     hub = Hub()
     store = Store(config.console.history_bytes)
@@ -273,7 +274,7 @@ def console_record(config: Config) -> Console:
 def _writer(path: Path | None) -> RecordWriter | None:
     if path is None:
         return None
-    from ..session.redact import Redactor
+    from ..session.format.redact import Redactor
 
     try:
         return RecordWriter(path, Redactor(locals_too=True))

@@ -62,7 +62,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
-            from .first import HOSTS, FirstStart, has_hosts
+            from .welcome import HOSTS, FirstStart, has_hosts
 
             if not has_hosts():
                 raise FirstStart
@@ -122,8 +122,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ConfigError):
         click.echo(str(error), err=True)  # file:line: key: what is wrong
         return EXIT_USAGE
-    from ..plaintext import printable
-    from .crash import keep_story
+    from ..text.sanitize import printable
+    from .crash_report import keep_story
 
     what = printable(f"{type(error).__name__}: {error}"[:2000])
     click.echo(f"gconsole: internal error: {what}; the story is in {keep_story()}", err=True)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from ..analysis.models import BadModel, parse_model
-from ..batch import verdict_findings
-from ..hub import Hub, Sink
-from ..imports.collectives import import_folder
-from ..imports.dumps import JOB, NoDumps, records_of, without_stacks
-from ..plaintext import printable
-from ..recordfile import RecordFileError, play
-from ..samples import SampleStream
-from ..session import reading
-from ..session.frames import Damage
-from ..session.layout import Session, SessionError, find, sessions_folder
-from ..store import Store
+from ..analysis.stacks.frame_models import BadModel, parse_model
+from ..core.control import Hub, Sink
+from ..core.store import Store
+from ..headless.batch import verdict_findings
+from ..session.format import reader
+from ..session.format.layout import Session, SessionError, find, sessions_folder
+from ..session.format.zstd_frames import Damage
+from ..session.imports.collectives import import_folder
+from ..session.imports.py_spy_dumps import JOB, NoDumps, records_of, without_stacks
+from ..session.metrics_stream import SampleStream
+from ..session.ndjson import RecordFileError, play
+from ..text.sanitize import printable
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 
 
@@ -52,7 +52,7 @@ def folded(path: Path, *sinks: Sink) -> Store:
         if session is None:
             play(path, hub)
         else:
-            for record in reading.lenient(session.path, _tell_of_damage):
+            for record in reader.lenient(session.path, _tell_of_damage):
                 hub.publish([record])
     except (RecordFileError, OSError) as error:
         raise click.UsageError(str(error)) from error

@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from ..config import Config, ConfigError, load
-from ..site import SiteError, attach, is_site_target
+from ..schedulers import SiteError, attach, is_site_target
 
 if TYPE_CHECKING:
-    from ..diagnose import Diagnosis
-    from ..hub import CaptureOrder
+    from ..core.control import CaptureOrder
+    from ..monitor.diagnose import Diagnosis
     from .output import StackOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,7 +82,7 @@ def stack_format(command: F) -> F:
 
 def wanted_stacks(form: str | None, threads: str, granularity: str, output: str | None) -> StackOutput:
     """What those options ask for. Raises UsageError where stdout is somebody else's."""
-    from ..analysis.stacks import Granularity, Shape, Threads
+    from ..analysis.stacks.fold import Granularity, Shape, Threads
     from .output import StackOutput
 
     if form is not None and output == "-":
@@ -104,8 +104,8 @@ def capture_order(
     if native is not None and not diagnose:
         raise click.UsageError("--native and --no-native belong to --diagnose")
     variables = tuple(name.strip() for name in (names or "").split(",") if name.strip())
-    from ..diagnose import Diagnosis
-    from ..hub import CaptureOrder, new_capture
+    from ..core.control import CaptureOrder, new_capture
+    from ..monitor.diagnose import Diagnosis
 
     if diagnose:
         return Diagnosis(samples, every_s, native, variables, flight_pipe)
@@ -119,7 +119,7 @@ def sessions_folder(command: F) -> F:
     """`--folder`, where sessions are kept; the function gets its path."""
 
     def found(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
-        from ..session.layout import sessions_folder as place
+        from ..session.format.layout import sessions_folder as place
 
         return place(value)
 

@@ -9,16 +9,18 @@ from typing import Final
 
 import click
 
-from .. import batch, files, plaintext, report
-from ..analysis.hang.text import to_text
-from ..analysis.stacks import PLAIN, Shape
+from .. import report
+from ..analysis.stacks.fold import PLAIN, Shape
+from ..core.store import Store
+from ..headless import batch
+from ..monitor.hang import hang_models
+from ..present.verdict import to_text
 from ..report.captures import capture_text
 from ..report.clocks import clocks_text
 from ..report.collectives import collectives_text
-from ..samples import SampleStream
 from ..session.export import BY_NAME
-from ..store import Store
-from ..verdicts import hang_models
+from ..session.metrics_stream import SampleStream
+from ..text import atomic_files, sanitize
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def finish(
         sys.stdout.buffer.flush()
     elif output is not None:
         try:
-            files.write_atomically(Path(output), data)
+            atomic_files.write_atomically(Path(output), data)
         except OSError as error:
             raise click.FileError(output, error.strerror or str(error)) from error
     if stacks.form is not None:
@@ -54,7 +56,7 @@ def finish(
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
-            click.echo("\n" + plaintext.printable_lines(to_text(verdict)), err=stdout_is_taken)
+            click.echo("\n" + sanitize.printable_lines(to_text(verdict)), err=stdout_is_taken)
         shown = capture_text(store, stacks.shape) if stacks.form is None else ""
         for part in (shown, collectives_text(store), clocks_text(store)):
             if part:

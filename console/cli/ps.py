@@ -12,7 +12,7 @@ from .options import load_target, target
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
 def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Python processes, launchers and everything below a rank, equal command lines folded over nodes."""
-    from .. import processlist
+    from ..headless import ps as processlist
     from .live import observe
 
     store = observe(load_target(target, overrides))

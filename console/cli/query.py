@@ -17,10 +17,10 @@ from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_US
 from .options import Duration, load_target, sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.answers import Format
-    from ..session.database import Database
-    from ..session.sources import RecordedSource
-    from ..store import Store
+    from ..core.store import Store
+    from ..session.query.engine import Database
+    from ..session.query.output import Format
+    from ..session.query.sources import RecordedSource
 
 _FORMATS = ("table", "json", "csv", "parquet")
 
@@ -56,7 +56,7 @@ def query(
     recorded = recorded_at(target, folder)
     if recorded is not None:
         return _ask(recorded, sql, how, output, limit, deadline_s)
-    from ..session.layout import NAME_PATTERN
+    from ..session.format.layout import NAME_PATTERN
     from .live import collect
 
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
@@ -73,7 +73,7 @@ def query(
 
 def recorded_at(target: str, folder: Path) -> Path | None:
     """The session or file of records that is meant; None for what is to be watched."""
-    from ..session.layout import SessionError, find
+    from ..session.format.layout import SessionError, find
 
     path = Path(target)
     if path.is_file():
@@ -90,12 +90,12 @@ def _coverage(store: Store) -> int:
 
 
 def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
-    from ..recordfile import RecordFileError
-    from ..session.answers import Limited, write
-    from ..session.bounds import bounded_memory
-    from ..session.database import Database, QueryCancelled, QueryError
-    from ..session.layout import SessionError
-    from ..session.sources import RecordedSource
+    from ..session.format.layout import SessionError
+    from ..session.ndjson import RecordFileError
+    from ..session.query.engine import Database, QueryCancelled, QueryError
+    from ..session.query.limits import bounded_memory
+    from ..session.query.output import Limited, write
+    from ..session.query.sources import RecordedSource
 
     if how == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is for a file: -o FILE")
@@ -149,7 +149,7 @@ def _written(output: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from ..files import being_written
+    from ..text.atomic_files import being_written
 
     try:
         with being_written(Path(str(output))) as file:

@@ -10,7 +10,7 @@ import click
 from .options import Duration, load_target, target
 
 if TYPE_CHECKING:
-    from ..session.layout import Selection
+    from ..session.format.layout import Selection
 
 
 @click.command()
@@ -41,9 +41,9 @@ def record(
     Command lines and environments are written without what looks like a secret. Where the console crashed, the same
     command goes on with the session, and counts what is missing; with [agent] linger_s the nodes bridge that time.
     """
-    from ..session.selection import keeps
+    from ..session.record.selection import keeps
     from .live import run_batch
-    from .tape import Tape
+    from .recording import Tape
 
     config = load_target(target, overrides)
     selection = selection_of(
@@ -66,9 +66,9 @@ def selection_of(
 ) -> Selection:  # fmt: skip
     """What the options select. Raises UsageError for a word that is none."""
     from ..config.nodeset import expand
-    from ..config.nodetext import BadNodeSet
-    from ..session.layout import SessionError
-    from ..session.selection import select
+    from ..config.nodeset_parser import BadNodeSet
+    from ..session.format.layout import SessionError
+    from ..session.record.selection import select
 
     try:
         names = tuple(host.name for host in expand(nodes)) if nodes else ()

@@ -21,9 +21,9 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
     Space plays, [ and ] go to the event before and after, < and > change the speed, T goes to a time; so does a click
     on the time line. Without a terminal: gconsole batch --from SESSION.
     """
-    from ..plaintext import printable
-    from ..session.layout import SessionError, find
+    from ..session.format.layout import SessionError, find
     from ..session.replay import SPEEDS, Replay
+    from ..text.sanitize import printable
     from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
 
     if speed not in SPEEDS:
@@ -35,10 +35,10 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
         player = Replay(find(session, folder), history_bytes=1 << 30)
     except (SessionError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
-    from ..tui.guide import every_action
-    from ..tui.keyfile import keyfile_of_this_user, read_keys
+    from ..tui.keymap.file import keyfile_of_this_user, read_keys
+    from ..tui.keymap.hints import every_action
     from ..tui.replay_app import ReplayApp, instant_of
-    from ..tui.theme_shelf import ThemeShelf
+    from ..tui.theme.catalog import ThemeShelf
 
     if at is not None:
         to = instant_of(at, player.begin, player.begin, player.end)

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from . import runafter, runstart
+from . import run_control, run_start
 from .main import EXIT_FINDING, EXIT_OK
 from .options import Duration, target
-from .runoptions import job_options
+from .run_options import job_options
 
 
 @click.group(no_args_is_help=True)
@@ -44,12 +44,12 @@ def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any)
 
     Exit codes: 0 it could start, 1 it could not.
     """
-    from ..jobs import show
-    from ..jobs.plan import Plan
+    from ..launch import format
+    from ..launch.plan import Plan
 
-    found = asyncio.run(runstart.plan(target, overrides, options))
-    in_words = show.plan_text(found) if isinstance(found, Plan) else show.refusal_text(found)
-    click.echo(show.to_json(found) if as_json else in_words)
+    found = asyncio.run(run_start.plan(target, overrides, options))
+    in_words = format.plan_text(found) if isinstance(found, Plan) else format.refusal_text(found)
+    click.echo(format.to_json(found) if as_json else in_words)
     return EXIT_OK if isinstance(found, Plan) else EXIT_FINDING
 
 
@@ -71,7 +71,7 @@ def start(
         raise click.UsageError("--json asks nobody: it needs --yes")
     if as_json and follow:
         raise click.UsageError("--json and --follow both want stdout")
-    return asyncio.run(runstart.start(target, overrides, options, yes, follow, as_json))
+    return asyncio.run(run_start.start(target, overrides, options, yes, follow, as_json))
 
 
 @run.command()
@@ -80,7 +80,7 @@ def start(
 @_json
 def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
     """Every job that gconsole started, or one, node by node, as the nodes themselves keep it."""
-    return asyncio.run(runafter.status(target, overrides, job, as_json))
+    return asyncio.run(run_control.status(target, overrides, job, as_json))
 
 
 @run.command()
@@ -100,10 +100,10 @@ def logs(
 
     Exit codes: 0 all of it, 3 some nodes could not be read.
     """
-    from .runlogs import Wanted
+    from .run_logs import Wanted
 
     wanted = Wanted(tail, _ranks(ranks), _pattern(pattern), fold)
-    return asyncio.run(runafter.logs(target, overrides, job, wanted, follow, output))
+    return asyncio.run(run_control.logs(target, overrides, job, wanted, follow, output))
 
 
 @run.command()
@@ -112,7 +112,7 @@ def logs(
 @click.option("--timeout", "timeout_s", type=Duration(), help="Give up after this, with exit code 124.")
 def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
     """Wait until the job is over; exit with its code (that of the node that failed first, 128 + N for signal N)."""
-    return asyncio.run(runafter.wait(target, overrides, job, timeout_s))
+    return asyncio.run(run_control.wait(target, overrides, job, timeout_s))
 
 
 @run.command()
@@ -129,7 +129,7 @@ def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait
     For nodes that are away the order is kept: your next `gconsole run` that sees them ends their part.
     Exit codes: 0 nothing is left, 1 something is, 3 nodes could not be asked.
     """
-    return asyncio.run(runafter.stop(target, overrides, job, grace_s, wait_s, yes))
+    return asyncio.run(run_control.stop(target, overrides, job, grace_s, wait_s, yes))
 
 
 @run.command()
@@ -143,7 +143,7 @@ def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: st
 
     PATH is below the folder the job works in, or absolute. Exit codes: 0 from all nodes, 3 not from all.
     """
-    return asyncio.run(runafter.fetch(target, overrides, job, path, only, output))
+    return asyncio.run(run_control.fetch(target, overrides, job, path, only, output))
 
 
 def _ranks(text: str | None) -> frozenset[int] | None:

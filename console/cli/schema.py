@@ -14,7 +14,7 @@ def schema(kind: str | None) -> int:
     from ..records import KINDS
     from ..report import Report
     from ..session.export.document import SessionDocument
-    from ..topology.lines import TopologyDocument
+    from ..topology.schema import TopologyDocument
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"no such kind: {kind}; there are {', '.join(sorted(KINDS))}")

@@ -26,8 +26,8 @@ def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
     title = f"gconsole {_cluster(target, overrides)}"
     import asyncio
 
-    from ..serve.server import HOST
-    from ..serve.server import serve as serve_
+    from ..web.terminal.server import HOST
+    from ..web.terminal.server import serve as serve_
 
     def say(address: str) -> None:
         click.echo(f"{title}, in a browser of this machine:\n\n  {address}\n\nCtrl-C ends it.")

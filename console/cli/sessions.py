@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..plaintext import printable
-from . import shelf_words
+from ..text.sanitize import printable
+from . import session_table
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.recovery import Findings
+    from ..session.record.repair import Findings
 
 
 class _Sessions(click.Group):
     """Its errors are one line each, and exit code 2: what was asked for cannot be."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        from ..session.layout import SessionError
+        from ..session.format.layout import SessionError
 
         try:
             return super().invoke(ctx)
@@ -45,15 +45,15 @@ def sessions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
 def list_sessions(folder: Path, as_json: bool) -> None:
     """All sessions, the newest last."""
-    from ..session.shelf import everything
+    from ..session.manage.catalog import everything
 
     found = everything(folder)
     if as_json:
-        click.echo(_json([shelf_words.row(one) for one in found]))
+        click.echo(_json([session_table.row(one) for one in found]))
     elif not found:
         click.echo(f"no sessions in {folder}; record one: gconsole record hosts.toml --name NAME")
     else:
-        click.echo(shelf_words.table(found))
+        click.echo(session_table.table(found))
 
 
 @sessions.command()
@@ -62,11 +62,11 @@ def list_sessions(folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 def show(session: str, folder: Path, as_json: bool) -> None:
     """What one session holds."""
-    from ..session.layout import find
-    from ..session.shelf import listed
+    from ..session.format.layout import find
+    from ..session.manage.catalog import listed
 
     one = listed(find(session, folder))
-    click.echo(_json(shelf_words.row(one)) if as_json else "\n".join(map(printable, shelf_words.story(one))))
+    click.echo(_json(session_table.row(one)) if as_json else "\n".join(map(printable, session_table.story(one))))
 
 
 @sessions.command()
@@ -74,9 +74,9 @@ def show(session: str, folder: Path, as_json: bool) -> None:
 @sessions_folder
 def recover(session: str | None, folder: Path) -> int:
     """Mend what a crashed console left: cut the torn end, count, close. Without SESSION every one that needs it."""
-    from ..session.layout import SessionError, find
-    from ..session.recovery import recover as mend
-    from ..session.shelf import everything
+    from ..session.format.layout import SessionError, find
+    from ..session.manage.catalog import everything
+    from ..session.record.repair import recover as mend
 
     if session is not None:
         one = find(session, folder)
@@ -100,8 +100,8 @@ def recover(session: str | None, folder: Path) -> int:
 @sessions_folder
 def verify(session: str, folder: Path) -> int:
     """Read all of a session and check every checksum; exit code 1 where something is damaged. Nothing is changed."""
-    from ..session.layout import find
-    from ..session.recovery import verify as check
+    from ..session.format.layout import find
+    from ..session.record.repair import verify as check
 
     one = find(session, folder)
     one.read()
@@ -118,12 +118,12 @@ def verify(session: str, folder: Path) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
     """Remove sessions for ever."""
-    from ..session.layout import find
-    from ..session.retention import delete as remove
+    from ..session.format.layout import find
+    from ..session.manage.retention import delete as remove
 
     wanted = [find(name, folder) for name in names]
     if not yes:
-        what = ", ".join(f"{one.name} ({shelf_words.size(one.size())})" for one in wanted)
+        what = ", ".join(f"{one.name} ({session_table.size(one.size())})" for one in wanted)
         if not sys.stdin.isatty():
             raise click.UsageError(f"nobody is there to be asked whether {what} may go for ever: --yes")
         click.confirm(f"Delete {what} for ever?", abort=True, err=True)
@@ -138,8 +138,8 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 @sessions_folder
 def rename(session: str, name: str, folder: Path) -> None:
     """Give SESSION another NAME."""
-    from ..session.layout import find
-    from ..session.shelf import rename as give
+    from ..session.format.layout import find
+    from ..session.manage.catalog import rename as give
 
     one = find(session, folder)
     click.echo(f"{one.name}: is {give(one, name).name} now")
@@ -151,8 +151,8 @@ def rename(session: str, name: str, folder: Path) -> None:
 @sessions_folder
 def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
     """Put the records of several sessions into one new session, each record once; they themselves stay."""
-    from ..session.layout import find, named
-    from ..session.shelf import merge as put_together
+    from ..session.format.layout import find, named
+    from ..session.manage.catalog import merge as put_together
 
     meta = put_together([find(name, folder) for name in names], named(into, folder))
     click.echo(f"{into}: {meta.records} records")
@@ -169,20 +169,20 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
     interrupted, and goes on where it was; of a session that is being recorded it takes what is sealed. Exit code 1
     where a segment is damaged: its other records are there.
     """
-    from ..session.compact import compact
-    from ..session.dropping import drop_segments as drop
-    from ..session.layout import find
+    from ..session.format.layout import find
+    from ..session.manage.compact import compact
+    from ..session.manage.drop_segments import drop_segments as drop
 
     one = find(session, folder)
     done = compact(one, _progress())
     rows, size = sum(part.rows for part in done.parts), sum(
         (one.parquet_folder / part.path).stat().st_size for part in done.parts
     )
-    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {shelf_words.size(size)}: {one.parquet_folder}")
+    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {session_table.size(size)}: {one.parquet_folder}")
     if one.is_being_written():
         click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
     if drop_segments:
-        click.echo(f"  {shelf_words.size(drop(one))} of segments dropped")
+        click.echo(f"  {session_table.size(drop(one))} of segments dropped")
     if done.damaged_bytes:
         click.echo(f"  ✖ {done.damaged_bytes} bytes of its segments are damaged, and not in them", err=True)
     return 1 if done.damaged_bytes else 0
@@ -194,9 +194,9 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
 @sessions_folder
 def import_session(file: Path, name: str | None, folder: Path) -> None:
     """Make a session of FILE: what `gconsole export --format json` wrote, or the records of `batch --records`."""
-    from ..recordfile import RecordFileError
-    from ..session.importing import import_file
-    from ..session.layout import SessionError
+    from ..session.format.layout import SessionError
+    from ..session.manage.import_ import import_file
+    from ..session.ndjson import RecordFileError
 
     try:
         session, meta = import_file(file, name, folder)
@@ -211,8 +211,8 @@ def import_session(file: Path, name: str | None, folder: Path) -> None:
 @sessions_folder
 def mark(session: str, text: str, folder: Path) -> None:
     """Keep a note with SESSION: now while it is recorded, else at its end."""
-    from ..session.layout import find
-    from ..session.shelf import mark as annotate
+    from ..session.format.layout import find
+    from ..session.manage.catalog import mark as annotate
 
     one = find(session, folder)
     annotate(one, text)
@@ -224,8 +224,8 @@ def mark(session: str, text: str, folder: Path) -> None:
 @sessions_folder
 def stop(session: str, folder: Path) -> None:
     """End a recording that runs in another terminal."""
-    from ..session.layout import SessionError, find
-    from ..session.requests import ask_to_stop
+    from ..session.format.layout import SessionError, find
+    from ..session.record.control_files import ask_to_stop
 
     one = find(session, folder)
     if not one.is_being_written():

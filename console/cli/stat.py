@@ -13,10 +13,10 @@ from .main import EXIT_OK, EXIT_USAGE
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.answers import Format
-    from ..session.database import Database
-    from ..session.plots import Steps
-    from ..session.stat import By
+    from ..session.export.plots import Steps
+    from ..session.query.engine import Database
+    from ..session.query.output import Format
+    from ..session.query.stat import By
 
 #: For one question of several; a session of a night has many samples.
 DEADLINE_S: Final = 600.0
@@ -40,11 +40,11 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     gconsole stat night --by rank --format csv > ranks.csv
     gconsole stat night --plot night.pdf
     """
-    from ..recordfile import RecordFileError
-    from ..session.bounds import bounded_memory
-    from ..session.database import Database, QueryError
-    from ..session.layout import SessionError
-    from ..session.sources import RecordedSource
+    from ..session.format.layout import SessionError
+    from ..session.ndjson import RecordFileError
+    from ..session.query.engine import Database, QueryError
+    from ..session.query.limits import bounded_memory
+    from ..session.query.sources import RecordedSource
     from .export import session_path
 
     path = session_path(session, folder)
@@ -71,8 +71,8 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
 
 
 def _tell(database: Database, by: By, how: Format) -> None:
-    from ..session.answers import write
-    from ..session.stat import figures
+    from ..session.query.output import write
+    from ..session.query.stat import figures
 
     schema, batches = figures(database, by, DEADLINE_S)
     write(how, schema, batches, sys.stdout.buffer)
@@ -80,9 +80,9 @@ def _tell(database: Database, by: By, how: Format) -> None:
 
 
 def _draw(database: Database, path: Path, picture: Path) -> None:
-    from ..session.chosen import chosen
-    from ..session.plots import plot
-    from ..session.stat import STEP_TIMES
+    from ..session.export.plots import plot
+    from ..session.export.slice import chosen
+    from ..session.query.stat import STEP_TIMES
 
     times = database.ask(STEP_TIMES, limit=100_000, deadline_s=DEADLINE_S).rows.to_pylist()
     jobs = dict.fromkeys(row["job"] for row in times)

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import BinaryIO, Final
 
-from ..plaintext import printable_utf8
+from ..text.sanitize import printable_utf8
 
 #: The beginning of a letter whose end comes with the next bytes.
 _PART: Final = re.compile(rb"(?:\xc2|\xd8|\xe2[\x80\x81]?|\xef\xbb?)?\Z")

@@ -10,8 +10,8 @@ import click
 from .options import load_target
 
 if TYPE_CHECKING:
-    from ..store import Store
-    from ..topology.gather import Fleet
+    from ..core.store import Store
+    from ..topology.snapshot import Fleet
 
 
 @click.command()
@@ -42,7 +42,7 @@ def topo(
     if ends is not None and (node is not None or form != "text"):
         raise click.UsageError("--path is text, and names its nodes itself")
     from ..report import coverage_code
-    from ..topology.gather import gather
+    from ..topology.snapshot import gather
 
     store = _look(target, overrides, source)
     fleet = gather(store)
@@ -69,7 +69,7 @@ def _drawn(fleet: Fleet, node: str | None, form: str) -> str:
 
 
 def _path(fleet: Fleet, ends: tuple[str, str]) -> str:
-    from ..topology.pairs import find_gpu, path_text
+    from ..topology.pair_queries import find_gpu, path_text
 
     try:
         start, end = (find_gpu(fleet, name) for name in ends)
@@ -92,9 +92,9 @@ def _write(text: str, output: str | None) -> None:
     if output is None or output == "-":
         click.echo(text)
         return
-    from .. import files
+    from ..text import atomic_files
 
     try:
-        files.write_atomically(Path(output), text.encode() + b"\n")
+        atomic_files.write_atomically(Path(output), text.encode() + b"\n")
     except OSError as error:
         raise click.FileError(output, error.strerror or str(error)) from error

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from .lines import Path as KeyPath
-from .lines import Place, places
 from .model import ConfigError, Origin, Setting
 from .nodeset import Host, expand, fold
-from .nodetext import MAX_NAMES, BadNodeSet
+from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
+from .toml_positions import Path as KeyPath
+from .toml_positions import Place, places
 
 #: A hosts.toml that names 16,384 nodes one by one is smaller than this.
 _MAX_BYTES = 16 << 20

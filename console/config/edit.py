@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from .document import Document, Entry, check, parse, read
-from .lines import Place
+from .file_write import replace
 from .model import ConfigError
 from .nodeset import expand, fold
-from .nodetext import BadNodeSet, terms
-from .write import replace
+from .nodeset_parser import BadNodeSet, terms
+from .toml_positions import Place
 
 
 def entries(name: str) -> tuple[Entry, ...]:

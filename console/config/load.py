@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from .clock_presets import check as check_clock
+from .clock_presets import with_preset
 from .document import Contents, Document, Entry, check, read, resolve_path
 from .model import Config, ConfigError, NodeConfig, Origin, Setting
 from .nodeset import Host, expand
-from .nodetext import BadNodeSet
-from .presets import check as check_clock
-from .presets import with_preset
+from .nodeset_parser import BadNodeSet
 from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
 from .sections import Section
 

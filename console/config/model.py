@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from .engine import Engine
+from .exec_engine import Engine
 from .sections import (
     AgentConfig,
     ClockConfig,

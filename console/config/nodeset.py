@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .nodetext import IPV6_HINT, MAX_NAMES, BadNodeSet, quoted, shortened, terms
+from .nodeset_parser import IPV6_HINT, MAX_NAMES, BadNodeSet, quoted, shortened, terms
 from .schema import nearest
 
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([1-9][0-9]{0,4}))?")

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     from recorder import Recorder  # type: ignore[import-not-found]  # beside this file: it is a program of its own
 elif TYPE_CHECKING:
-    from .recorder import Recorder
+    from .flight_recorder import Recorder
 
 WEIGHTS = 48
 #: Computing takes this long, seconds; with the exchange it makes about four steps a second.

@@ -7,7 +7,7 @@ import contextlib
 import random
 import time
 
-from .knocking import Knock
+from ..transport.reachability import Knock
 
 FIRST_S, MOST_S = 1.0, 60.0
 #: How often it is looked whether a node that did not answer does again. While it answers, each pause is twice the one

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from ..config.sections import HangConfig
-from ..hub import CaptureDone, CaptureOrder, NodeCounts
+from ..core.control import CaptureDone, CaptureOrder, NodeCounts
 from ..records import Failure
-from .failures import AgentRefused, FleetError, Lost, Timeout
+from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
+from .deploy.staging import Staging
 from .link import Link
-from .staging import Staging
 
 #: So long a node that is still receiving py-spy is waited for; after that it captures without.
 TOOL_S = 15.0

@@ -7,27 +7,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..config.difference import Changes, difference
+from ..config.diff import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
-from ..config.readonly import Change, ReadOnly, refusal
-from ..hub import CaptureDone, CaptureOrder, Hub, LeftBehind, Published, Recordings
-from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+from ..config.read_only import Change, ReadOnly, refusal
+from ..core.control import CaptureDone, CaptureOrder, Hub, LeftBehind, Published, Recordings
+from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from . import capture, descriptors, jobs, syncing
-from .answers import Answer, answer
-from .assets import Assets
-from .clocks.duty import ClockDuty
-from .engines import EngineTransport
-from .gate import Gate
+from ..transport import fd_limit
+from ..transport.login_limiter import Gate
+from ..transport.openssh import LocalTransport, OpensshTransport
+from ..transport.site_exec import EngineTransport
+from ..transport.transport import Transport
+from . import capture, jobs, sync_push
+from .clocks.schedule import ClockDuty
+from .deploy.binaries import Assets
+from .deploy.staging import Staging
+from .gc_sweep import Sweep
 from .link import Link
-from .staging import Staging
-from .subprocesses import LocalTransport, OpensshTransport
-from .sweeping import Sweep
-from .transport import Transport
+from .node_reply import Answer, answer
 
 if TYPE_CHECKING:
-    from .identities import Ask  # which loads asyncssh
+    from ..transport.ssh_keys import Ask  # which loads asyncssh
 
 #: The doctor looks for binaries and asks drivers: a cold node takes seconds.
 DOCTOR_S = 60.0
@@ -63,7 +64,7 @@ class Fleet:
         self.followers: list[Callable[[Config], None]] = []  # who else acts on a newer configuration
         self._sweep = Sweep()
         self._unsubscribe = hub.subscribe(self._watch)
-        descriptors.raise_limit(len(config.nodes))
+        fd_limit.raise_limit(len(config.nodes))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
@@ -119,7 +120,7 @@ class Fleet:
         if reads_otherwise:
             for link in self.links.values():
                 link.read_clocks_every(period_ms)
-        descriptors.raise_limit(len(self.links))
+        fd_limit.raise_limit(len(self.links))
         return changes
 
     def is_awaited(self, left: LeftBehind) -> bool:
@@ -168,7 +169,7 @@ class Fleet:
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
         self._permit(Change.START_JOB)  # it is for one that is about to start
-        return await syncing.sync(self.links, nodes, folder, workdir)
+        return await sync_push.sync(self.links, nodes, folder, workdir)
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         self._permit(Change.START_JOB)
@@ -212,7 +213,7 @@ class Fleet:
             elif kind == "openssh":
                 self._transports[kind] = OpensshTransport(self._gate)
             else:
-                from .ssh import AsyncsshTransport  # 200 ms of import that the other transports need not pay
+                from ..transport.ssh import AsyncsshTransport  # 200 ms of import that the other transports need not pay
 
                 self._transports[kind] = AsyncsshTransport(self._gate, self._ask)
         return self._transports[kind]

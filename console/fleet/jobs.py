@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
 from ..records import Failure
-from .failures import AgentRefused, FleetError, Lost, Timeout
+from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .link import Link
 
 #: A node looks for programs and folders, which may lie on a file system that takes its time.

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config.model import NodeConfig
-from ..hub import Hub
+from ..core.control import Hub
 from ..records import Log, NodeState, State
-from . import assets, bundle, descriptors, failures, limits, opening
+from ..transport import errors, fd_limit
+from ..transport.dead_connection import Doubt
+from ..transport.transport import Transport
+from . import quotas
+from .agent_connection import Conversation
 from .backoff import Backoff
-from .conversation import Conversation
-from .forgotten import Doubt
-from .intake import Intake
-from .questions import Frame, Ping, Questions
-from .transport import Transport
+from .deploy import binaries, payload, start_frame
+from .record_intake import Intake
+from .rpc import Frame, Ping, Questions
 from .wire import Hello
 
 PING_S = 1.0
@@ -41,7 +43,7 @@ class Link:
     """
 
     def __init__(
-        self, node: NodeConfig, transport: Transport, hub: Hub, offered: assets.Assets,
+        self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Assets,
         staging: Callable[[Link, str], None], snapshot_period_ms: int = 0, known: tuple[str, int] | None = None,
         *, gpu_clock: bool = False,
     ) -> None:
@@ -57,11 +59,11 @@ class Link:
         self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
         if known is not None:
             self._intake.agent, self._intake.last_seq = known
-        self._complaints = limits.Bucket(limits.COMPLAINTS_S, limits.COMPLAINTS_BURST)
+        self._complaints = quotas.Bucket(quotas.COMPLAINTS_S, quotas.COMPLAINTS_BURST)
         self._unsaid = 0  # complaints, since the last one that was said
         self._questions = Questions(self._send)
         self._attempt = 0
-        self._failure: failures.FleetError | None = None
+        self._failure: errors.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
         self._talk: Conversation | None = None  # over the present connection, or the last one
         self._has_sampled = False
@@ -80,10 +82,10 @@ class Link:
         while True:
             try:
                 await self._session()
-            except failures.FleetError as error:
+            except errors.FleetError as error:
                 self._failure = error
             except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
-                self._failure = failures.Internal(f"{type(error).__name__}: {error}", "please report this")
+                self._failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
                 self._complain("".join(traceback.format_exception(error, limit=-6)))
             if self._stopping:
                 return
@@ -116,7 +118,7 @@ class Link:
         return self._questions.offset_ns
 
     @property
-    def failure(self) -> failures.FleetError | None:
+    def failure(self) -> errors.FleetError | None:
         """Why there is no connection, where that is known."""
         return self._failure
 
@@ -126,7 +128,7 @@ class Link:
             async with asyncio.timeout(FIRST_WORD_S):
                 await self._settled.wait()
         if self.state not in ("ok", "lost"):
-            raise self._failure or failures.Lost(f"{self.node.name} is not connected")
+            raise self._failure or errors.Lost(f"{self.node.name} is not connected")
 
     @property
     def has_sampled(self) -> bool:
@@ -142,7 +144,7 @@ class Link:
         """Try again now, whatever the link is doing."""
         self._backoff.again.set()
         if self._talk and self._talk.channel:
-            self._talk.end(failures.Lost("closed to connect again"))
+            self._talk.end(errors.Lost("closed to connect again"))
 
     async def stop(self) -> None:
         """Tell the agent to end (also one that would linger) and let go."""
@@ -164,11 +166,11 @@ class Link:
         talk = self._talk = Conversation(
             self.node, self._hub, self._intake, self._questions, self._greet, self._complain
         )
-        command = bundle.command(self.node.agent.python, self.node.agent.run_as)
+        command = payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
-            descriptors.require_some()
+            fd_limit.require_some()
             talk.channel = await self._transport.open(self.node, command, talk)
-            talk.channel.write(bundle.build().preamble)
+            talk.channel.write(payload.build().preamble)
             talk.send({"start": self._opening()})
             await talk.wait_for_hello()
             self._say("ok")
@@ -177,7 +179,7 @@ class Link:
         finally:
             talk.close()
             self._questions.abandon()
-        raise talk.failure or failures.Lost("the connection ended without a word")
+        raise talk.failure or errors.Lost("the connection ended without a word")
 
     async def _pulse(self, talk: Conversation) -> None:
         """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
@@ -203,9 +205,9 @@ class Link:
     def _judge(self, silent_s: float) -> None:
         """What a silence means; raises Lost where the connection is to be given up."""
         if silent_s > DEAD_S:
-            raise failures.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
+            raise errors.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
         if silent_s > SILENT_S and self.state == "ok":
-            self._failure = failures.Lost(f"no word for {silent_s:.1f} s")
+            self._failure = errors.Lost(f"no word for {silent_s:.1f} s")
             self._say("lost")
         elif silent_s < PING_S and self.state == "lost":
             self._failure = None
@@ -236,9 +238,9 @@ class Link:
         self._hub.say(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
     def _opening(self) -> Frame:
-        offer = {assets.PSUTIL: self._assets.offer(assets.PSUTIL)}
+        offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._intake.agent, self._intake.last_seq
-        return opening.start(
+        return start_frame.start(
             self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
         )
 
@@ -260,7 +262,7 @@ class Link:
 
     def _require_connection(self) -> None:
         if self._talk is None or not self._talk.is_open:
-            raise failures.Lost(f"{self.node.name} is not connected")
+            raise errors.Lost(f"{self.node.name} is not connected")
 
     def send_problem(self, name: str, text: str) -> None:
         """Tell the agent that a binary it waits for will not come."""
@@ -268,7 +270,7 @@ class Link:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in pieces."""
-        for frame in opening.blob_pieces(name, encoding, packed):
+        for frame in start_frame.blob_pieces(name, encoding, packed):
             self._send(frame)
 
     # -- words ---------------------------------------------------------------------------------------------------------
@@ -285,8 +287,8 @@ class Link:
         )
 
 
-def _forgotten() -> failures.Lost:
+def _forgotten() -> errors.Lost:
     """The node answers beside this connection, so that another need not wait."""
-    failure = failures.Lost(FORGOTTEN)
+    failure = errors.Lost(FORGOTTEN)
     failure.was_away = True
     return failure

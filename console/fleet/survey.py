@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config.model import Config
-from ..hub import Hub
-from .answers import Answer, answer
+from ..core.control import Hub
 from .fleet import Fleet
 from .link import Link
+from .node_reply import Answer, answer
 
 
 async def survey(

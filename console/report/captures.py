@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ..analysis.models import Model
-from ..analysis.stacks import PLAIN, Fold, Group, JobKey, Shape, fold, jobs_of
-from ..analysis.stacktext import to_text
-from ..hidden import value_without_secrets
+from ..analysis.stacks.fold import PLAIN, Fold, Group, JobKey, Shape, fold, jobs_of
+from ..analysis.stacks.frame_models import Model
+from ..core.store import CaptureNow, Store
+from ..monitor.hang import hang_models
+from ..present.stacks import to_text
 from ..records import Local
-from ..store import CaptureNow, Store
-from ..verdicts import hang_models
+from ..text.secrets import value_without_secrets
 
 
 class StepLine(msgspec.Struct, omit_defaults=True):

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..clocklines import NodeLine, WindowLine, line_of
-from ..nodesets import natural
-from ..plaintext import printable
-from ..store import Store
+from ..core.store import Store
+from ..monitor.clock_jsonl import NodeLine, WindowLine, line_of
+from ..text.nodeset_fold import natural
+from ..text.sanitize import printable
 
 
 class ServiceLine(msgspec.Struct):

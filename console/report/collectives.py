@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ..analysis.collectives import Communication, Fault, Group
-from ..analysis.ranges import ranges
-from ..plaintext import printable
-from ..store import CaptureNow, Store
-from ..verdicts import newest_said
+from ..core.store import CaptureNow, Store
+from ..monitor.hang import newest_said
+from ..text.rank_ranges import ranges
+from ..text.sanitize import printable
 
 
 class MemberLine(msgspec.Struct):

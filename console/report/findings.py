@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from ..core.store import Store
 from ..records import Finding, Severity
-from ..store import Store
 from .instants import iso
 
 #: Severities, a worse one higher.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ..analysis.skew import Lateness, RankSkew, Skew
-from ..nodesets import fold
-from ..plaintext import printable
-from ..skewing import SkewSeen, skew_of
-from ..store import Store
+from ..core.store import Store
+from ..monitor.skew import SkewSeen, skew_of
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
 from .clocks import ClocksLine
 
 #: So many of the latest meetings that nobody could be called last at, or somebody was, stand in a report.

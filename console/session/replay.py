@@ -11,21 +11,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ..hub import CaptureDone, CaptureOrder, Hub, Published
+from ..core.control import CaptureDone, CaptureOrder, Hub, Published
+from ..core.store import Store
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
-from ..store import Store
-from . import index
-from .frames import Damage
-from .index import Way
-from .layout import Meta, Session, SessionError
-from .reading import Choice
+from .format import index
+from .format.index import Way
+from .format.layout import Meta, Session, SessionError
+from .format.reader import Choice
+from .format.zstd_frames import Damage
 
 if TYPE_CHECKING:
-    from ..config.difference import Changes
+    from ..config.diff import Changes
     from ..config.model import Config
-    from ..config.readonly import Change, ReadOnly
-    from ..doctor import Answer
-    from ..joborders import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+    from ..config.read_only import Change, ReadOnly
+    from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+    from ..monitor.node_exam import Answer
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analysis.bandwidth import gigabytes
-from ..analysis.topology import NVSWITCH
-from ..nodesets import fold
-from ..plaintext import quoted_for_dot
-from .gather import Fleet
+from ..analysis.topology.bandwidth import gigabytes
+from ..analysis.topology.node import NVSWITCH
+from ..text.nodeset_fold import fold
+from ..text.sanitize import quoted_for_dot
+from .snapshot import Fleet
 from .tree import Branch, nvlinks_of, pci_tree
 
 _HEAD = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from .document import to_json
 from .dot import to_dot
-from .gather import Fleet
+from .json_document import to_json
+from .snapshot import Fleet
 from .svg import to_svg
 from .text import to_text
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..analysis.topology import NodeTopology
-from ..plaintext import printable
-from .gather import Fleet
+from ..analysis.topology.node import NodeTopology
+from ..text.sanitize import printable
+from .snapshot import Fleet
 
 #: What the words mean, nearest last, as nvidia-smi lists them.
 LEGEND = (

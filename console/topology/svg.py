@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..analysis.bandwidth import gigabytes
-from ..analysis.topology import NVSWITCH
-from ..nodesets import fold
-from ..plaintext import printable
-from .gather import Fleet
+from ..analysis.topology.bandwidth import gigabytes
+from ..analysis.topology.node import NVSWITCH
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
+from .snapshot import Fleet
 from .tree import Branch, nvlinks_of, pci_tree
 
 _CELL, _ROW, _BOX_W, _BOX_H, _MARGIN, _TITLE = 104, 84, 92, 46, 24, 44

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analysis.topology_classes import NodeClass
-from ..nodesets import fold
-from ..plaintext import printable
-from .gather import Fleet
+from ..analysis.topology.classes import NodeClass
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
+from .groups import group_lines, unknown_lines
 from .matrix import Matrix, legend, matrix, table
-from .pairs import pair_lines
-from .parallel import group_lines, unknown_lines
+from .pair_queries import pair_lines
+from .snapshot import Fleet
 from .tree import SOURCES, drawing
 
 

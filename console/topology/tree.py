@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..analysis.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_link, uplink
-from ..analysis.topology import Device, NodeTopology, Vertex
-from ..nodesets import natural
+from ..analysis.topology.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_link, uplink
+from ..analysis.topology.node import Device, NodeTopology, Vertex
 from ..records import Link, Nic
-from .gather import Fleet, Traffic
+from ..text.nodeset_fold import natural
+from .snapshot import Fleet, Traffic
 
 #: Where the bandwidths of a drawing come from.
 SOURCES: Final = (

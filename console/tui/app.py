@@ -15,39 +15,39 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..config.follow import HostsFile
-from ..differing import Differing
-from ..findings import Findings
-from ..hub import Control
+from ..config.watch_file import HostsFile
+from ..core.control import Control
+from ..core.store import Store
+from ..monitor.finding_tracker import Findings
+from ..monitor.topology_findings import Differing
 from ..records import Log
-from ..store import Store
-from .asking import Asking
-from .care import Care
 from .clipboard import Where
-from .commands import ConsoleCommands
-from .dialogs import Dialog, StoryDialog
-from .export_dialog import ExportDialog
+from .controllers.jobs import JobActions, JobOutputs, JobStops
+from .controllers.node_actions import NodeActions
+from .controllers.nodes import Care
+from .controllers.query import QueryActions
+from .controllers.recording import RecordingActions, Tapes
+from .controllers.stacks import StackActions, Stacks
+from .controllers.view_switcher import ViewsApp
+from .dialogs.dialog import Dialog, StoryDialog
+from .dialogs.export import ExportDialog
+from .dialogs.mark import LONGEST_NOTE, MarkDialog
 from .exports import offers
-from .guide import Guide
-from .job_actions import JobActions, JobOutputs, JobStops
-from .jobfold import JobFold
-from .keyfile import NO_KEYS, OwnKeys
-from .keys import Action, bindings, in_scope, key_names
-from .marks import LONGEST_NOTE, MarkDialog
-from .memory import Memory
+from .folds.clocks import TimeFold
+from .folds.jobs import JobFold
+from .frame_rate import RATE_HZ, Pace, write_backlog
+from .keymap.actions import Action, bindings, in_scope, key_names
+from .keymap.file import NO_KEYS, OwnKeys
+from .keymap.hints import Guide
+from .login_prompts import Questions
 from .models.header import header_spans
-from .node_actions import NodeActions
-from .pace import RATE_HZ, Pace, write_backlog
-from .query_actions import QueryActions
-from .questions import Questions
-from .recording_actions import RecordingActions, Tapes
+from .palette import ConsoleCommands
+from .query_client import Asking
 from .screenshot import picture
-from .stack_actions import StackActions, Stacks
-from .theme_shelf import ThemeShelf
-from .timefold import TimeFold
-from .views.table import VIEWS
-from .views_app import ViewsApp
-from .watch import Frame, Staging, Watch
+from .snapshot import Frame, Staging, Watch
+from .theme.catalog import ThemeShelf
+from .ui_state.store import Memory
+from .views.registry import VIEWS
 from .widgets.bar import Bar
 from .widgets.line_view import LineView
 from .widgets.tab_bar import Tab, TabBar

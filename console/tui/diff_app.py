@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from ..session.comparing import Comparison
+from ..session.manage.diff import Comparison
+from .controllers.shutdown import EndingApp
 from .diff_screen import DiffScreen
-from .ending import EndingApp
-from .keys import bindings, in_scope
-from .theme_shelf import ThemeShelf
+from .keymap.actions import bindings, in_scope
+from .theme.catalog import ThemeShelf
 
 
 class DiffApp(EndingApp, inherit_bindings=False):

@@ -10,14 +10,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
-from ..session.comparing import Comparison, compare_sessions
-from ..session.layout import Session, SessionError
-from . import figures
-from .dialogs import KeysDialog
-from .keys import bindings, in_scope
-from .models.difference import Order, difference_lines, headline, names
-from .models.spans import Span, plain
-from .taking import TakingApp
+from ..present.spans import Span, plain
+from ..session.format.layout import Session, SessionError
+from ..session.manage.diff import Comparison, compare_sessions
+from ..text import format
+from .controllers.clipboard import TakingApp
+from .dialogs.dialog import KeysDialog
+from .keymap.actions import bindings, in_scope
+from .models.session_diff import Order, difference_lines, headline, names
 from .widgets.bar import Bar
 from .widgets.key_hints import hints
 from .widgets.report import Report
@@ -91,7 +91,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
         found, width = self._found, self._body.scrollable_content_region.width
         if found is None:
             self._head.show(self._names)
-            self._body.show([plain(""), plain(f"  {figures.count(self._reading.records)} records read …", "muted")])
+            self._body.show([plain(""), plain(f"  {format.count(self._reading.records)} records read …", "muted")])
         else:
             self._head.show(headline(found))
             self._body.show(difference_lines(found, width, self._order))

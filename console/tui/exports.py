@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .. import report
-from ..analysis.stacks import PLAIN, Shape
-from ..hub import RecordingNow
-from ..session.chosen import Chosen, chosen
+from ..analysis.stacks.fold import PLAIN, Shape
+from ..core.control import RecordingNow
+from ..core.store import Store
+from ..monitor.hang import hang_models
 from ..session.export import FORMS, StackForm
-from ..session.export.page import page_of
-from ..session.forms import FORMS as SESSION_FORMS
-from ..session.forms import Form as SessionForm
-from ..session.held import held
-from ..store import Store
-from ..verdicts import hang_models
-from .figures import clock_time
-from .models.sheets import Sheet, as_csv, as_json, as_text
-from .recording_actions import session_name
+from ..session.export.formats import FORMS as SESSION_FORMS
+from ..session.export.formats import Form as SessionForm
+from ..session.export.html_page import page_of
+from ..session.export.live_snapshot import held
+from ..session.export.slice import Chosen, chosen
+from ..text.format import clock_time
+from .controllers.recording import session_name
+from .models.table_export import Sheet, as_csv, as_json, as_text
 
 #: Makes the text of a file; may take long, touches nothing that changes, and may run in a thread.
 Write = Callable[[], str]

@@ -9,16 +9,16 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from .keys import bindings, in_scope
-from .models.filtering import Field, Vocabulary
-from .models.heat import LEVELS, Cell, HeatRow
-from .models.lane import Lane
+from ..present.spans import Line, Span, glyph
+from ..present.status import GLYPHS
+from .controllers.theming import ThemedApp
+from .keymap.actions import bindings, in_scope
+from .models.error_bar import Lane
+from .models.filter_language import Field, Vocabulary
+from .models.heat_map import LEVELS, Cell, HeatRow
 from .models.plot import Plot
-from .models.spans import Line, Span, glyph
-from .models.tree import Branch
-from .status import GLYPHS
-from .theme_shelf import ThemeShelf
-from .themed import ThemedApp
+from .models.tree_rows import Branch
+from .theme.catalog import ThemeShelf
 from .widgets.bar import Bar
 from .widgets.filter_bar import FilterBar
 from .widgets.heat_map import HeatMap

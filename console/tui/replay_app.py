@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Final
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ..nodesets import natural
-from ..session.layout import SessionError, all_sessions, find
+from ..session.format.layout import SessionError, all_sessions, find
 from ..session.replay import Instant, Replay
-from . import figures
+from ..text import format
+from ..text.cells import clean
+from ..text.nodeset_fold import natural
 from .app import ConsoleApp
+from .dialogs.prompts import Prompt
 from .diff_screen import diff_of
-from .keys import Action, bindings, in_scope
-from .prompts import Prompt
-from .text import clean
-from .views.table import VIEWS
+from .keymap.actions import Action, bindings, in_scope
+from .views.registry import VIEWS
 from .widgets.time_line import Shown, TimeLine
 
 #: What needs nodes, or a clock that runs: nothing of it can be done in a replay.
@@ -113,10 +113,10 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def action_replay_go(self) -> None:
         """Ask for a time."""
         words = (
-            f"From {figures.clock_time(self._replay.begin)} to {figures.clock_time(self._replay.end)}: a time of day, "
+            f"From {format.clock_time(self._replay.begin)} to {format.clock_time(self._replay.end)}: a time of day, "
             "+90s or -5m from here, or 50%."
         )
-        hint = figures.clock_time(self._replay.begin)
+        hint = format.clock_time(self._replay.begin)
         self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
 
     def action_replay_compare(self) -> None:
@@ -158,7 +158,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         if event is None:
             self.notify(else_say, timeout=3, markup=False)
             return
-        self.notify(clean(event.what), title=figures.clock_time(event.rx), timeout=3, markup=False)
+        self.notify(clean(event.what), title=format.clock_time(event.rx), timeout=3, markup=False)
         self._seek(event.rx)
 
     def _asked(self, text: str | None) -> None:
@@ -178,7 +178,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             self._then = to
             self._replay.give_up_past()
             return
-        self._busy = f"going to {figures.clock_time(to)} …"
+        self._busy = f"going to {format.clock_time(to)} …"
         self.run_worker(self._go(to, then_play), name="seek")
 
     async def _go(self, to: int, then_play: bool) -> None:

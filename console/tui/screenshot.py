@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from textual.app import App
 
-from ..files import new_text
+from ..text.atomic_files import new_text
 
 
 def picture(app: App[Any], title: str) -> Callable[[], str]:

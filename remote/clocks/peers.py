@@ -1,10 +1,9 @@
 """The nodes that the console has named, and what is known of the edge to each."""
 
-from .. import clock
-from . import packet
+from . import packet, stamps
 from .addresses import canonical
-from .bins import Bins
-from .limits import Once
+from .histogram import Bins
+from .rate_limit import Once
 
 
 class BadPeer(ValueError):
@@ -28,7 +27,7 @@ class Peer(object):
         self._last = None  # (number, position, t1, t2) of the last reply
 
     def begin(self, bin_ns, in_s):
-        self.bins = Bins(clock.mono_ns() + int(in_s * 1e9), bin_ns)
+        self.bins = Bins(stamps.mono_ns() + int(in_s * 1e9), bin_ns)
 
     def request(self, position):
         """A request's bytes and what its reply will be found by."""

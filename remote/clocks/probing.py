@@ -6,11 +6,11 @@ import select
 import threading
 import time
 
-from .. import clock
 from . import packet
-from .limits import Bucket
+from . import stamps as clock
+from .cost import Tallies
 from .plan import PACKETS
-from .tallies import Tallies
+from .rate_limit import Bucket
 
 #: Packets read before anything else gets its turn; and the longest wait, after which a stop is noticed.
 _BATCH, _LONGEST_S = 64, 0.05

@@ -5,8 +5,8 @@ Read only, without root where the service allows. Every answer is a claim of tha
 
 import os
 
-from .. import commands
-from . import kernelclock
+from ..agent import commands
+from . import kernel_clock
 
 _ANSWER_S = 2.0
 #: Names of processes (/proc/PID/comm holds 15 letters) → the service.
@@ -52,7 +52,7 @@ def _running(proc):
 
 def _of_the_kernel(daemon, text):
     """adjtimex: whether somebody keeps the clock in step, and the largest error they admit."""
-    state = kernelclock.read()
+    state = kernel_clock.read()
     if state is None:
         return dict(_NOTHING, daemon=daemon, text=text)
     found = dict(_NOTHING, daemon=daemon or ("kernel" if state.synced else None), synced=state.synced, text=text)
@@ -116,7 +116,7 @@ def parse_ntpd(text):
 def parse_timesyncd(text):
     """`timedatectl show-timesync`: name=value a line. It tells its server, and the kernel whether that helps."""
     values = _pairs(text, "\n")
-    state = kernelclock.read()
+    state = kernel_clock.read()
     synced = bool(state and state.synced)
     return {
         "synced": synced,

@@ -4,7 +4,7 @@ import glob
 import os
 import re
 
-from . import folder as files
+from . import job_dir as files
 
 #: So much of one file is read at once; a job that writes faster is followed with a delay, not with the node's memory.
 PIECE = 1 << 20

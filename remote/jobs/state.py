@@ -2,10 +2,10 @@
 
 import time
 
-from .. import presence
-from ..procfs import printable
-from . import folder as files
-from . import tree
+from ..agent import cache_users
+from ..proc.procfs import printable
+from . import job_dir as files
+from . import process_tree
 
 #: A job that was prepared and never begun, because its console went, is given up after this.
 NEVER_BEGUN_S = 120.0
@@ -28,7 +28,7 @@ def state_of(folder, spec, now_s=None):
         fields.update(_end(ended, is_stopping))
     elif watcher is None:
         fields.update(_not_begun(spec, time.time() if now_s is None else now_s))
-    elif _lives(watcher) or tree.marked(spec["job"], spec["index"]):
+    elif _lives(watcher) or process_tree.marked(spec["job"], spec["index"]):
         fields["state"] = "stopping" if is_stopping else "running"
     else:
         # it may have written its last word between our two looks
@@ -72,10 +72,10 @@ def _not_begun(spec, now_s):
 
 
 def _unseen(watcher, is_stopping):
-    why = "the node was restarted" if watcher.get("boot_id") != presence.boot_id() else "what watched it was killed"
+    why = "the node was restarted" if watcher.get("boot_id") != cache_users.boot_id() else "what watched it was killed"
     return {"state": "stopped" if is_stopping else "failed", "reason": why + ": nobody saw how the job ended"}
 
 
 def _lives(watcher):
-    ticks = presence.start_ticks(watcher["pid"])
-    return watcher.get("boot_id") == presence.boot_id() and ticks == watcher["start_ticks"]
+    ticks = cache_users.start_ticks(watcher["pid"])
+    return watcher.get("boot_id") == cache_users.boot_id() and ticks == watcher["start_ticks"]

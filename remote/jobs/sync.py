@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 
-from .problem import Problem
+from .errors import Problem
 
 #: Pieces of files that have not arrived whole lie here, below the folder.
 DRAFTS = ".gconsole-sync"

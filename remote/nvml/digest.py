@@ -1,6 +1,6 @@
 """What the figures of one GPU did between two ticks: a spike of a tenth of a second is kept, in one record a second."""
 
-from .figures import quick
+from .metrics import quick
 
 #: The figures that are looked at more often than once a second: cheap to ask, and quick to change.
 FIELDS = ("util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz")

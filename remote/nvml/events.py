@@ -4,7 +4,7 @@ import ctypes
 import threading
 
 from . import xids
-from .kernellog import place_of
+from .kernel_log import place_of
 
 XID_CRITICAL_ERROR = 0x8  # nvml.h, nvmlEventTypeXidCriticalError
 WAIT_MS = 1000

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from .figures import memory_of
+from .metrics import memory_of
 
 _FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")

@@ -3,7 +3,7 @@
 Every call may fail by itself; an answer is then None, beside the driver's words for the reason.
 """
 
-from .asking import LOST, Asker, Lost
+from .call import LOST, Asker, Lost
 from .fields import Field, FieldReader
 from .links import Links
 

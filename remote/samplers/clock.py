@@ -1,7 +1,7 @@
 """The node's clocks against each other, often; and what its time service claims, now and then."""
 
-from .. import clock, commands
-from ..clocks import services
+from ..agent import commands
+from ..clocks import services, stamps
 from .base import Sampler
 
 #: CLOCK_REALTIME that moves further than this against MONOTONIC_RAW between two reads was stepped: a slew of 500 ppm,
@@ -34,12 +34,12 @@ class SnapshotSampler(Sampler):
         return (self._agent.snapshot_period_ms or _UNASKED_MS) / 1000.0
 
     def start(self):
-        self._namespace = clock.time_namespace()
+        self._namespace = stamps.time_namespace()
 
     def tick(self, now):
         if not self._agent.snapshot_period_ms:
             return
-        read = clock.snapshot()
+        read = stamps.snapshot()
         step = self._stepped(read)
         self._last = read
         self._reads += 1

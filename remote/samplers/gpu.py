@@ -3,16 +3,16 @@
 The module that answers is a parameter: None for pynvml, or what looks like it (`simulate.SimulatedNvml`).
 """
 
-from ..nvml import info, opening
-from ..nvml.aside import PcieAside
-from ..nvml.asking import Asker, Lost
+from ..nvml import info, init
+from ..nvml.call import Asker, Lost
 from ..nvml.digest import Digest
 from ..nvml.events import ClockWatch, XidEvents, XidWatch, clock_event
-from ..nvml.figures import Figures
 from ..nvml.gpm import Gpm
-from ..nvml.kernellog import KernelLog
+from ..nvml.kernel_log import KernelLog
 from ..nvml.links import EVERY_S, Links
-from ..nvml.occupants import Occupants
+from ..nvml.metrics import Figures
+from ..nvml.pcie_thread import PcieAside
+from ..nvml.processes import Occupants
 from .base import Sampler
 
 #: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
@@ -96,8 +96,8 @@ class GpuSampler(Sampler):
     def start(self):
         if self.nvml is None:
             self.nvml = self.context.import_nvml()
-        opening.initialise(self.nvml)
-        total = opening.count(self.nvml)
+        init.initialise(self.nvml)
+        total = init.count(self.nvml)
         self.aside = PcieAside(self.nvml)
         self._versions, self._no_versions = info.versions(self.nvml)
         for index in range(total):

@@ -1,6 +1,6 @@
 """Jobs that gconsole started here: `job` and `job_node` records from their folders, and the output somebody follows."""
 
-from ..jobs import folder as files
+from ..jobs import job_dir as files
 from ..jobs import state
 from .base import Sampler
 

@@ -4,7 +4,7 @@ import errno
 import os
 
 from ..nvml.counters import Counters
-from ..smallfiles import read_number, read_text
+from ..proc.small_files import read_number, read_text
 from .base import Sampler, Unavailable
 
 #: State, rate and error counters are read this often: an RDMA card asks its firmware for each of them.

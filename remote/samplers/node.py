@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ..smallfiles import read_number, read_text
+from ..proc.small_files import read_number, read_text
 
 
 def node_fields(agent):

@@ -3,19 +3,19 @@
 import os
 import time
 
-from ..environ import EnvironReader
-from ..launchers import VARIABLES, gpu_of
-from ..nccl import NcclVersions
-from ..owners import below, ownership
-from ..presumed import presumed_ranks
-from ..procfs import ProcFs, command_line, printable
-from ..programs import child_role
-from ..pulse import Gone, Pulse, end_of, exit_code_of
-from ..table import ProcessTable
-from ..users import Users
+from ..comms.nccl_version import NcclVersions
+from ..proc.activity import Gone, Pulse, end_of, exit_code_of
+from ..proc.environ import EnvironReader
+from ..proc.launchers import VARIABLES, gpu_of
+from ..proc.process_table import ProcessTable
+from ..proc.procfs import ProcFs, command_line, printable
+from ..proc.programs import child_role
+from ..proc.rank_owner import below, ownership
+from ..proc.unreadable_ranks import presumed_ranks
+from ..proc.users import Users
 from .base import Sampler
-from .seen import ChildRef, RankRef, Seen
-from .watched import step_of
+from .locals import step_of
+from .process_snapshot import ChildRef, RankRef, Seen
 
 #: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
 FIRST_LOOK_S = 0.2

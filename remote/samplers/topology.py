@@ -5,10 +5,10 @@ On a thread of its own and with handles of its own: eight GPUs are several hundr
 
 import time
 
-from ..nvml import info, opening
-from ..nvml.asking import Asker, Lost
+from ..nvml import info, init
+from ..nvml.call import Asker, Lost
 from ..nvml.topology import Gone, Remotes, ask, pair
-from ..pci import Places, kernel_address, numa_distances
+from ..proc.pci import Places, kernel_address, numa_distances
 from .base import Sampler, Unavailable
 from .nic import identities
 
@@ -37,9 +37,9 @@ class TopologySampler(Sampler):
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
-            opening.initialise(self._nvml)
+            init.initialise(self._nvml)
             self._is_open = True
-            self._gpus = list(_gpus(self._nvml, opening.count(self._nvml)))
+            self._gpus = list(_gpus(self._nvml, init.count(self._nvml)))
         except Unavailable:
             pass  # the GPU sampler says it; a node without GPUs has network ports and NUMA nodes all the same
 

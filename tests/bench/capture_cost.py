@@ -29,7 +29,7 @@ from jobs import start_torchrun
 from live import Watched, watched
 from rig import Rig
 
-from gconsole.hub import CaptureOrder, new_capture
+from gconsole.core.control import CaptureOrder, new_capture
 
 from .result import Outcome, Row, middle
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from gconsole.analysis.stacks import fold, jobs_of
+from gconsole.analysis.stacks.fold import fold, jobs_of
+from gconsole.core.store import Captures
 from gconsole.records import Frame, Stack
-from gconsole.store import Captures
 
 from .process import in_new_process
 from .result import Outcome, Row, middle

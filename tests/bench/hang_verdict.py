@@ -16,11 +16,11 @@ from rig import Rig
 from rig.detect import tool
 
 from gconsole.analysis.hang import Judged
-from gconsole.analysis.stacks import fold, jobs_of
-from gconsole.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
-from gconsole.hub import CaptureOrder, new_capture
+from gconsole.analysis.stacks.fold import fold, jobs_of
+from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
+from gconsole.monitor.hang import judged
 from gconsole.records import Stack
-from gconsole.verdicts import judged
 
 from . import by_hand
 from .by_hand import ByHand

@@ -14,20 +14,20 @@ import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
-from gconsole import batch
 from gconsole.cli.live import console_record
-from gconsole.cli.tape import recorder_of
-from gconsole.clockwork import Clockwork
+from gconsole.cli.recording import recorder_of
 from gconsole.config import load
-from gconsole.differing import Differing
-from gconsole.findings import Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.headless import batch
+from gconsole.monitor.clock_estimator import Clockwork
+from gconsole.monitor.clock_findings import ClockFaults, LatenessFaults
+from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.topology import TopologyFold
+from gconsole.monitor.topology_findings import Differing
 from gconsole.records import NodeState
 from gconsole.records.base import Record
-from gconsole.store import Store
-from gconsole.timefaults import ClockFaults, LatenessFaults
-from gconsole.topology.fold import TopologyFold
-from gconsole.tui.watch import Watch
+from gconsole.tui.snapshot import Watch
 
 from .process import in_new_process
 from .result import Outcome, Row

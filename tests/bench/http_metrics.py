@@ -15,20 +15,20 @@ from typing import Any
 from rig import Rig
 
 from gconsole.config import Config, load
-from gconsole.findings import Findings
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
-from gconsole.http.app import make_app
-from gconsole.http.door import Door
-from gconsole.http.listening import listen_at, opened
-from gconsole.http.metrics.exposition import OPENMETRICS
-from gconsole.http.metrics.resource import written
-from gconsole.http.metrics.samples import look
-from gconsole.http.resources import OPERATIONS
-from gconsole.http.served import Served
-from gconsole.http.server import serving
-from gconsole.hub import Hub
+from gconsole.monitor.finding_tracker import Findings
 from gconsole.records import AgentCost, GpuInfo, GpuProcess, Host, Node, NodeState, Rank, RankStat
-from gconsole.store import Store
+from gconsole.web.app import make_app
+from gconsole.web.auth import Door
+from gconsole.web.context import Served
+from gconsole.web.listen import listen_at, opened
+from gconsole.web.metrics.exposition import OPENMETRICS
+from gconsole.web.metrics.resource import written
+from gconsole.web.metrics.samples import look
+from gconsole.web.resources import OPERATIONS
+from gconsole.web.server import serving
 
 from .noisy_gpus import NoisyGpu
 from .process import in_new_process

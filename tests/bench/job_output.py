@@ -10,13 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.cli.runlogs import FOLD_S, Output, Wanted
-from gconsole.jobs.state import job_view
+from gconsole.cli.run_logs import FOLD_S, Output, Wanted
+from gconsole.core.store import Store
+from gconsole.launch.state import job_view
 from gconsole.records import Job, Log, NodeState, decode, encode
-from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.pace import RATE_HZ
-from gconsole.tui.views.jobs import Jobs
+from gconsole.tui.frame_rate import RATE_HZ
+from gconsole.tui.views.jobs.view import Jobs
 
 # So that `from invented import Cluster` works, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from gconsole.joborders import Readiness
-from gconsole.jobs.facts import facts_of
-from gconsole.jobs.plan import Plan, plan
-from gconsole.jobs.request import JobRequest
-from gconsole.jobs.show import plan_text
+from gconsole.core.job_protocol import Readiness
+from gconsole.core.store import Store
+from gconsole.launch.capacity import facts_of
+from gconsole.launch.format import plan_text
+from gconsole.launch.plan import Plan, plan
+from gconsole.launch.request import JobRequest
 from gconsole.records import AgentCost, Finding, Gpu, GpuInfo, GpuProcess, Host, NodeState
-from gconsole.store import Store
 
 from .result import Outcome, Row, middle
 

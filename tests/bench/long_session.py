@@ -24,15 +24,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gconsole.files import write_atomically
-from gconsole.hub import Published
+from gconsole.core.control import Published
 from gconsole.records import encode
-from gconsole.session import frames, making
-from gconsole.session.columns import to_batch
-from gconsole.session.compact import MANIFEST, Compacted, PartWriter, hour_of
-from gconsole.session.counting import Batch, add, count
-from gconsole.session.layout import Heard, Meta, Part, Session, named
-from gconsole.session.segments import SegmentWriter
+from gconsole.session.format import zstd_frames
+from gconsole.session.format.counts import Batch, add, count
+from gconsole.session.format.layout import Heard, Meta, Part, Session, named
+from gconsole.session.format.segments import SegmentWriter
+from gconsole.session.format.to_arrow import to_batch
+from gconsole.session.manage import create
+from gconsole.session.manage.compact import MANIFEST, Compacted, PartWriter, hour_of
+from gconsole.text.atomic_files import write_atomically
 
 from .fleet_minute import AGAIN, BEGAN_NS, MINUTE_NS, NUMBERS, Fleet
 
@@ -71,7 +72,7 @@ def make_long(
 ) -> Meta:  # fmt: skip
     """Make such a session; it has at least so many records, up to the end of a minute."""
     fleet = fleet or Fleet()
-    meta = making.begin(session, Meta(cluster="long", created=BEGAN_NS))
+    meta = create.begin(session, Meta(cluster="long", created=BEGAN_NS))
     began = list(fleet.beginning())
     minute = [list(second) for second in islice(fleet.seconds(), 60)]
     seconds = [_second(brought) for brought in minute]
@@ -152,7 +153,7 @@ class _Segments:
         self._writer.close()
 
     def _append(self, lines: list[bytes], holds: Batch) -> None:
-        self._writer.append(frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
+        self._writer.append(zstd_frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
         add(self._meta, holds)
         if self._writer.is_full:
             self._writer.roll()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gconsole.session.layout import Session, named
+from gconsole.session.format.layout import Session, named
 
 from .long_session import make_long
 from .process import in_new_process
@@ -147,8 +147,8 @@ def _cpu(act: object) -> float:
 
 def _ask(path: Path) -> tuple[float, int]:
     """(seconds of the best of three, RSS at its highest) of a question to all samples."""
-    from gconsole.session.database import Database
-    from gconsole.session.sources import RecordedSource
+    from gconsole.session.query.engine import Database
+    from gconsole.session.query.sources import RecordedSource
 
     took = []
     with RecordedSource(path) as source:

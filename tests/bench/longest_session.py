@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from gconsole.session.layout import named
+from gconsole.session.format.layout import named
 
 from .long_session import make_long
 from .long_sessions import GCONSOLE, GOAL_MEMORY, QUESTION, first_paint, ran

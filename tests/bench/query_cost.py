@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gconsole.records import Gpu, GpuProcess, encode
-from gconsole.session import making
-from gconsole.session.layout import Meta, named
+from gconsole.session.format.layout import Meta, named
+from gconsole.session.manage import create
 
 from .noisy_gpus import seconds
 from .process import in_new_process
@@ -71,10 +71,10 @@ def _records(count: int) -> Iterator[Gpu]:
 
 def _compact(folder: Path, made: int) -> tuple[float, float]:
     """(bytes a record, seconds) of Parquet made of a session."""
-    from gconsole.session.compact import compact
+    from gconsole.session.manage.compact import compact
 
     session = named("made", folder)
-    making.make(session, _records(made), Meta())
+    create.make(session, _records(made), Meta())
     began = time.monotonic()
     done = compact(session)
     took = time.monotonic() - began
@@ -90,8 +90,8 @@ class _Table:
     def tables(self, wanted: object) -> object:
         import pyarrow as pa
 
-        from gconsole.session.columns import to_batch
-        from gconsole.session.sources import Tables
+        from gconsole.session.format.to_arrow import to_batch
+        from gconsole.session.query.sources import Tables
 
         ranks = pa.Table.from_batches([to_batch("gpu_process", self._ranks)])
         return Tables({"gpu": self._files}, {"gpu_process": ranks})
@@ -103,8 +103,8 @@ def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from gconsole.session.database import Database
-    from gconsole.session.parquet import write_part
+    from gconsole.session.format.parquet import write_part
+    from gconsole.session.query.engine import Database
 
     parts = sorted((folder / "made" / "parquet" / "gpu").rglob("*.parquet"))
     table = pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
@@ -154,8 +154,8 @@ class _Nowhere(io.RawIOBase):
 
 def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
     """(RSS at its highest, seconds) of an export of so many records: those that were made, again and again."""
-    from gconsole.session.chosen import chosen
-    from gconsole.session.forms import FORMS
+    from gconsole.session.export.formats import FORMS
+    from gconsole.session.export.slice import chosen
 
     made, long = named("made", folder), named("long", folder)
     if not long.path.exists():

@@ -15,20 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from gconsole.hub import Hub
-from gconsole.records import (
-    AgentCost,
-    Gpu,
-    GpuInfo,
-    Host,
-    Node,
-    NodeState,
-    Rank,
-    RankStat,
-    Record,
-    decode,
-)  # fmt: skip
-from gconsole.store import Store
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Rank, RankStat, Record, decode  # fmt: skip
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.widgets.record_grid import RecordGrid
 

@@ -19,9 +19,9 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 from textual.widgets import DataTable
 
-from gconsole.tui.models.heat import LEVELS, Cell, HeatRow
-from gconsole.tui.models.spans import Span
-from gconsole.tui.themed import ThemedApp
+from gconsole.present.spans import Span
+from gconsole.tui.controllers.theming import ThemedApp
+from gconsole.tui.models.heat_map import LEVELS, Cell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import Column, RecordGrid
 

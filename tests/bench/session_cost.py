@@ -14,13 +14,15 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import Gpu, encode
-from gconsole.session import frames, making, reading, recovery
-from gconsole.session.counting import count
-from gconsole.session.layout import Meta, named
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.format import reader, zstd_frames
+from gconsole.session.format.counts import count
+from gconsole.session.format.layout import Meta, named
+from gconsole.session.manage import create
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record import repair
+from gconsole.session.record.recorder import Recorder
 
 from .noisy_gpus import seconds
 from .process import in_new_process
@@ -110,7 +112,7 @@ def _sizes(nodes: int) -> tuple[float, float, float]:
 def _packed(second: list[list[Gpu]]) -> float:
     records = [record for batch in second for record in batch]
     holds = count(records)
-    packed = frames.pack([encode(record) for record in records], holds.kinds, holds.first_rx, holds.last_rx)
+    packed = zstd_frames.pack([encode(record) for record in records], holds.kinds, holds.first_rx, holds.last_rx)
     return len(packed) / len(records)
 
 
@@ -126,17 +128,17 @@ def _recover(nodes: int, session_bytes: int) -> tuple[float, float, float, int, 
         each = 64 << 20
         wanted = min(each, session_bytes // 4) // 115
         told = (record for second in seconds(nodes, GPUS, time.time_ns()) for batch in second for record in batch)
-        making.make(session, islice(told, wanted))
+        create.make(session, islice(told, wanted))
         (first,) = session.segments()
         copies = max(1, session_bytes // first.stat().st_size)
         for number in range(2, copies + 1):
             shutil.copyfile(first, session.segment(number))
         size = session.size()
         session.write(Meta(name="big", sealed=copies - 1))
-        sealed_s = _timed(lambda: recovery.recover(session))
+        sealed_s = _timed(lambda: repair.recover(session))
         session.meta_path.unlink()
-        all_s = _timed(lambda: recovery.recover(session))
-        verify_s = _timed(lambda: recovery.verify(session))
+        all_s = _timed(lambda: repair.recover(session))
+        verify_s = _timed(lambda: repair.verify(session))
         return sealed_s, all_s, verify_s, session.read().records, size
 
 
@@ -160,7 +162,7 @@ def _killed(kills: int) -> list[float]:
             os.kill(process.pid, 9)
             killed = time.time_ns()
             process.communicate()
-            last = max((record.rx for record in reading.records(Path(folder, "s"))), default=None)
+            last = max((record.rx for record in reader.records(Path(folder, "s"))), default=None)
             if last is not None:
                 ages.append((killed - last) / 1e9)
     return ages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.records import decode
 from gconsole.records.base import Record
-from gconsole.store import Store
 
 from .process import in_new_process
 from .result import Outcome, Row

@@ -21,14 +21,14 @@ from rig import Rig
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
-from gconsole.fleet.assets import Assets
-from gconsole.fleet.gate import Gate
+from gconsole.core.control import Hub
+from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import Link
-from gconsole.fleet.ssh import AsyncsshTransport
-from gconsole.fleet.staging import Staging
-from gconsole.fleet.transport import Channel, Receiver
 from gconsole.fleet.wire import Lines
-from gconsole.hub import Hub
+from gconsole.transport.login_limiter import Gate
+from gconsole.transport.ssh import AsyncsshTransport
+from gconsole.transport.transport import Channel, Receiver
 
 GPUS, RANKS = 8, 8
 #: How long the agent is listened to; its first tick is left out.

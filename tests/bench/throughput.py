@@ -15,12 +15,12 @@ from rig import Rig
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
-from gconsole.fleet.assets import Assets
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.fleet.deploy.binaries import Assets
 from gconsole.fleet.link import Link
-from gconsole.fleet.transport import Channel, Receiver
-from gconsole.hub import Hub
 from gconsole.records import Gap, Log
-from gconsole.store import Store
+from gconsole.transport.transport import Channel, Receiver
 
 from .process import in_new_process
 from .result import Outcome, Row, middle

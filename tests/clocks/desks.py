@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gconsole_remote.clocks.desk import Desk
+from gconsole_remote.clocks.commands import Desk
 from gconsole_remote.samplers.base import Context
 
 #: As a fleet at default would ask; tests are on machines that others use, too.

@@ -8,14 +8,14 @@ import msgspec
 import numpy as np
 
 from gconsole.analysis.clock.windows import ClockFold, Limits
-from gconsole.batch import summary
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
-from gconsole.findings import Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.headless.batch import summary
+from gconsole.monitor.clock_findings import ClockFaults, LatenessFaults
+from gconsole.monitor.finding_tracker import Findings
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words
-from gconsole.store import Store
-from gconsole.timefaults import ClockFaults, LatenessFaults
 
 from .synthetic import EPOCH, MS, SECOND, US, VETH, Node, a_fleet, probed, regular
 from .test_skew import NODES, entries

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gconsole.analysis.clock.constraints import Constraints, all_distances, arcs, impossible_loop, intervals
-from gconsole.analysis.clock.mesh import Mesh, bridges, solve
+from gconsole.analysis.clock.intervals import Constraints, all_distances, arcs, impossible_loop, intervals
+from gconsole.analysis.clock.network_fit import Mesh, bridges, solve
 
 from .synthetic import regular
 

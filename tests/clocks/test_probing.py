@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote import clock
-from gconsole_remote.clocks import addresses, plan
-from gconsole_remote.clocks.limits import MOST_PER_S
+from gconsole_remote.clocks import addresses, plan, stamps
+from gconsole_remote.clocks.rate_limit import MOST_PER_S
 from gconsole_remote.samplers.base import Unavailable
 
 from .desks import Agent, desks, listen, open_ports, peer, probe, wait_for
@@ -90,7 +89,7 @@ def test_the_bins_hold_the_truth_between_their_extremes():
 
     for record in asking.said("clock_bins"):
         assert (record["dst"], record["stamps"], record["family"]) == ("answering", "kernel_rx", "ipv4")
-        assert abs(record["base_real"] - record["base"] - (clock.realtime_ns() - clock.mono_ns())) < 50_000_000
+        assert abs(record["base_real"] - record["base"] - (stamps.realtime_ns() - stamps.mono_ns())) < 50_000_000
         for forward, backward, best, sent, got, noncausal, _ in record["bins"]:
             assert record["ahead"] + forward[1] >= 0 >= record["ahead"] + backward[1]
             assert got <= sent <= 63 and noncausal == 0 and 1 <= len(best) <= 4

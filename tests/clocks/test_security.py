@@ -15,8 +15,8 @@ import pytest
 from gconsole.analysis.clock.edge import edge_window
 from gconsole.records import ClockBins
 from gconsole_remote.clocks import packet
-from gconsole_remote.clocks.limits import MOST_PER_S, Bucket, Once
 from gconsole_remote.clocks.plan import BadPlan
+from gconsole_remote.clocks.rate_limit import MOST_PER_S, Bucket, Once
 
 from .desks import Agent, desks, listen, peer, probe, wait_for
 

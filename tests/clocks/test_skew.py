@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from gconsole.analysis.clock import CommonClock
-from gconsole.analysis.collectives.groups import groups_of
+from gconsole.analysis.collectives.align import groups_of
 from gconsole.analysis.skew import (
     Skew,
     Walk,
@@ -17,16 +17,16 @@ from gconsole.analysis.skew import (
     desyncs_of_steps,
     find,
     lateness,
-    meetings,
     skew,
     step_meetings,
+    sync_points,
     violations,
 )
-from gconsole.analysis.skew.found import RankGpu
-from gconsole.analysis.skew.meetings import captures, first_of_periods, period_of
-from gconsole.analysis.skew.ranking import binomial_tail
+from gconsole.analysis.skew.culprits import binomial_tail
+from gconsole.analysis.skew.findings import RankGpu
+from gconsole.analysis.skew.sync_points import captures, first_of_periods, period_of
+from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 from gconsole.records import Collective, PgStatus, RankStat, Stack
-from gconsole.store.stepbook import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 
 from .fleets import Told
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire

@@ -21,7 +21,7 @@ from rig import Rig
 from shifted import Truth, Wrong, copy_with_wrong_clock
 
 from gconsole.cli.offline import folded
-from gconsole.skewing import SkewSeen, skew_of
+from gconsole.monitor.skew import SkewSeen, skew_of
 
 #: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
 ERRORS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gconsole.config import load
+from gconsole.core.control import Hub, Published
+from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
-from gconsole.hub import Hub, Published
 from gconsole.records import Gap, NodeState
-from gconsole.store import Store
 
 
 class Watched:

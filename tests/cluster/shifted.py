@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gconsole.cli.main import main
-from gconsole.fleet import bundle
-from gconsole_remote import clock
+from gconsole.fleet.deploy import payload
+from gconsole_remote.clocks import stamps
 
 _ERRORS = '''
 
@@ -74,7 +74,7 @@ class Truth:
     def real(self, node: str, stamp: int) -> float:
         """What everybody's CLOCK_REALTIME read when that node's, as wrong as it is, read `stamp`."""
         wrong = self.errors.get(node, Wrong())
-        raw_of_real = clock.mono_ns() - clock.realtime_ns()
+        raw_of_real = stamps.mono_ns() - stamps.realtime_ns()
         ahead = wrong.offset_ns + (stamp - wrong.offset_ns + raw_of_real - self.epoch) * wrong.ppb / 1e9
         return stamp - ahead
 
@@ -89,8 +89,8 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_sta
 
     Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
     """
-    epoch = clock.mono_ns()
-    source = Path(clock.__file__).parent
+    epoch = stamps.mono_ns()
+    source = Path(stamps.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
     with (package / "clock.py").open("a") as file:
@@ -112,14 +112,14 @@ def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool 
 
 @contextmanager
 def _sent_from(package: Path) -> Iterator[None]:
-    own = bundle._package_dir
-    bundle.build.cache_clear()
-    bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
+    own = payload._package_dir
+    payload.build.cache_clear()
+    payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
         yield
     finally:
-        bundle._package_dir = own
-        bundle.build.cache_clear()
+        payload._package_dir = own
+        payload.build.cache_clear()
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from live import Watched
 from rig import Rig
 
 from gconsole.config import load
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
-from gconsole.fleet.identities import Ask
-from gconsole.hub import Hub
-from gconsole.store import Store
+from gconsole.transport.ssh_keys import Ask
 
 
 class Person:

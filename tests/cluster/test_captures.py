@@ -11,7 +11,7 @@ from live import watched
 from program import batch, gconsole
 from rig import Rig
 
-from gconsole.hub import CaptureOrder, new_capture
+from gconsole.core.control import CaptureOrder, new_capture
 
 
 async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path: Path) -> None:

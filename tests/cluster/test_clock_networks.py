@@ -14,7 +14,7 @@ from rig.network import ip
 from shifted import Truth, Wrong, wrong_clocks
 from ways import Judged, Words, judged, slow_way, slow_ways
 
-from gconsole.clockwork import Clockwork
+from gconsole.monitor.clock_estimator import Clockwork
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")

@@ -9,10 +9,10 @@ from live import Watched, watched
 from rig import Rig
 from shifted import Wrong, wrong_clocks
 
-from gconsole.hub import CaptureOrder, new_capture
+from gconsole.core.control import CaptureOrder, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record.recorder import Recorder
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from live import Watched, watched
 from program import batch
 from rig import Rig
 
-from gconsole.clockwork import Clockwork
 from gconsole.config import load
+from gconsole.monitor.clock_estimator import Clockwork
 from gconsole.records import AgentCost, ClockBins, ClockSnapshot, ClockWindow, Log
 
 NAMES = {f"node{number}" for number in range(1, 5)}

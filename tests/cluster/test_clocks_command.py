@@ -13,7 +13,7 @@ from program import batch, gconsole
 from rig import Rig, find_python
 from shifted import Truth, Wrong, wrong_clocks
 
-from gconsole.clockwork import Clockwork
+from gconsole.monitor.clock_estimator import Clockwork
 from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
 
 NAMES = [f"node{number}" for number in range(1, 5)]

@@ -14,9 +14,9 @@ from program import Run, gconsole
 from rig import Rig
 from scheduler import Scheduler
 
-from gconsole.config.engine import PodExec, SlurmStep
-from gconsole.fleet import failures
-from gconsole.fleet.engines import argv_of, failure_of
+from gconsole.config.exec_engine import PodExec, SlurmStep
+from gconsole.transport import errors
+from gconsole.transport.site_exec import argv_of, failure_of
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
@@ -140,15 +140,15 @@ def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("said", "kind"), [
-    ("srun: error: Unable to confirm allocation for job 7: Invalid job id specified", failures.JobEnded),
-    ("srun: error: Unable to create step for job 7: Job/step already completing or completed", failures.JobEnded),
-    ("srun: error: Unable to create step for job 7: Requested node configuration is not available", failures.JobEnded),
-    ("srun: error: Unable to create step for job 7: Access/permission denied", failures.NoPermission),
-    ('Error from server (NotFound): pods "a" not found', failures.JobEnded),
-    ("error: cannot exec into a container in a completed pod; current phase is Succeeded", failures.JobEnded),
-    ("Unable to connect to the server: dial tcp: lookup k8s: no such host", failures.Refused),
+    ("srun: error: Unable to confirm allocation for job 7: Invalid job id specified", errors.JobEnded),
+    ("srun: error: Unable to create step for job 7: Job/step already completing or completed", errors.JobEnded),
+    ("srun: error: Unable to create step for job 7: Requested node configuration is not available", errors.JobEnded),
+    ("srun: error: Unable to create step for job 7: Access/permission denied", errors.NoPermission),
+    ('Error from server (NotFound): pods "a" not found', errors.JobEnded),
+    ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
+    ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.Refused),
 ])  # fmt: skip
-def test_the_sites_words_are_understood(said: str, kind: type[failures.FleetError]) -> None:
+def test_the_sites_words_are_understood(said: str, kind: type[errors.FleetError]) -> None:
     failure = failure_of(1, f"some notice\n{said}\n")
 
     assert type(failure) is kind

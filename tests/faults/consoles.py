@@ -21,7 +21,7 @@ from program import GCONSOLE
 from tmux import Tmux
 
 from gconsole.records import AgentCost, Node, Record
-from gconsole.session.layout import SessionError
+from gconsole.session.format.layout import SessionError
 
 from .tally import Tally
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from gconsole.cli.main import main
-from gconsole.fleet import bundle
-from gconsole_remote import clock
+from gconsole.fleet.deploy import payload
+from gconsole_remote.clocks import stamps
 
 _CHANGES = {
     "stepped": """
@@ -32,12 +32,12 @@ def _read(clock):
 def change(how: str, folder: Path) -> None:
     package = folder / how / "gconsole_remote"
     if not package.exists():
-        shutil.copytree(Path(clock.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(stamps.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
         with (package / "clock.py").open("a") as file:
             file.write(_CHANGES[how])
-    own = bundle._package_dir
-    bundle._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
-    bundle.build.cache_clear()
+    own = payload._package_dir
+    payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
+    payload.build.cache_clear()
 
 
 if __name__ == "__main__":

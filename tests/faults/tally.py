@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gconsole.records import Gap, Log, NodeState, Record, decode
-from gconsole.session import frames
-from gconsole.session.layout import Session
+from gconsole.session.format import zstd_frames
+from gconsole.session.format.layout import Session
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class Tally:
 
     def _read_new(self, path: Path) -> None:
         with path.open("rb") as file:
-            for found in frames.scan(path):
-                if isinstance(found, frames.Frame) and found.at >= self._read[path]:
+            for found in zstd_frames.scan(path):
+                if isinstance(found, zstd_frames.Frame) and found.at >= self._read[path]:
                     file.seek(found.start)
-                    for line in frames.unpack(file.read(found.label.bytes), found.label).split(b"\n")[:-1]:
+                    for line in zstd_frames.unpack(file.read(found.label.bytes), found.label).split(b"\n")[:-1]:
                         self._take(decode(line))
                     self._read[path] = found.end
 

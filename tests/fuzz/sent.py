@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 from gconsole.records import Gpu, decode, encode
-from gconsole.session import making, reading
-from gconsole.session.compact import compact
-from gconsole.session.layout import Session, SessionError
-from gconsole.session.manifest import Step, pieces
+from gconsole.session.format import reader
+from gconsole.session.format.layout import Session, SessionError
+from gconsole.session.format.manifest import Step, pieces
+from gconsole.session.manage import create
+from gconsole.session.manage.compact import compact
 
 #: Memory, because hundreds of files a second are written.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -27,8 +28,8 @@ def read_parquet(data: bytes) -> None:
         session = Session(Path(folder, "night"))
         try:
             [step] = (piece for piece in pieces(session) if isinstance(piece, Step))
-            list(reading.span_of(session, step))
-            for record in reading.records(session.path):
+            list(reader.span_of(session, step))
+            for record in reader.records(session.path):
                 decode(encode(record))
         except (SessionError, OSError):
             return
@@ -43,7 +44,7 @@ def _sound() -> dict[str, bytes]:
     """The files of a session without segments, of which one is Parquet."""
     with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
         session = Session(Path(folder, "night"))
-        making.make(session, [
+        create.make(session, [
             Gpu(node="n1", agent="a", seq=seq, t=seq, mono=seq, rx=seq, uuid="GPU-0", index=0, util_pct=seq,
                 clocks_event_reasons=("idle",) * (seq % 3)) for seq in range(1, RECORDS)
         ])  # fmt: skip

@@ -9,18 +9,18 @@ from unittest import mock
 import msgspec
 
 from gconsole.config.model import NodeConfig
-from gconsole.fleet import portions
-from gconsole.fleet.conversation import Conversation
-from gconsole.fleet.failures import Internal
-from gconsole.fleet.intake import Intake
-from gconsole.fleet.limits import Bucket
-from gconsole.fleet.questions import Questions
-from gconsole.hub import Hub, Published
-from gconsole.plaintext import printable_lines
+from gconsole.core.control import Hub, Published
+from gconsole.core.store import Store
+from gconsole.fleet import fair_reader
+from gconsole.fleet.agent_connection import Conversation
+from gconsole.fleet.quotas import Bucket
+from gconsole.fleet.record_intake import Intake
+from gconsole.fleet.rpc import Questions
 from gconsole.records import decode, encode
-from gconsole.session import frames
-from gconsole.session.counting import count
-from gconsole.store import Store
+from gconsole.session.format import zstd_frames
+from gconsole.session.format.counts import count
+from gconsole.text.sanitize import printable_lines
+from gconsole.transport.errors import Internal
 
 NODE, CAPTURE = "node1", "c1"
 HELLO = {"gconsole": {"protocol": [1, 1], "agent": "a" * 16, "arch": "x86_64", "wanted": []}}
@@ -48,7 +48,7 @@ class Talk:
 
     def hear(self, data: bytes) -> None:
         """The node says this."""
-        with mock.patch.object(portions, "PORTION_S", math.inf):  # all of it now: there is no loop here to wait in
+        with mock.patch.object(fair_reader, "PORTION_S", math.inf):  # all of it now: there is no loop here to wait in
             self.conversation.on_bytes(data)
 
     def greet(self) -> None:
@@ -66,8 +66,8 @@ class Talk:
         assert set(self.store.nodes) <= {NODE}, "it made up a node"
         if self.said:
             holds = count(self.said)
-            packed = frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
-            assert frames.MAGIC in packed[:4]
+            packed = zstd_frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
+            assert zstd_frames.MAGIC in packed[:4]
         assert not isinstance(self.conversation.failure, Internal), self.complaints[-1]
         for text in self.complaints:
             assert printable_lines(text) == text, f"a complaint that steers a terminal: {text!r}"

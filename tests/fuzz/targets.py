@@ -15,18 +15,19 @@ from pathlib import Path
 
 import msgspec
 
-from gconsole import recordfile
 from gconsole.fleet import wire
-from gconsole.imports import collectives, dumps
 from gconsole.records import BadRecord, decode, encode
-from gconsole.session import frames, reading, recovery
+from gconsole.session import ndjson
 from gconsole.session.export import document
-from gconsole.session.importing import import_file
-from gconsole.session.layout import Session, SessionError
-from gconsole_remote import pyspy, pystack
-from gconsole_remote import wire as remote_wire
+from gconsole.session.format import reader, zstd_frames
+from gconsole.session.format.layout import Session, SessionError
+from gconsole.session.imports import collectives, py_spy_dumps
+from gconsole.session.manage.import_ import import_file
+from gconsole.session.record import repair
+from gconsole_remote.agent import wire as remote_wire
 from gconsole_remote.clocks import packet
-from gconsole_remote.flight import inspector, nccllog, ras, trace
+from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
+from gconsole_remote.stacks import py_spy, pystack
 
 from .sent import MEMORY, parquet_seeds, read_parquet
 from .talk import CAPTURE, HELLO, Talk
@@ -132,7 +133,7 @@ def read_record(data: bytes) -> None:
 def read_pyspy(data: bytes) -> None:
     """What py-spy and pystack write, as the agent reads it."""
     with contextlib.suppress(ValueError):
-        pyspy.parse(data, frozenset(["step", pyspy.ALL]))
+        py_spy.parse(data, frozenset(["step", py_spy.ALL]))
     with contextlib.suppress(ValueError):
         pystack.parse(data.decode("utf-8", "backslashreplace"), 1, frozenset(["step"]))
 
@@ -149,8 +150,8 @@ def _pyspy_seeds() -> list[bytes]:
 
 def read_dumps(data: bytes) -> None:
     """A folder with one file of py-spy's, JSON or text, as `gconsole diagnose` reads it."""
-    with _folder("node1.rank3.txt", data) as folder, contextlib.suppress(dumps.NoDumps):
-        for record in dumps.records_of(folder).records:
+    with _folder("node1.rank3.txt", data) as folder, contextlib.suppress(py_spy_dumps.NoDumps):
+        for record in py_spy_dumps.records_of(folder).records:
             encode(record)
 
 
@@ -162,8 +163,8 @@ def _dumps_seeds() -> list[bytes]:
 def read_flight(data: bytes) -> None:
     """A dump of PyTorch's Flight Recorder, JSON or a pickle: as the agent reads it, and imported."""
     try:
-        trace.parse(data, time.monotonic() + 5.0)
-    except trace.BadTrace:
+        flight_recorder.parse(data, time.monotonic() + 5.0)
+    except flight_recorder.BadTrace:
         return
     with _folder("rank_3", data) as folder:
         for fact in collectives.import_folder(folder).records:
@@ -176,8 +177,8 @@ def _flight_seeds() -> list[bytes]:
 
 def read_library(data: bytes) -> None:
     """What communication libraries write: RAS, NCCL's log, Inspector's log; told apart by what is in it."""
-    for parse in (ras.parse, nccllog.parse, inspector.parse):
-        with contextlib.suppress(ras.BadRas):
+    for parse in (nccl_ras.parse, nccl_log.parse, nccl_inspector.parse):
+        with contextlib.suppress(nccl_ras.BadRas):
             parse(data)
     with _folder("rank_3.log", data) as folder:
         for fact in collectives.import_folder(folder).records:
@@ -203,23 +204,23 @@ def read_segment(data: bytes) -> None:
     harm gets those right.
     """
     if data[:1] and data[0] & 1:
-        data = frames.pack(data[1:].split(b"\n"), {"gpu": 1}, 1, 2)
+        data = zstd_frames.pack(data[1:].split(b"\n"), {"gpu": 1}, 1, 2)
     with _session(data) as session:
-        for record in reading.lenient(session.path, lambda damage: None):
+        for record in reader.lenient(session.path, lambda damage: None):
             encode(record)
         with contextlib.suppress(SessionError):
-            recovery.verify(session)
+            repair.verify(session)
         with contextlib.suppress(SessionError):
-            recovery.recover(session)
+            repair.recover(session)
         with contextlib.suppress(SessionError):
-            for record in reading.records(session.path):
+            for record in reader.records(session.path):
                 encode(record)
 
 
 def _segment_seeds() -> list[bytes]:
     lines = _one_of_each_kind()
-    two = frames.pack(lines[:1], {"x": 1}, 1, 2) * 2
-    return [b"\x01" + b"\n".join(lines), frames.pack(lines, {"gpu": len(lines)}, 1, 2), two]
+    two = zstd_frames.pack(lines[:1], {"x": 1}, 1, 2) * 2
+    return [b"\x01" + b"\n".join(lines), zstd_frames.pack(lines, {"gpu": len(lines)}, 1, 2), two]
 
 
 def read_import(data: bytes) -> None:
@@ -227,7 +228,7 @@ def read_import(data: bytes) -> None:
     with _folder("night.json", data) as folder:
         try:
             session, _ = import_file(folder / "night.json", None, folder / "sessions")
-        except (SessionError, recordfile.RecordFileError):
+        except (SessionError, ndjson.RecordFileError):
             assert not any((folder / "sessions").glob("*")), "a failed import left something"
             return
         assert session.path.parent == folder / "sessions", f"it chose its place: {session.path}"
@@ -247,7 +248,7 @@ def read_meta(data: bytes) -> None:
         with contextlib.suppress(SessionError):
             session.read()
         with contextlib.suppress(SessionError):
-            recovery.recover(session)
+            repair.recover(session)
     seal = packet.sealer(b"k" * packet.KEY_BYTES)
     if packet.head(data) is not None:
         assert not packet.is_genuine(seal, data), "a packet without the key was taken for genuine"

@@ -5,7 +5,7 @@ from nvml import scenarios
 
 from gconsole_remote.nvml import xids
 from gconsole_remote.nvml.events import ClockWatch
-from gconsole_remote.nvml.kernellog import parse, place_of
+from gconsole_remote.nvml.kernel_log import parse, place_of
 from gconsole_remote.samplers.base import Unavailable
 
 

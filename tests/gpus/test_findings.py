@@ -5,13 +5,13 @@ import pytest
 from nvml import scenarios
 from nvml.library import FUNCTIONS
 
-from gconsole.analysis.facts import Facts
 from gconsole.analysis.health import find
+from gconsole.analysis.health.state import Facts
 from gconsole.config.sections import HealthConfig
 from gconsole.records import KINDS, Node
+from gconsole_remote.nvml.simulate import SimulatedNvml
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.gpu import GpuSampler
-from gconsole_remote.simulate import SimulatedNvml
 
 LIMITS = HealthConfig(window_s=10)
 GIB = scenarios.GIB

@@ -13,10 +13,10 @@ import pytest
 from cuda.library import CALLS, NAME, folder
 from fakeproc import check
 
-from gconsole_remote import gputimer
+from gconsole_remote.clocks import gpu_timer
+from gconsole_remote.nvml.simulate import SimulatedNvml
 from gconsole_remote.samplers.base import Context, Unavailable
-from gconsole_remote.samplers.gputimer import GpuTimerSampler
-from gconsole_remote.simulate import SimulatedNvml
+from gconsole_remote.samplers.gpu_timer import GpuTimerSampler
 
 AHEAD_NS = 7_000_000
 
@@ -131,7 +131,7 @@ def test_invented_gpus_have_invented_timers_that_say_so() -> None:
 
 def test_what_runs_on_the_gpu_is_what_the_stand_in_was_given() -> None:
     """The PTX itself: both entries there, for every GPU since Pascal; nothing here can run it."""
-    text = gputimer.PTX.decode("ascii")
+    text = gpu_timer.PTX.decode("ascii")
     assert ".target sm_60" in text
     assert text.count(".visible .entry") == 2 and text.count("%globaltimer") == 3
     assert text.count("{") == text.count("}") == 2

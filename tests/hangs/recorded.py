@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gconsole import recordfile
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.report import make_report
-from gconsole.store import Store
+from gconsole.session import ndjson
 
 from .labels import Labelled
 
@@ -29,7 +29,7 @@ def stored(path: Path) -> Store:
     """The store at the end of a file of records."""
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
-    recordfile.play(path, hub)
+    ndjson.play(path, hub)
     return store
 
 

@@ -15,7 +15,7 @@ from program import GCONSOLE
 from rig import Rig
 
 from gconsole.records import Frame, Rank
-from gconsole_remote import pyspy
+from gconsole_remote.stacks import py_spy
 
 from .labels import JOBS
 from .recorded import stored, unpacked, verdicts
@@ -158,7 +158,7 @@ _ANYTHING = st.recursive(
 @given(st.lists(_THREADS | _ANYTHING, max_size=4) | _ANYTHING)
 def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_error(said: Any) -> None:
     try:
-        threads = pyspy.parse(json.dumps(said).encode("utf-8", "surrogatepass"))
+        threads = py_spy.parse(json.dumps(said).encode("utf-8", "surrogatepass"))
     except ValueError:
         return
     for thread in threads:
@@ -171,6 +171,6 @@ def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_erro
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_json_are_a_value_error(data: bytes) -> None:
     try:
-        pyspy.parse(data)
+        py_spy.parse(data)
     except ValueError:
         pass

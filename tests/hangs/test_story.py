@@ -17,8 +17,8 @@ import pytest
 from rig import Rig
 from tmux import DEADLINE_S, Tmux
 
-from gconsole.session.layout import Session
-from gconsole.session.shelf import listed
+from gconsole.session.format.layout import Session
+from gconsole.session.manage.catalog import listed
 
 from .lab import running
 from .labels import JOBS

@@ -14,7 +14,7 @@ from program import batch
 from rig import Rig, pythons
 
 import gconsole_remote
-from gconsole_remote import commands
+from gconsole_remote.agent import commands
 
 SOURCES = Path(gconsole_remote.__file__).parent
 #: Names by which Python starts programs, makes processes or runs text.

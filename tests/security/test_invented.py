@@ -13,27 +13,27 @@ import pytest
 from lies import OURS
 from msgspec import inspect as types
 
-from gconsole.analysis import window
 from gconsole.analysis.clock import windows as clockwindows
-from gconsole.analysis.facts import Facts
-from gconsole.fleet import intake, limits
-from gconsole.fleet.intake import Intake
-from gconsole.hub import Hub
+from gconsole.analysis.health import window
+from gconsole.analysis.health.state import Facts
+from gconsole.core.control import Hub
+from gconsole.core.store import Store, captures, history_feed, ranks, steps, store
+from gconsole.core.store import jobs as storejobs
+from gconsole.fleet import quotas, record_intake
+from gconsole.fleet.record_intake import Intake
 from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode
-from gconsole.session import counting
-from gconsole.session.layout import Meta, Part
-from gconsole.session.pseudonyms import Pseudonyms
-from gconsole.session.redact import Redactor
-from gconsole.store import Store, captures, curves, ranks, stepbook, store
-from gconsole.store import jobs as storejobs
+from gconsole.session.format import counts
+from gconsole.session.format.layout import Meta, Part
+from gconsole.session.format.pseudonyms import Pseudonyms
+from gconsole.session.format.redact import Redactor
 
 CAPTURE = "asked"
 #: So many values are invented for each field of each kind in each round; every limit is made smaller than that.
 VALUES, LIMIT = 30, 12
 SMALL = {
-    limits: ("MOST_THINGS", "MOST_DEVICES", "MOST_OF_CAPTURE"), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
-    captures: ("STACKS", "FLIGHT", "CAPTURES"), curves: ("MOST_OF_NODE",),
-    stepbook: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
+    quotas: ("MOST_THINGS", "MOST_DEVICES", "MOST_OF_CAPTURE"), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
+    captures: ("STACKS", "FLIGHT", "CAPTURES"), history_feed: ("MOST_OF_NODE",),
+    steps: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
     storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",),
 }  # fmt: skip
 
@@ -130,7 +130,7 @@ class Console:
             self.hub.publish([taken])
             self.facts.add([taken])
             self.clocks.add([taken])
-            counting.add(self.meta, counting.count([taken]))
+            counts.add(self.meta, counts.count([taken]))
             self.redact(taken)
 
     def size(self) -> int:
@@ -169,12 +169,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, names in SMALL.items():
         for name in names:
             monkeypatch.setattr(module, name, LIMIT)
-    monkeypatch.setattr(limits, "_FEWER", dict.fromkeys(limits._FEWER, LIMIT))
-    monkeypatch.setattr("gconsole.session.pseudonyms.MOST_NAMES", LIMIT)
-    monkeypatch.setattr("gconsole.table.REMOVALS_KEPT", LIMIT)
-    monkeypatch.setattr("gconsole.store.clockbook.KEPT_SNAPSHOTS", LIMIT)
-    monkeypatch.setattr(limits, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
-    monkeypatch.setattr(intake, "COMPLAINTS_BURST", 1e9)
+    monkeypatch.setattr(quotas, "_FEWER", dict.fromkeys(quotas._FEWER, LIMIT))
+    monkeypatch.setattr("gconsole.session.format.pseudonyms.MOST_NAMES", LIMIT)
+    monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
+    monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)
+    monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
+    monkeypatch.setattr(record_intake, "COMPLAINTS_BURST", 1e9)
 
 
 @pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gconsole import files
+from gconsole.text import atomic_files
 
 SOMEBODY_ELSE = 65_534
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "whole": lambda path: files.write_atomically(path, b"ours"),
-    "streamed": lambda path: files.write_streamed(path, lambda out: out.write(b"ours"), replace=True),
-    "appended": lambda path: files.open_new(path).close(),
+    "whole": lambda path: atomic_files.write_atomically(path, b"ours"),
+    "streamed": lambda path: atomic_files.write_streamed(path, lambda out: out.write(b"ours"), replace=True),
+    "appended": lambda path: atomic_files.open_new(path).close(),
 }
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
 
@@ -58,14 +58,14 @@ def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precio
     os.lchown(theirs, SOMEBODY_ELSE, SOMEBODY_ELSE)
     ours.symlink_to(theirs)
     with pytest.raises(PermissionError):
-        files.write_atomically(ours, b"ours")
+        atomic_files.write_atomically(ours, b"ours")
     assert precious.read_text() == "precious"
 
 
 def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) -> None:
     (shared / "night.ndjson").hardlink_to(precious)
     with pytest.raises(PermissionError, match="somebody else"):
-        files.open_new(shared / "night.ndjson")
+        atomic_files.open_new(shared / "night.ndjson")
     assert precious.read_text() == "precious"
 
 
@@ -97,7 +97,7 @@ def test_our_own_files_there_are_written_to_and_are_for_nobody_else(write, share
 
 def test_our_own_link_is_followed(shared: Path, precious: Path) -> None:
     (shared / "link").symlink_to(precious)
-    files.write_atomically(shared / "link", b"ours")
+    atomic_files.write_atomically(shared / "link", b"ours")
     assert precious.read_text() == "ours" and (shared / "link").is_symlink()
 
 
@@ -105,19 +105,19 @@ def test_links_that_lead_nowhere_else_than_to_themselves_end(tmp_path: Path) -> 
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError):
-        files.write_atomically(tmp_path / "a", b"ours")
+        atomic_files.write_atomically(tmp_path / "a", b"ours")
 
 
 def test_standard_output_can_be_named() -> None:
-    program = "import pathlib, gconsole.files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
+    program = "import pathlib, gconsole.text.atomic_files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"ours"
 
 
 def test_folders_are_for_nobody_else_even_where_the_umask_is_nothing(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        files.make_folder(tmp_path / "data" / "gconsole" / "sessions")
-        files.make_folder(tmp_path)
+        atomic_files.make_folder(tmp_path / "data" / "gconsole" / "sessions")
+        atomic_files.make_folder(tmp_path)
     finally:
         os.umask(before)
     made = [path for path in tmp_path.rglob("*") if path.is_dir()]

@@ -13,7 +13,7 @@ from program import Run, batch, gconsole
 from rig import Rig
 
 from gconsole.records import encode
-from gconsole.session import reading
+from gconsole.session.format import reader
 
 #: What is planted, by where.
 PLANTED = {
@@ -93,7 +93,7 @@ def test_no_file_that_was_written_has_it(night, where: str) -> None:
     written = [path for path in folder.rglob("*") if path.is_file() and path.name != "hosts.toml"]
     assert {"hosts.report.json", "night.ndjson", "session.json"} <= {path.name for path in written}
     assert [path for path in written if secret in path.read_bytes()] == []
-    session = b"\n".join(encode(record) for record in reading.records(folder / "sessions" / "night"))
+    session = b"\n".join(encode(record) for record in reader.records(folder / "sessions" / "night"))
     assert b"rank.py" in session and secret not in session
 
 

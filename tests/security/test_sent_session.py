@@ -22,10 +22,10 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
 from session_made import a_job, a_session
 
-from gconsole.session import parts, reading
-from gconsole.session.compact import compact
-from gconsole.session.layout import Session, SessionError
-from gconsole.session.manifest import MANIFEST, Compacted, pieces
+from gconsole.session.format import parquet_guard, reader
+from gconsole.session.format.layout import Session, SessionError
+from gconsole.session.format.manifest import MANIFEST, Compacted, pieces
+from gconsole.session.manage.compact import compact
 
 GIB = 1 << 30
 #: No honest answer comes near; what unpacks to more has to end as an error.
@@ -212,7 +212,7 @@ def test_a_file_that_does_not_say_when_its_rows_arrived_is_called_damaged(sound:
     sent.put(sent.table.set_column(place, "rx", pa.nulls(len(sent.table), pa.int64())), store_schema=False)
     [step] = pieces(sent.session)
     with pytest.raises(SessionError, match="it does not say when its rows arrived"):
-        list(reading.span_of(sent.session, step))
+        list(reader.span_of(sent.session, step))
 
 
 def test_a_step_of_a_thousand_million_segments_is_put_together_at_once(tmp_path: Path) -> None:
@@ -240,4 +240,4 @@ def test_what_is_in_the_place_of_a_segment_and_is_none_is_left_out(tmp_path: Pat
 def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> None:
     for path in sound.parquet_folder.rglob("*.parquet"):
         meta = pq.read_metadata(path)
-        assert meta.serialized_size < parts.MOST_FOOTER / 20 and meta.num_columns < parts.MOST_COLUMNS / 4
+        assert meta.serialized_size < parquet_guard.MOST_FOOTER / 20 and meta.num_columns < parquet_guard.MOST_COLUMNS / 4

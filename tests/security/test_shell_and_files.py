@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import gconsole
 
-from gconsole import files
 from gconsole.config import ConfigError, NodeConfig, SshConfig, load
-from gconsole.fleet import bundle
-from gconsole.fleet.subprocesses import ssh_argv
+from gconsole.fleet.deploy import payload
+from gconsole.text import atomic_files
+from gconsole.transport.openssh import ssh_argv
 
 #: What a shell makes of it, if it ever gets it: `touch TOUCHED`.
 NASTY = "it's; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | \"x\" > y \\ *"
@@ -36,9 +36,9 @@ def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -
 
 @given(python=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_whatever_the_interpreter_is_called_it_is_one_word_of_the_command(python: str) -> None:
-    words = shlex.split(bundle.command(python, "sudo"))
+    words = shlex.split(payload.command(python, "sudo"))
     assert words[:7] == ["exec", "sudo", "-n", "--", python, "-I", "-B"]
-    assert words[7:] == ["-c", bundle.STAGE0, "gconsole-agent"]
+    assert words[7:] == ["-c", payload.STAGE0, "gconsole-agent"]
 
 
 @given(name=st.text(max_size=40))
@@ -69,7 +69,7 @@ def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
     assert "ForwardAgent=no" in options and "ClearAllForwardings=yes" in options and "-x" in options
     from inspect import getsource
 
-    from gconsole.fleet import ssh
+    from gconsole.transport import ssh
 
     assert "agent_forwarding=False" in getsource(ssh) and "agent_forwarding=True" not in getsource(ssh)
     assert "known_hosts=None" not in getsource(ssh), "which would skip the check of host keys"
@@ -77,9 +77,9 @@ def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
 
 def test_what_is_written_is_for_nobody_else_and_appears_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    files.write_atomically(path, b"1")
+    atomic_files.write_atomically(path, b"1")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(ZeroDivisionError), files.being_written(path) as file:
+    with pytest.raises(ZeroDivisionError), atomic_files.being_written(path) as file:
         file.write(b"half")
         raise ZeroDivisionError
     assert path.read_bytes() == b"1"
@@ -91,13 +91,13 @@ def test_what_is_appended_to_or_new_goes_through_no_link(tmp_path: Path) -> None
     theirs.write_text("precious")
     link.symlink_to(theirs)
     with pytest.raises(OSError):
-        files.open_new(link)
+        atomic_files.open_new(link)
     with pytest.raises(FileExistsError):
-        files.write_new(link, b"x")
+        atomic_files.write_new(link, b"x")
     assert theirs.read_text() == "precious"
 
 
-@pytest.mark.parametrize("write", [files.write_new, lambda path, data: files.new_text(path).close()])
+@pytest.mark.parametrize("write", [atomic_files.write_new, lambda path, data: atomic_files.new_text(path).close()])
 def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tmp_path: Path) -> None:
     write(tmp_path / "new", b"x")
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600

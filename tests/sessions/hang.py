@@ -7,10 +7,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gconsole import recordfile
-from gconsole.hub import Hub
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.core.control import Hub
+from gconsole.session import ndjson
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record.recorder import Recorder
 
 
 async def main(folder: Path, name: str, file: Path) -> None:
@@ -18,7 +18,7 @@ async def main(folder: Path, name: str, file: Path) -> None:
     recorder = Recorder(hub, folder, Limits(), lambda: ())
     await recorder.start(name)
     last: dict[str, int] = {}
-    for record in recordfile.read(file):
+    for record in ndjson.read(file):
         hub.publish([record])
         last[record.agent] = record.seq
     while any(hub.kept(agent, seq) < seq for agent, seq in last.items()):  # noqa: ASYNC110 - an agent asks as well

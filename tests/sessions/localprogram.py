@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.session import reading
-from gconsole.session.layout import named
-from gconsole.session.shelf import listed
+from gconsole.session.format import reader
+from gconsole.session.format.layout import named
+from gconsole.session.manage.catalog import listed
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 DEADLINE_S = 60.0
@@ -61,7 +61,7 @@ class Program:
         return json.loads(self.run("sessions", "show", name, "--json").stdout)["state"]
 
     def records(self, name: str) -> list:
-        return list(reading.records(named(name, self.folder).path))
+        return list(reader.records(named(name, self.folder).path))
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from gconsole.hub import Published
+from gconsole.core.control import Published
 from gconsole.records import Gpu, encode
-from gconsole.session import frames, making
-from gconsole.session.counting import count
-from gconsole.session.layout import Meta, Session, named
-from gconsole.session.segments import SegmentWriter
+from gconsole.session.format import zstd_frames
+from gconsole.session.format.counts import count
+from gconsole.session.format.layout import Meta, Session, named
+from gconsole.session.format.segments import SegmentWriter
+from gconsole.session.manage import create
 
 SECOND = 1_000_000_000
 
@@ -25,10 +26,10 @@ def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1
 def crashed(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
     """A session that a console left in the middle, with a frame for each batch."""
     session = named(name, folder)
-    making.begin(session, meta or Meta())
+    create.begin(session, meta or Meta())
     writer = SegmentWriter(session)
     for batch in batches:
         holds = count(batch)
-        writer.append(frames.pack([encode(one) for one in batch], holds.kinds, holds.first_rx, holds.last_rx))
+        writer.append(zstd_frames.pack([encode(one) for one in batch], holds.kinds, holds.first_rx, holds.last_rx))
     writer.close()
     return session

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import Gpu
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record.recorder import Recorder
 
 
 async def main(folder: Path, name: str, agent: str) -> None:

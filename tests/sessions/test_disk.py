@@ -8,12 +8,13 @@ import time
 import pytest
 from sessionfiles import gpus
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import Gap, Log
-from gconsole.session import reading, recording, recovery
-from gconsole.session.layout import SessionError, named
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
+from gconsole.session.format import reader
+from gconsole.session.format.layout import SessionError, named
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record import recording, repair
+from gconsole.session.record.recorder import Recorder
 
 DEADLINE_S = 30.0
 
@@ -69,8 +70,8 @@ async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is
     assert "disk is full" in now.trouble
     assert console.hub.kept("agent1", console.seq) < console.seq, "what is not on the disk is not acknowledged"
     session = named("night", small_disk)
-    written = list(reading.records(session.path))
-    assert recovery.verify(session).is_sound
+    written = list(reader.records(session.path))
+    assert repair.verify(session).is_sound
     assert len([one for one in console.said if one.agent == "agent1"]) == console.seq, "the live view has everything"
 
     for _ in range(20):
@@ -84,7 +85,7 @@ async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is
     assert gap.count > 0
     await console.recorder.stop("night")
     assert session.read().state == "closed"
-    records = list(reading.records(session.path))
+    records = list(reader.records(session.path))
     assert records[: len(written)] == written, "what was written before is untouched"
     assert [one.count for one in records if isinstance(one, Gap)] == [gap.count], "the session itself tells of it"
     here = [(one.agent, one.seq) for one in records]
@@ -120,7 +121,7 @@ async def test_a_clock_that_jumps_is_said_and_the_order_is_that_of_arrival(tmp_p
     await console.until(lambda: any("jumped by -3600" in text for text in console.words()), publish=1)
     console.publish(5)
     await console.recorder.stop("night")
-    numbers = [one.seq for one in reading.records(named("night", tmp_path).path) if one.agent == "agent1"]
+    numbers = [one.seq for one in reader.records(named("night", tmp_path).path) if one.agent == "agent1"]
     assert numbers == list(range(1, console.seq + 1))
 
 
@@ -131,5 +132,5 @@ async def test_a_session_of_a_newer_gconsole_is_not_touched(tmp_path):
     with pytest.raises(SessionError, match="newer gconsole"):
         await Console(tmp_path).recorder.start("night")
     with pytest.raises(SessionError, match="newer gconsole"):
-        recovery.recover(session)
+        repair.recover(session)
     assert session.meta_path.read_text() == '{"schema": "gconsole.session/2", "anything": 1}'

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gconsole.monitor.hang import verdicts
 from gconsole.records import Log
-from gconsole.session import making, reading
-from gconsole.session.layout import named
+from gconsole.session.format import reader
+from gconsole.session.format.layout import named
+from gconsole.session.manage import create
 from gconsole.session.replay import Replay
-from gconsole.verdicts import verdicts
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
@@ -46,8 +47,8 @@ def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(
     assert told["night"][1] != []
 
     # what the recorder said of itself is of today, and the hang is of another day: no replay shows both at once
-    night = reading.records(named("night", folder).path)
-    making.make(named("hang", folder), (record for record in night if not isinstance(record, Log)))
+    night = reader.records(named("night", folder).path)
+    create.make(named("hang", folder), (record for record in night if not isinstance(record, Log)))
     player = Replay(named("hang", folder))
     player.jump(player.end)
     assert [verdict.state for verdict in verdicts(player.store)] == [verdict["state"] for verdict in told["night"][1]]

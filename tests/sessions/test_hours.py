@@ -13,12 +13,12 @@ import msgspec
 
 from gconsole import records
 from gconsole.cli.live import run_batch
-from gconsole.cli.tape import Tape
+from gconsole.cli.recording import Tape
 from gconsole.config import load
 from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
-from gconsole.session import requests
-from gconsole.session.layout import Session, named
-from gconsole.session.shelf import listed
+from gconsole.session.format.layout import Session, named
+from gconsole.session.manage.catalog import listed
+from gconsole.session.record import control_files
 
 #: An hour and a half of a node, by so many agents, one after the other.
 TICKS, AGENTS = 1_800, 3
@@ -101,7 +101,7 @@ def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monk
                 if session.path.is_dir() and _on_disk(session) >= TICKS * AGENTS:
                     held.append(_held())
         finally:
-            requests.ask_to_stop(session)
+            control_files.ask_to_stop(session)
 
     looking = threading.Thread(target=look)
     tracemalloc.start()

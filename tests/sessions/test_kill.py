@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.session import reading, recovery
-from gconsole.session.layout import Session
+from gconsole.session.format import reader
+from gconsole.session.format.layout import Session
+from gconsole.session.record import repair
 
 STREAM = Path(__file__).parent / "stream.py"
 SESSIONS, KILLS_EACH = 5, 10
@@ -39,7 +40,7 @@ def test_what_was_acknowledged_survives_ten_kills_of_one_session(tmp_path, numbe
         promised[agent] = stream_and_kill(tmp_path, "night", agent, chance.randrange(1, 400))
         damages = []
         numbers = defaultdict(list)
-        for record in reading.lenient(session.path, damages.append):
+        for record in reader.lenient(session.path, damages.append):
             numbers[record.agent].append(record.seq)
         assert all(damage.what == "torn" for damage in damages)
         for agent, (_, kept) in promised.items():
@@ -48,11 +49,11 @@ def test_what_was_acknowledged_survives_ten_kills_of_one_session(tmp_path, numbe
             assert len(seen) >= kept, "an acknowledged record is on the disk"
         assert session.read().state == "recording"
         assert not session.is_being_written()
-    found = recovery.recover(session)
+    found = repair.recover(session)
     assert found.is_sound
     meta = session.read()
     assert meta.state == "closed"
     assert [part.how for part in meta.parts] == ["crashed"] * KILLS_EACH
-    assert meta.records == sum(meta.counts.values()) == sum(1 for _ in reading.records(session.path))
-    assert recovery.verify(session).is_sound
+    assert meta.records == sum(meta.counts.values()) == sum(1 for _ in reader.records(session.path))
+    assert repair.verify(session).is_sound
     assert any(kept for _, kept in promised.values()), "some of them lived long enough to acknowledge something"

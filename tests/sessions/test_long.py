@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from gconsole.records import encode
-from gconsole.session import reading, recovery
-from gconsole.session.layout import named
-from gconsole.session.manifest import compacted
+from gconsole.session.format import reader
+from gconsole.session.format.layout import named
+from gconsole.session.format.manifest import compacted
+from gconsole.session.record import repair
 
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
 
@@ -23,13 +24,13 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
 
     meta = make_long(session, 3_000, fleet=Fleet(nodes=2, gpus=2))
 
-    found = recovery.verify(session)
+    found = repair.verify(session)
     assert found.is_sound and found.records == meta.records >= 3_000
     assert sum(part.rows for part in compacted(session).parts) == meta.records
-    in_segments = sorted(map(encode, reading.records(session.path)))
+    in_segments = sorted(map(encode, reader.records(session.path)))
     for path in session.segments():
         path.unlink()
-    assert sorted(map(encode, reading.records(session.path))) == in_segments
+    assert sorted(map(encode, reader.records(session.path))) == in_segments
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ import pytest
 from localprogram import Program, ended
 
 from gconsole.records import Gap, Mark, NodeState
-from gconsole.session.layout import named
+from gconsole.session.format.layout import named
 
 
 @pytest.fixture

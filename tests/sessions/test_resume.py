@@ -10,8 +10,8 @@ from localprogram import GCONSOLE, Program, ended
 from tmux import Tmux
 
 from gconsole.records import Gap, Gpu
-from gconsole.session import reading
-from gconsole.session.layout import named
+from gconsole.session.format import reader
+from gconsole.session.format.layout import named
 
 
 class Screens:
@@ -59,7 +59,7 @@ def screens(tmp_path):
 def recorded(program: Program) -> tuple[dict[str, list[int]], list[Gap]]:
     """The numbers of every agent that spoke of GPUs, and the counted holes. A torn end is passed over."""
     numbers, figures = defaultdict(list), set()
-    records = list(reading.lenient(named("night", program.folder).path, lambda damage: None))
+    records = list(reader.lenient(named("night", program.folder).path, lambda damage: None))
     for record in records:
         numbers[record.agent].append(record.seq)
         if isinstance(record, Gpu):

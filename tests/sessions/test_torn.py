@@ -4,8 +4,9 @@ import pytest
 from sessionfiles import crashed, gpus
 
 from gconsole.records import encode
-from gconsole.session import frames, reading, recovery
-from gconsole.session.layout import Session
+from gconsole.session.format import reader, zstd_frames
+from gconsole.session.format.layout import Session
+from gconsole.session.record import repair
 
 
 @pytest.fixture
@@ -15,14 +16,14 @@ def session(tmp_path) -> Session:
 
 def read_all(session):
     damages = []
-    return list(reading.lenient(session.path, damages.append)), damages
+    return list(reader.lenient(session.path, damages.append)), damages
 
 
 def test_a_write_torn_at_any_byte_of_the_last_frame_loses_that_frame_only(session):
     (path,) = session.segments()
     whole = path.read_bytes()
-    last = list(frames.scan(path))[-1]
-    assert isinstance(last, frames.Frame)
+    last = list(zstd_frames.scan(path))[-1]
+    assert isinstance(last, zstd_frames.Frame)
     before, everything = gpus(6), gpus(9)
     for end in range(last.at, len(whole) + 1):
         path.write_bytes(whole[:end])
@@ -31,18 +32,18 @@ def test_a_write_torn_at_any_byte_of_the_last_frame_loses_that_frame_only(sessio
         assert [(damage.what, damage.bytes) for damage in damages] == (
             [("torn", end - last.at)] if last.at < end < len(whole) else []
         )
-        assert list(reading.records(session.path)) == records, "a torn end is no damage: somebody may be writing there"
+        assert list(reader.records(session.path)) == records, "a torn end is no damage: somebody may be writing there"
 
 
 def test_recover_cuts_what_was_torn_off_at_any_byte(session):
     (path,) = session.segments()
     whole = path.read_bytes()
-    last = list(frames.scan(path))[-1]
+    last = list(zstd_frames.scan(path))[-1]
     left = session.meta_path.read_bytes()
     for end in range(last.at + 1, len(whole), 7):
         path.write_bytes(whole[:end])
         session.meta_path.write_bytes(left)
-        found = recovery.recover(session)
+        found = repair.recover(session)
         assert (found.records, found.cut_bytes, found.is_sound) == (6, end - last.at, True)
         assert path.read_bytes() == whole[: last.at]
         meta = session.read()
@@ -54,7 +55,7 @@ def test_a_segment_of_which_only_a_torn_frame_is_left_goes(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:40])
-    assert recovery.recover(session).cut_bytes == 40
+    assert repair.recover(session).cut_bytes == 40
     assert session.segments() == []
     assert session.read().records == 0
 
@@ -62,8 +63,8 @@ def test_a_segment_of_which_only_a_torn_frame_is_left_goes(tmp_path):
 def test_no_flipped_bit_goes_unseen_and_none_costs_more_than_its_frame(session):
     (path,) = session.segments()
     whole = path.read_bytes()
-    hit = list(frames.scan(path))[1]
-    assert isinstance(hit, frames.Frame)
+    hit = list(zstd_frames.scan(path))[1]
+    assert isinstance(hit, zstd_frames.Frame)
     others = {encode(record) for record in gpus(3) + gpus(3, first=7)}
     for at in range(hit.at, hit.end):
         flipped = bytearray(whole)
@@ -73,8 +74,8 @@ def test_no_flipped_bit_goes_unseen_and_none_costs_more_than_its_frame(session):
         assert {encode(record) for record in records} == others
         assert [damage.what for damage in damages] == ["damaged"]
         assert (damages[0].at, damages[0].bytes) == (hit.at, hit.end - hit.at)
-    with pytest.raises(reading.Damaged, match="sessions verify"):
-        list(reading.records(session.path))
+    with pytest.raises(reader.Damaged, match="sessions verify"):
+        list(reader.records(session.path))
 
 
 def test_verify_names_the_damaged_place_and_changes_nothing(session):
@@ -83,7 +84,7 @@ def test_verify_names_the_damaged_place_and_changes_nothing(session):
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
     left = session.meta_path.read_bytes()
-    found = recovery.verify(session)
+    found = repair.verify(session)
     assert not found.is_sound
     assert len(found.damages) == 1
     assert path.read_bytes() == bytes(flipped)
@@ -95,7 +96,7 @@ def test_what_cannot_be_mended_leaves_a_torn_session_whose_rest_is_read(session)
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
-    found = recovery.recover(session)
+    found = repair.recover(session)
     assert (found.records, len(found.damages)) == (6, 1)
     assert session.read().state == "torn"
 
@@ -104,13 +105,13 @@ def test_zeros_that_a_power_cut_left_at_the_end_are_cut(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096))
-    assert recovery.recover(session).cut_bytes == 4096
+    assert repair.recover(session).cut_bytes == 4096
     assert path.read_bytes() == whole
 
 
 def test_a_session_without_its_json_is_rebuilt_from_its_segments(session):
     session.meta_path.unlink()
-    assert recovery.recover(session).records == 9
+    assert repair.recover(session).records == 9
     meta = session.read()
     assert (meta.name, meta.records, meta.agents["agent1"].seq) == ("night", 9, 9)
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import msgspec
 
-from gconsole.config.difference import Changes
+from gconsole.config.diff import Changes
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
-from gconsole.config.readonly import Change, ReadOnly, refusal
+from gconsole.config.read_only import Change, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
-from gconsole.diagnose import VARIABLES
-from gconsole.fleet.answers import Answer
-from gconsole.hub import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
-from gconsole.joborders import NodeStop
+from gconsole.core.control import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
+from gconsole.core.job_protocol import NodeStop
+from gconsole.core.store import Store
+from gconsole.fleet.node_reply import Answer
+from gconsole.monitor.diagnose import VARIABLES
 from gconsole.records import (
     AgentCost,
     ClockNode,
@@ -46,8 +47,7 @@ from gconsole.records import (
     Stack,
 )
 from gconsole.records.job import JobNodeState
-from gconsole.session.layout import Selection, SessionError
-from gconsole.store import Store
+from gconsole.session.format.layout import Selection, SessionError
 from gconsole.tui.app import ConsoleApp
 
 SECOND = 1_000_000_000

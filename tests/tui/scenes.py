@@ -23,18 +23,18 @@ from textual.widgets import Input, TextArea
 from waiting import screen, settle, until
 
 from gconsole.records import Finding
-from gconsole.session.comparing import Changed, Comparison, Figure, Spread
+from gconsole.session.manage.diff import Changed, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.columns import ColumnsDialog
-from gconsole.tui.dialogs import KeysDialog, StoryDialog
+from gconsole.tui.dialogs.columns import ColumnsDialog
+from gconsole.tui.dialogs.dialog import KeysDialog, StoryDialog
+from gconsole.tui.dialogs.export import ExportDialog
+from gconsole.tui.dialogs.mark import MarkDialog
+from gconsole.tui.dialogs.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
-from gconsole.tui.export_dialog import ExportDialog
-from gconsole.tui.marks import MarkDialog
-from gconsole.tui.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.views.base import NodeWanted
-from gconsole.tui.views.jobs import Jobs
-from gconsole.tui.views.query import Query
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.views.jobs.view import Jobs
+from gconsole.tui.views.query.view import Query
+from gconsole.tui.views.registry import VIEWS
 
 #: Opens it on an app that shows the Overview of a settled cluster.
 Open = Callable[["Stage"], Awaitable[object]]

@@ -15,7 +15,7 @@ import pytest
 from chromium import DEADLINE_S, PROGRAM, PageGone, Tab, chromium
 from serving import INVENTED
 
-from gconsole.serve.server import ConsoleServer
+from gconsole.web.terminal.server import ConsoleServer
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
 Open = Callable[[str], AbstractAsyncContextManager[Tab]]

@@ -12,10 +12,10 @@ from textual.widgets import Input
 from waiting import screen, shows, until
 
 from gconsole.config import load
-from gconsole.config.follow import HostsFile
+from gconsole.config.watch_file import HostsFile
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.dialogs import KeysDialog
-from gconsole.tui.prompts import SecretPrompt
+from gconsole.tui.dialogs.dialog import KeysDialog
+from gconsole.tui.dialogs.prompts import SecretPrompt
 
 
 def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
@@ -185,7 +185,7 @@ async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatc
 
 async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gconsole.tui.taking.save_svg", _refuse)
+    monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_svg", _refuse)
     async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "no screenshot: Permission denied")
 

@@ -16,17 +16,17 @@ from waiting import screen as screen_of
 from waiting import until
 
 from gconsole.records import Gpu, Node, Record
-from gconsole.session import making
-from gconsole.session.comparing import Comparison
-from gconsole.session.layout import Meta, Session, named
+from gconsole.session.format.layout import Meta, Session, named
+from gconsole.session.manage import create
+from gconsole.session.manage.diff import Comparison
 from gconsole.session.replay import Replay
-from gconsole.tui.dialogs import KeysDialog
+from gconsole.text.cells import width_of
+from gconsole.tui.dialogs.dialog import KeysDialog
+from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.diff_app import DiffApp
 from gconsole.tui.diff_screen import DiffScreen, Reading, diff_of
-from gconsole.tui.models.difference import difference_lines, headline
-from gconsole.tui.prompts import Prompt
+from gconsole.tui.models.session_diff import difference_lines, headline
 from gconsole.tui.replay_app import ReplayApp
-from gconsole.tui.text import width_of
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 
@@ -40,7 +40,7 @@ def a_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 30
         *(Gpu(**head, seq=2 + at, t=at, mono=at, rx=(1 + at) * SECOND, index=0, uuid="GPU-0", power_w=power_w + at)
           for at in range(100)),
     ]  # fmt: skip
-    making.make(session, records, Meta(cluster="pod"))
+    create.make(session, records, Meta(cluster="pod"))
     return session
 
 

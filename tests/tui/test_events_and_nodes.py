@@ -14,10 +14,10 @@ from waiting import frames, screen, shows, until
 
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.dialogs import StoryDialog
-from gconsole.tui.marks import MarkDialog
-from gconsole.tui.views.events import Events
-from gconsole.tui.views.nodes import Nodes
+from gconsole.tui.dialogs.dialog import StoryDialog
+from gconsole.tui.dialogs.mark import MarkDialog
+from gconsole.tui.views.events.view import Events
+from gconsole.tui.views.nodes.view import Nodes
 
 SIZE = (80, 24)
 

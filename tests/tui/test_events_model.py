@@ -6,10 +6,10 @@ import pytest
 from invented import NOON, SECOND, Cluster
 
 from gconsole.config.model import Config
+from gconsole.core.control import Hub
 from gconsole.fleet.fleet import Fleet
-from gconsole.hub import Hub
 from gconsole.records import Failure, Finding, Gap, GpuEvent, Log, Mark, NodeState, Rank
-from gconsole.tui.models.events import (
+from gconsole.tui.views.events.model import (
     KEPT,
     SLACK,
     EventLog,

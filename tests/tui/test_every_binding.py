@@ -20,8 +20,8 @@ from textual.pilot import Pilot
 from waiting import settle, until
 
 from gconsole.tui.gallery import Gallery
-from gconsole.tui.keys import ACTIONS, Action, in_scope
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.keymap.actions import ACTIONS, Action, in_scope
+from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.progress import Progress
 
 SIZE = (80, 24)

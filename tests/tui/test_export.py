@@ -21,16 +21,16 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from waiting import DEADLINE_S, screen, settle, shows, until
 
-from gconsole import files
+from gconsole.core.store import Store
 from gconsole.records import Frame, Stack
 from gconsole.session.export.folded import folded
-from gconsole.store import Store
+from gconsole.text import atomic_files
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.export_dialog import ExportDialog
+from gconsole.tui.dialogs.export import ExportDialog
+from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.exports import Form, Offer
-from gconsole.tui.models.ranks import KIND
-from gconsole.tui.models.sheets import Sheet, as_csv
-from gconsole.tui.prompts import Confirm
+from gconsole.tui.models.table_export import Sheet, as_csv
+from gconsole.tui.views.ranks.model import KIND
 
 SIZE = (80, 24)
 
@@ -410,16 +410,16 @@ class TestThePath:
 
 class TestTheFile:
     def test_it_is_of_its_owner_alone(self, folder: Path):
-        files.write_new(folder / "x", b"1")
+        atomic_files.write_new(folder / "x", b"1")
         assert stat.S_IMODE((folder / "x").stat().st_mode) == 0o600
 
     def test_a_file_that_is_there_is_never_replaced_by_a_new_one(self, folder: Path):
         (folder / "x").write_text("precious")
         with pytest.raises(FileExistsError):
-            files.write_new(folder / "x", b"1")
+            atomic_files.write_new(folder / "x", b"1")
         assert (folder / "x").read_text() == "precious"
 
-    @pytest.mark.parametrize("write", [files.write_new, files.write_atomically])
+    @pytest.mark.parametrize("write", [atomic_files.write_new, atomic_files.write_atomically])
     def test_what_cannot_be_written_whole_is_not_there_at_all(self, write: Callable[[Path, bytes], None], folder: Path):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a full disk does

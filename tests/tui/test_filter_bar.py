@@ -13,9 +13,9 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models.jobs import RankRow
-from gconsole.tui.models.rank_filter import RANKS
-from gconsole.tui.views.ranks import Ranks
+from gconsole.tui.models.job_ranks import RankRow
+from gconsole.tui.views.ranks.filter import RANKS
+from gconsole.tui.views.ranks.view import Ranks
 
 SIZE = (80, 24)
 

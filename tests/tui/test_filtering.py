@@ -10,7 +10,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.tui.models.filtering import Field, FilterError, Vocabulary, complete, parse, quoted
+from gconsole.tui.models.filter_language import Field, FilterError, Vocabulary, complete, parse, quoted
 
 
 @dataclass(frozen=True)

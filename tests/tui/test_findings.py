@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts
 
 from gconsole.config.sections import HealthConfig
-from gconsole.findings import Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.monitor.finding_tracker import Findings
 from gconsole.records import GpuInfo, Node, NodeState
-from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
 
 
@@ -45,7 +45,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
 
 
 async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and_while_the_picture_stands(monkeypatch):
-    monkeypatch.setattr("gconsole.differing.LASTS_S", 0.0)
+    monkeypatch.setattr("gconsole.monitor.topology_findings.LASTS_S", 0.0)
     cluster, hub = Cluster(*(f"n{number}" for number in range(1, 6))), Hub()
     hub.subscribe(cluster.store.apply)
     cluster.up()

@@ -9,13 +9,13 @@ from invented import GIB, Cluster
 from running import running
 from waiting import screen, shows, until
 
+from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
-from gconsole.store import Store
-from gconsole.tui.models.gpupage import Known, page_lines
-from gconsole.tui.models.gpurows import gpu_rows, ranks_on
-from gconsole.tui.models.metrics import METRICS, peers_of
-from gconsole.tui.views.gpus import COLUMNS, Gpus
-from gconsole.tui.watch import Frame, Watch
+from gconsole.tui.models.gpu_metrics import METRICS, peers_of
+from gconsole.tui.snapshot import Frame, Watch
+from gconsole.tui.views.gpus.model import gpu_rows, ranks_on
+from gconsole.tui.views.gpus.page_model import Known, page_lines
+from gconsole.tui.views.gpus.view import COLUMNS, Gpus
 from gconsole.tui.widgets.heat_map import HeatMap
 
 UTIL = METRICS[0]

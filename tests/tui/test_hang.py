@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
 from gconsole.config.sections import HealthConfig
-from gconsole.findings import Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.monitor.finding_tracker import Findings
 from gconsole.records import Collective, Finding, PgStatus
-from gconsole.tui.prompts import LinesDialog
-from gconsole.tui.views.hang import Hang
+from gconsole.tui.dialogs.prompts import LinesDialog
+from gconsole.tui.views.hang.view import Hang
 
 SIZE = (130, 42)
 

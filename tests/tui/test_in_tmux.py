@@ -11,7 +11,7 @@ import pytest
 from processes import processes_of, until_none_is_left
 from tmux import Tmux
 
-from gconsole.tui.text import width_of
+from gconsole.text.cells import width_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),

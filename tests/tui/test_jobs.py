@@ -10,12 +10,12 @@ from invented import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 
-from gconsole.jobs.owed import Owed
+from gconsole.launch.pending_stops import Owed
 from gconsole.records import Log, Node
-from gconsole.tui.models.joblog import FOLD_S, KEPT, SLACK, JobLog, LogSieve
-from gconsole.tui.prompts import Confirm, LinesDialog
-from gconsole.tui.views.hang import Hang
-from gconsole.tui.views.jobs import Jobs
+from gconsole.tui.dialogs.prompts import Confirm, LinesDialog
+from gconsole.tui.views.hang.view import Hang
+from gconsole.tui.views.jobs.log import FOLD_S, KEPT, SLACK, JobLog, LogSieve
+from gconsole.tui.views.jobs.view import Jobs
 
 SIZE = (120, 40)
 ALL = "node1,node2,node3,node4"

@@ -11,12 +11,12 @@ from running import running
 from waiting import screen, shows, until
 
 from gconsole.cli.config import config
-from gconsole.tui.guide import every_action
-from gconsole.tui.keyfile import OwnKeys, keys_text, read_keys
-from gconsole.tui.keynames import BadKey, key_name
-from gconsole.tui.keys import FIXED, NO_LISTS, in_scope, keys_of, places
-from gconsole.tui.views.listing import Listing
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.keymap.actions import FIXED, NO_LISTS, in_scope, keys_of, places
+from gconsole.tui.keymap.file import OwnKeys, keys_text, read_keys
+from gconsole.tui.keymap.hints import every_action
+from gconsole.tui.keymap.key_names import BadKey, key_name
+from gconsole.tui.views.list_view import Listing
+from gconsole.tui.views.registry import VIEWS
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from textual.pilot import Pilot
 from waiting import accept, frames, screen, shows, until
 
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.columns import ColumnsDialog
-from gconsole.tui.dialogs import KeysDialog
+from gconsole.tui.dialogs.columns import ColumnsDialog
+from gconsole.tui.dialogs.dialog import KeysDialog
+from gconsole.tui.dialogs.export import ExportDialog
+from gconsole.tui.dialogs.mark import MarkDialog
+from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.diff_screen import DiffScreen
-from gconsole.tui.export_dialog import ExportDialog
 from gconsole.tui.gallery import Gallery
-from gconsole.tui.keys import ACTIONS, in_scope
-from gconsole.tui.marks import MarkDialog
-from gconsole.tui.prompts import Confirm
+from gconsole.tui.keymap.actions import ACTIONS, in_scope
 from gconsole.tui.replay_app import ReplayApp
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.progress import Progress

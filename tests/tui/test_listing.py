@@ -12,23 +12,23 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.records import Host, Log, Mark, NodeState
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.columns import ColumnsDialog
-from gconsole.tui.keyfile import OwnKeys
-from gconsole.tui.models.event_filter import EVENTS
-from gconsole.tui.models.eventlist import KIND as EVENT_KIND
-from gconsole.tui.models.eventlist import Sieve, events_of
-from gconsole.tui.models.filtering import parse
+from gconsole.tui.dialogs.columns import ColumnsDialog
+from gconsole.tui.keymap.file import OwnKeys
+from gconsole.tui.models.filter_language import parse
 from gconsole.tui.models.grouping import Head
-from gconsole.tui.models.listing import Arrangement, arranged, passing
-from gconsole.tui.models.node_filter import NODES
-from gconsole.tui.models.nodelist import KIND as NODE_KIND
-from gconsole.tui.models.noderows import node_rows
-from gconsole.tui.models.ordering import SteadyOrder
-from gconsole.tui.models.ranks import KIND as RANK_KIND
-from gconsole.tui.views.events import Events
-from gconsole.tui.views.listing import Listing, around_of
-from gconsole.tui.views.ranks import COLUMNS
-from gconsole.tui.watch import Frame
+from gconsole.tui.models.list_kind import Arrangement, arranged, passing
+from gconsole.tui.models.steady_order import SteadyOrder
+from gconsole.tui.snapshot import Frame
+from gconsole.tui.views.events.columns import KIND as EVENT_KIND
+from gconsole.tui.views.events.columns import Sieve, events_of
+from gconsole.tui.views.events.filter import EVENTS
+from gconsole.tui.views.events.view import Events
+from gconsole.tui.views.list_view import Listing, around_of
+from gconsole.tui.views.nodes.columns import KIND as NODE_KIND
+from gconsole.tui.views.nodes.filter import NODES
+from gconsole.tui.views.nodes.model import node_rows
+from gconsole.tui.views.ranks.model import KIND as RANK_KIND
+from gconsole.tui.views.ranks.view import COLUMNS
 from gconsole.tui.widgets.record_grid import as_arranged
 
 SIZE = (80, 24)

@@ -15,9 +15,9 @@ from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from waiting import settle
 
-from gconsole.tui.dialogs import Dialog
-from gconsole.tui.themes import theme_files
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.dialogs.dialog import Dialog
+from gconsole.tui.theme.themes import theme_files
+from gconsole.tui.views.registry import VIEWS
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))
 BOTH = ("dark", "light")

@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.memory import Memory, Remembered
-from gconsole.tui.models.listing import AS_AT_FIRST, Arrangement
-from gconsole.tui.views.listing import Listing
+from gconsole.tui.models.list_kind import AS_AT_FIRST, Arrangement
+from gconsole.tui.ui_state.store import Memory, Remembered
+from gconsole.tui.views.list_view import Listing
 
 SIZE = (80, 24)
 

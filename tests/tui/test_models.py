@@ -5,17 +5,17 @@ from __future__ import annotations
 from clusters import demo, pod
 from invented import SECOND, Cluster
 
+from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
-from gconsole.tui.jobfold import JobFold
+from gconsole.tui.folds.jobs import JobFold
+from gconsole.tui.models.detail import gpu_story, node_story
+from gconsole.tui.models.gpu_metrics import METRICS
 from gconsole.tui.models.header import header_spans
-from gconsole.tui.models.heat import LEVELS, heat_row, host_row
-from gconsole.tui.models.listing import Arrangement
-from gconsole.tui.models.metrics import METRICS
-from gconsole.tui.models.overview import finding_lines, job_lines, node_lines
-from gconsole.tui.models.ranks import rank_rows
-from gconsole.tui.models.spans import Line
-from gconsole.tui.models.stories import gpu_story, node_story
-from gconsole.tui.watch import Frame, Watch
+from gconsole.tui.models.heat_map import LEVELS, heat_row, host_row
+from gconsole.tui.models.list_kind import Arrangement
+from gconsole.tui.snapshot import Frame, Watch
+from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines
+from gconsole.tui.views.ranks.model import rank_rows
 
 
 def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> Frame:

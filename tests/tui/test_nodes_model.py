@@ -6,13 +6,13 @@ from clusters import demo, pod
 from invented import NOON, Cluster
 
 from gconsole.records import Host, Missing, Process
-from gconsole.tui.models.nodelist import FIELDS
-from gconsole.tui.models.nodepage import Known, facts_lines, list_lines, process_story
-from gconsole.tui.models.noderows import NodeRow, node_rows
-from gconsole.tui.models.ordering import SteadyOrder
+from gconsole.text.cells import width_of
 from gconsole.tui.models.page import Thing, wrapped
-from gconsole.tui.text import width_of
-from gconsole.tui.views.node_page import _known
+from gconsole.tui.models.steady_order import SteadyOrder
+from gconsole.tui.views.nodes.columns import FIELDS
+from gconsole.tui.views.nodes.model import NodeRow, node_rows
+from gconsole.tui.views.nodes.page import _known
+from gconsole.tui.views.nodes.page_model import Known, facts_lines, list_lines, process_story
 
 
 def rows_of(cluster: Cluster) -> list[NodeRow]:

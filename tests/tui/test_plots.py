@@ -7,13 +7,13 @@ import pytest
 from textual.app import ComposeResult
 from textual.widget import Widget
 
+from gconsole.present.spans import Span
+from gconsole.text.cells import width_of
+from gconsole.tui.controllers.theming import ThemedApp
 from gconsole.tui.gallery import curve, lanes, stacks
-from gconsole.tui.models.lane import Axis, Lane, axis_of, bar, ticks
+from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
-from gconsole.tui.models.spans import Span
-from gconsole.tui.models.tree import Branch, unfolded
-from gconsole.tui.text import width_of
-from gconsole.tui.themed import ThemedApp
+from gconsole.tui.models.tree_rows import Branch, unfolded
 from gconsole.tui.widgets.history import History
 from gconsole.tui.widgets.lanes import Lanes
 from gconsole.tui.widgets.line_view import LineView

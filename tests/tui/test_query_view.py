@@ -12,14 +12,14 @@ from invented import Cluster
 from session_made import a_job, a_session
 from waiting import screen, settle, shows, until
 
+from gconsole.core.store import Store
 from gconsole.records import Gpu
-from gconsole.session import live
-from gconsole.session.database import Database
-from gconsole.session.question import TABLES
-from gconsole.store import Store
-from gconsole.tui.models.answers import Answered, drawn, rows_of
-from gconsole.tui.models.sqlwords import complete
-from gconsole.tui.views.query import Query
+from gconsole.session.query import live
+from gconsole.session.query.engine import Database
+from gconsole.session.query.table_names import TABLES
+from gconsole.tui.views.query.completion import complete
+from gconsole.tui.views.query.model import Answered, drawn, rows_of
+from gconsole.tui.views.query.view import Query
 
 NAMES = {"gpu": ("node", "util_pct", "power_w"), "rank": ("node", "rank"), "ranks_now": ("rank", "state")}
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"

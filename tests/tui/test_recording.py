@@ -5,8 +5,8 @@ from invented import SECOND, Cluster
 from textual.pilot import Pilot
 from waiting import until
 
+from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.models.header import header_spans
-from gconsole.tui.prompts import Prompt
 
 
 def running(cluster: Cluster) -> list[str]:

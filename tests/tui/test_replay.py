@@ -8,14 +8,15 @@ from session_made import a_job, a_session
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
+from gconsole.core.store import Store
+from gconsole.monitor.hang import verdicts
 from gconsole.records import Finding, Frame, Mark, RankStat, Record, Stack
-from gconsole.session import making, replay
-from gconsole.session.layout import Meta, Part, named
+from gconsole.session import replay
+from gconsole.session.format.layout import Meta, Part, named
+from gconsole.session.manage import create
 from gconsole.session.replay import Replay
-from gconsole.store import Store
-from gconsole.tui.prompts import Prompt
+from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.replay_app import ReplayApp, instant_of
-from gconsole.verdicts import verdicts
 
 
 class Taped(Cluster):
@@ -50,7 +51,7 @@ def player(tmp_path):
             cluster.loses("node2")
     session = named("night", tmp_path)
     meta = Meta(cluster="h100-pod", created=began, parts=(Part(began=began, how="stopped"),))
-    making.make(session, cluster.tape, meta)
+    create.make(session, cluster.tape, meta)
     return Replay(session)
 
 

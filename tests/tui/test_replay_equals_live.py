@@ -14,17 +14,17 @@ from invented import LOADER, Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle
 
-from gconsole.hub import CaptureOrder, Published
+from gconsole.core.control import CaptureOrder, Published
+from gconsole.core.store import Store
 from gconsole.records import Gap, Mark, decode
-from gconsole.session import making
-from gconsole.session.layout import Meta, Part, named
+from gconsole.session.format.layout import Meta, Part, named
+from gconsole.session.manage import create
 from gconsole.session.replay import Replay
-from gconsole.store import Store
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models import copying
+from gconsole.tui.models import row_export
 from gconsole.tui.replay_app import ReplayApp
-from gconsole.tui.views.query import Query
-from gconsole.tui.views.table import VIEWS
+from gconsole.tui.views.query.view import Query
+from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.sql_editor import SqlText
 
 HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
@@ -132,7 +132,7 @@ def live_app(tape: Tape) -> ConsoleApp:
 def replay_of(tape: Tape, folder: Path) -> Replay:
     session = named("night", folder)
     began = min(record.rx for record in tape.records)
-    making.make(session, tape.records, Meta(cluster=tape.cluster, parts=(Part(began=began, how="stopped"),)))
+    create.make(session, tape.records, Meta(cluster=tape.cluster, parts=(Part(began=began, how="stopped"),)))
     return Replay(session, history_bytes=HISTORY_BYTES)
 
 
@@ -190,7 +190,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "clocks": frame.time.clocks,
         "skew": frame.time.skew,
         "events": [frame.events.find(number) for number in range(frame.events.end)],
-        "offers to save": [[(sheet.what, copying.as_json(sheet.kind, sheet.rows)) for sheet in view.sheets()]
+        "offers to save": [[(sheet.what, row_export.as_json(sheet.kind, sheet.rows)) for sheet in view.sheets()]
                            for view in app.opened_views.values()],
     }  # fmt: skip
 

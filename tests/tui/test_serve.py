@@ -15,8 +15,8 @@ import pytest
 from processes import processes_of, until_none_is_left
 from serving import INVENTED, Guest, deadline, serving
 
-from gconsole.serve import pages, visitor
-from gconsole.serve.server import ConsoleServer
+from gconsole.web.terminal import pages, process
+from gconsole.web.terminal.server import ConsoleServer
 
 LOCAL = '[cluster]\nname = "odd-pod"\n[[nodes]]\nhosts = "here"\ntransport = "local"\n'
 #: As awkward as a file name can be.
@@ -173,8 +173,8 @@ class TestAVisitor:
             assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
 
     async def test_one_that_will_not_leave_is_ended(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        monkeypatch.setattr(visitor, "LEAVE_S", 0.1)
-        monkeypatch.setattr(visitor, "TERM_S", 0.1)
+        monkeypatch.setattr(process, "LEAVE_S", 0.1)
+        monkeypatch.setattr(process, "TERM_S", 0.1)
         stubborn = (
             "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"

@@ -10,8 +10,8 @@ from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
+from gconsole.monitor.skew import NOTHING_SEEN
 from gconsole.records import GpuClock
-from gconsole.skewing import NOTHING_SEEN
 from gconsole.tui.app import ConsoleApp
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.tui import figures
-from gconsole.tui.text import LIMIT, clean, fit, width_of
+from gconsole.text import format
+from gconsole.text.cells import LIMIT, clean, fit, width_of
 
 
 def test_escape_sequences_become_visible_and_harmless():
@@ -53,22 +53,22 @@ def test_what_does_not_fit_ends_in_an_ellipsis():
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        (figures.count(18_204), "18 204"),
-        (figures.seen(62, 64), "62/64"),
-        (figures.seen(62, None), "62/–"),
-        (figures.percent(0.42), "0.4"),
-        (figures.percent(0), "0"),
-        (figures.percent(97.4), "97"),
-        (figures.size(0), "0B"),
-        (figures.size(3 << 30), "3.0G"),
-        (figures.size(812 << 20), "812M"),
-        (figures.rate(1234), "1234"),
-        (figures.rate(123_456), "123k"),
-        (figures.age(400_000_000), "0.4 s"),
-        (figures.age(12_000_000_000), "12 s"),
-        (figures.age(600_000_000_000), "10 min"),
-        (figures.age(-5), "0.0 s"),
-        (figures.clock_time(1_700_049_600_000_000_000), "12:00:00"),
+        (format.count(18_204), "18 204"),
+        (format.seen(62, 64), "62/64"),
+        (format.seen(62, None), "62/–"),
+        (format.percent(0.42), "0.4"),
+        (format.percent(0), "0"),
+        (format.percent(97.4), "97"),
+        (format.size(0), "0B"),
+        (format.size(3 << 30), "3.0G"),
+        (format.size(812 << 20), "812M"),
+        (format.rate(1234), "1234"),
+        (format.rate(123_456), "123k"),
+        (format.age(400_000_000), "0.4 s"),
+        (format.age(12_000_000_000), "12 s"),
+        (format.age(600_000_000_000), "10 min"),
+        (format.age(-5), "0.0 s"),
+        (format.clock_time(1_700_049_600_000_000_000), "12:00:00"),
     ],
 )
 def test_figures_are_short_and_exact(said: str, meant: str):
@@ -76,7 +76,7 @@ def test_figures_are_short_and_exact(said: str, meant: str):
 
 
 @pytest.mark.parametrize(
-    "write", [figures.count, figures.percent, figures.whole, figures.size, figures.rate, figures.age]
+    "write", [format.count, format.percent, format.whole, format.size, format.rate, format.age]
 )
 def test_unknown_is_a_dash_and_never_zero(write):
     assert write(None) == "–"

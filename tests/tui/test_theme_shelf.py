@@ -11,10 +11,10 @@ from clusters import demo
 from running import running
 from waiting import accept, shows, until
 
-from gconsole.tui import themed
-from gconsole.tui.theme_shelf import ThemeShelf
+from gconsole.tui.controllers import theming
+from gconsole.tui.theme.catalog import ThemeShelf
 
-DARK = (resources.files("gconsole.themes") / "dark.toml").read_text(encoding="utf-8")
+DARK = (resources.files("gconsole.tui.theme.builtin") / "dark.toml").read_text(encoding="utf-8")
 MINE = DARK.replace('name = "dark"', 'name = "mine"')
 
 
@@ -154,7 +154,7 @@ class TestOnTheScreen:
     async def test_the_present_theme_is_drawn_anew_when_its_file_is_saved(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr(theming, "_LOOK_EVERY_S", 0.05)
         save(folder / "mine.toml", MINE)
         app = demo().app(themes=ThemeShelf(folder))
         async with running(app) as pilot:
@@ -167,7 +167,7 @@ class TestOnTheScreen:
             assert "mine" not in app.theme_names
 
     async def test_a_broken_theme_is_a_toast_and_no_crash(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(themed, "_LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr(theming, "_LOOK_EVERY_S", 0.05)
         save(folder / "first.toml", "name = [")
         app = demo().app(themes=ThemeShelf(folder))
         async with running(app, toasts=True) as pilot:

@@ -9,12 +9,12 @@ import pytest
 from rich.color import ColorType
 from textual.color import Color
 
-from gconsole.tui import themes
-from gconsole.tui.models.heat import LEVELS
-from gconsole.tui.status import GLYPHS
-from gconsole.tui.widgets.heat_ink import heat_colors, tint
+from gconsole.present.status import GLYPHS
+from gconsole.tui.models.heat_map import LEVELS
+from gconsole.tui.theme import themes
+from gconsole.tui.widgets.heat_palette import heat_colors, tint
 
-THEME = (resources.files("gconsole.themes") / "dark.toml").read_text(encoding="utf-8")
+THEME = (resources.files("gconsole.tui.theme.builtin") / "dark.toml").read_text(encoding="utf-8")
 FILES = themes.theme_files()
 RGB = [theme for theme in FILES if not theme.ansi]
 READABLE = 4.5

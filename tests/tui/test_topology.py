@@ -16,17 +16,17 @@ from waiting import accept, frames, screen, settle, shows, until
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.topology import NodeFacts
+from gconsole.analysis.topology.node import NodeFacts
+from gconsole.monitor import topology as fold
+from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Gpu, NodeState, PgStatus
-from gconsole.topology import fold
-from gconsole.topology.fold import TopologyFold
+from gconsole.text.cells import width_of
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.dialogs import StoryDialog
-from gconsole.tui.keys import in_scope
-from gconsole.tui.models.topology import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
-from gconsole.tui.text import width_of
-from gconsole.tui.views.nodes import Nodes
-from gconsole.tui.views.topology import Topology
+from gconsole.tui.dialogs.dialog import StoryDialog
+from gconsole.tui.keymap.actions import in_scope
+from gconsole.tui.views.nodes.view import Nodes
+from gconsole.tui.views.topology.model import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
+from gconsole.tui.views.topology.view import Topology
 from gconsole.tui.widgets.matrix_grid import MatrixGrid
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
@@ -270,7 +270,7 @@ class TestView:
 
     async def test_a_folder_that_may_not_be_written_is_told(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("gconsole.tui.views.topology.save_new", _refuse)
+        monkeypatch.setattr("gconsole.tui.views.topology.view.save_new", _refuse)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             view = await opened(pilot)
             view.action_save("text")

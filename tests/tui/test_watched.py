@@ -5,7 +5,7 @@ from __future__ import annotations
 from invented import SECOND, Cluster
 from waiting import settle, shows
 
-from gconsole.tui.views.listing import Listing
+from gconsole.tui.views.list_view import Listing
 
 
 def watched(**per_rank: list[int | float | str]) -> Cluster:

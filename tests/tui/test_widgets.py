@@ -15,14 +15,14 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gconsole.tui.models.heat import LEVELS, Cell, HeatRow
-from gconsole.tui.models.metrics import Scale
-from gconsole.tui.models.spans import Line, Span
-from gconsole.tui.status import Status
-from gconsole.tui.themed import ThemedApp
+from gconsole.present.spans import Line, Span
+from gconsole.present.status import Status
+from gconsole.tui.controllers.theming import ThemedApp
+from gconsole.tui.models.gpu_metrics import Scale
+from gconsole.tui.models.heat_map import LEVELS, Cell, HeatRow
 from gconsole.tui.widgets.bar import Bar
+from gconsole.tui.widgets.heat_layout import plan
 from gconsole.tui.widgets.heat_map import HeatMap
-from gconsole.tui.widgets.heat_plan import plan
 from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
 from gconsole.tui.widgets.report import Report
 

@@ -3,8 +3,8 @@
 from click.testing import CliRunner
 
 from gconsole.cli.query import query as command
-from gconsole.session.database import Database
-from gconsole.session.sources import RecordedSource
+from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from gconsole.clockwork import Clockwork
 from gconsole.config.model import ClockConfig
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.monitor.clock_estimator import Clockwork
 from gconsole.records import AgentCost
 
 

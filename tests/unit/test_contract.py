@@ -18,13 +18,13 @@ import pytest
 
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig, SshConfig, WatchConfig
-from gconsole.fleet.assets import Assets
+from gconsole.core.control import Hub
+from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import Link
-from gconsole.fleet.staging import Staging
-from gconsole.fleet.subprocesses import LocalTransport
 from gconsole.fleet.wire import Lines, unpacked
-from gconsole.hub import Hub
 from gconsole.records import KINDS, Log, Record
+from gconsole.transport.openssh import LocalTransport
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",

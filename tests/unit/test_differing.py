@@ -10,16 +10,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "analysis"))
 from machines import hgx_facts
 
-from gconsole import differing as module
-from gconsole.analysis.found import Found
+from gconsole.analysis.finding import Found
 from gconsole.config.sections import HealthConfig
-from gconsole.differing import LASTS_S, PATIENCE_S, Differing
-from gconsole.findings import Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.monitor import topology
+from gconsole.monitor import topology_findings as module
+from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.topology import TopologyFold
+from gconsole.monitor.topology_findings import LASTS_S, PATIENCE_S, Differing
 from gconsole.records import Log, NodeState
-from gconsole.store import Store
-from gconsole.topology import fold
-from gconsole.topology.fold import TopologyFold
 
 ALIKE = [f"node{number}" for number in range(1, 6)]
 TEXT = "node9: NIC1 state down, the rest active"
@@ -54,7 +54,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(monkeypatch):
-    monkeypatch.setattr(fold, "EVERY_S", 0.0)
+    monkeypatch.setattr(topology, "EVERY_S", 0.0)
     return Fleet()
 
 

@@ -6,16 +6,16 @@ from typing import get_args
 
 import pytest
 
-from gconsole import findings as module
-from gconsole.analysis.found import IDS, Found
+from gconsole.analysis.finding import IDS, Found
 from gconsole.analysis.hang.verdict import Kind, State
-from gconsole.batch import MOST_FINDINGS, summary
 from gconsole.config.sections import HealthConfig
-from gconsole.findings import AGAIN_S, MANY, MOST_WAITING, Findings
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import CLEARED_FINDINGS, Store
+from gconsole.headless.batch import MOST_FINDINGS, summary
+from gconsole.monitor import finding_tracker as module
+from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, Findings
 from gconsole.records import Finding, Gpu, GpuInfo, Log
 from gconsole.report import exit_code, make_report, unknown_words
-from gconsole.store import CLEARED_FINDINGS, Store
 
 
 class Said:

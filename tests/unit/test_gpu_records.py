@@ -1,7 +1,7 @@
 """What the store makes of GPU records."""
 
+from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess, Node, decode, encode
-from gconsole.store import Store
 
 
 def test_links_and_processes_are_current_facts_and_events_are_a_list():

@@ -4,12 +4,12 @@ import json
 
 from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
 
-from gconsole.analysis.hang.text import to_text
-from gconsole.batch import verdict_findings
+from gconsole.core.store import Store
+from gconsole.headless.batch import verdict_findings
+from gconsole.monitor.hang import found_of, verdicts
+from gconsole.present.verdict import to_text
 from gconsole.records import Console, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
-from gconsole.store import Store
-from gconsole.verdicts import found_of, verdicts
 
 
 def a_hung_scene() -> Scene:

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from gconsole import batch
 from gconsole.config.sections import HealthConfig
-from gconsole.findings import Findings
-from gconsole.hub import Control, Hub
+from gconsole.core.control import Control, Hub
+from gconsole.core.store import Store
+from gconsole.headless import batch
+from gconsole.monitor.finding_tracker import Findings
 from gconsole.records import AgentCost, NodeState
-from gconsole.store import Store
 
 DEADLINE_S = 60.0
 

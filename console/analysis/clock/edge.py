@@ -10,8 +10,8 @@ import numpy as np
 
 from ...records import ClockBins
 from ...records.clock import ProbeMethod, Stamps, WindowStatus
-from .fit import Line, best_line
-from .region import Region, region
+from .estimators import Line, best_line
+from .feasible_region import Region, region
 from .samples import Samples, samples
 
 #: A window with fewer bins than this in one direction makes no line.

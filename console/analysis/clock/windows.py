@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
-from .claims import Claim, best_reference, claim
+from .assign import Fleet, node_lines
 from .edge import LEAST_BINS, EdgeWindow, edge_window
-from .lines import Fleet, node_lines
-from .settle import EdgeKey, Flags, Settled, settle
+from .node_bounds import EdgeKey, Flags, Settled, settle
+from .time_services import Claim, best_reference, claim
 
 Method = Literal["auto", "probe", "ssh", "ntp", "ptp", "system"]
 

@@ -6,13 +6,13 @@ else than the others, who waits for whom, who gives how much to whom.
 says why, where the records do not carry an answer.
 """
 
+from .align import Group, Member
 from .communication import Communication, communication
+from .detect import LEAST_WAIT_S
 from .fault import Camp, Fault, FaultKind
-from .faults import LEAST_WAIT_S
-from .groups import Group, Member
-from .load import Imbalance, Link, Load, SlowLinks, Statistics
+from .performance import Imbalance, Link, Load, SlowLinks, Statistics
 from .traffic import Cell, Matrix, PatternFound
-from .waiting import Wait, WaitGraph
+from .wait_graph import Wait, WaitGraph
 
 __all__ = [
     "LEAST_WAIT_S",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ...records import Collective, PgStatus, Rank
 from ..jobs import MOST_MISSING
-from .counts import count_faults
+from .align import WITNESSES, Group, groups_of, with_ranks
+from .detect import LEAST_WAIT_S, faults_of
 from .fault import Fault
-from .faults import LEAST_WAIT_S, faults_of
-from .groups import WITNESSES, Group, groups_of, with_ranks
-from .load import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
+from .performance import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
+from .ras import count_faults
 from .traffic import Matrix, PatternFound, matrix_of, pattern_of
-from .waiting import WaitGraph, ordered, wait_graph
+from .wait_graph import WaitGraph, ordered, wait_graph
 
 #: (job, attempt)
 JobKey = tuple[str, int]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...records import Confidence
-from ..ranges import ranges
-from .groups import Witness
+from ...text.rank_ranges import ranges
+from .align import Witness
 
 FaultKind = Literal["missing_rank", "op_mismatch", "shape_dtype_mismatch"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...records import Collective, PgStatus, Rank
-from .groups import WITNESSES, GroupKey, who_is_in, with_ranks
+from .align import WITNESSES, GroupKey, who_is_in, with_ranks
 
 #: A job and its attempt.
 JobKey = tuple[str, int]

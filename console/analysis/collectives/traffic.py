@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import Collective
-from .groups import WITNESSES, Group, GroupKey
+from .align import WITNESSES, Group, GroupKey
 from .operations import duration_ms, operation, payload_bytes
 
 Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]

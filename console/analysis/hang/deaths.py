@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from .scene import Scene
+from .job_view import Scene
 
 #: The agent looks at ranks once a tick, and nodes tick apart: deaths closer than this have no order, ns.
 TOGETHER_NS: Final = 2_500_000_000

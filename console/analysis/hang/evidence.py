@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...records import Rank, Stack
 from ..jobs import Job
-from ..models import Model
+from ..stacks.frame_models import Model
 
 #: A process for ever: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]

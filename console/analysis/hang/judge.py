@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...records import Confidence
-from ..models import FrameClass
-from . import phrases
+from ..stacks.frame_models import FrameClass
+from . import wording
+from .cross_check import weigh
 from .evidence import Evidence, ProcessKey
-from .proof import evidence_of
+from .evidence_text import evidence_of
+from .job_view import Scene, make_scene
+from .rank_state import Standing
 from .rules import CONFIDENCES, Blame, blame
-from .scene import Scene, make_scene
-from .sources import weigh
-from .standing import Standing
 from .stillness import Stillness, stillness
 from .straggler import Straggler, straggler
 from .verdict import Coverage, Culprit, Site, State, Verdict
@@ -64,12 +64,12 @@ def judge(evidence: Evidence) -> Judged:
 
 def _no_ranks(scene: Scene) -> Verdict:
     dead = scene.dead
-    text = f"{phrases.ended(dead)}; none is left." if dead else "no rank of it was seen alive."
+    text = f"{wording.ended(dead)}; none is left." if dead else "no rank of it was seen alive."
     return _verdict(scene, "no_ranks", Blame("none", (), 0, text), "none", "see whether it was started", ())
 
 
 def _moving(scene: Scene) -> Verdict:
-    text = f"it moves: its ranks changed place within {phrases.seconds(scene.watched_s)}."
+    text = f"it moves: its ranks changed place within {wording.seconds(scene.watched_s)}."
     return _verdict(scene, "moving", Blame("none", (), 0, text), "none", "nothing to do", evidence_of(scene, ()))
 
 
@@ -81,7 +81,7 @@ def _slow(scene: Scene, slow: Straggler) -> Verdict:
     )
     found = Blame("straggler", ((rank, slow.cls),), 1, text)
     confidence = _confidence(found, ())
-    step = phrases.next_step(slow.standing, slow.cls, f" on {slow.standing.node}")
+    step = wording.next_step(slow.standing, slow.cls, f" on {slow.standing.node}")
     return _verdict(scene, "slow", found, confidence, step, evidence_of(scene, (slow.standing,)))
 
 
@@ -111,7 +111,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
 
 def _goes_on(scene: Scene, found: Blame, culprits: Sequence[Standing]) -> Verdict:
     """They are waited for, and they go on: that is nobody's fault, as far as anybody can see."""
-    words = phrases.ranks(one.rank for one in culprits if one.rank is not None)
+    words = wording.ranks(one.rank for one in culprits if one.rank is not None)
     text = f"{found.text} {words[:1].upper()}{words[1:]} went on meanwhile."
     nobody = Blame("none", (), 0, text)
     return _verdict(scene, "slow", nobody, "none", "watch it for longer", evidence_of(scene, tuple(culprits)))
@@ -124,7 +124,7 @@ def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         text, step = found.text, found.need
     elif still.more_s > 0:
         watched_s = max(0.0, least - still.more_s)
-        looked = f"watched for {phrases.seconds(watched_s)} of the {phrases.seconds(least)} that a hang takes"
+        looked = f"watched for {wording.seconds(watched_s)} of the {wording.seconds(least)} that a hang takes"
         text, step = f"{looked}; as far as seen: {found.text}", "watch it for longer: gconsole batch --diagnose"
     else:
         text, step = f"neither moving nor still: {found.text}", found.need or "watch it for longer"
@@ -178,7 +178,7 @@ def _coverage_doubts(scene: Scene, found: Blame) -> tuple[str, ...]:
     if found.kind not in ("rank_absent", "rank_dead"):
         unseen |= {one.rank for one in scene.not_found}
     if unseen:
-        doubts.append(f"{phrases.counted(len(unseen), 'rank')} could not be seen or read")
+        doubts.append(f"{wording.counted(len(unseen), 'rank')} could not be seen or read")
     if any(rank in {conflict.rank for conflict in scene.evidence.job.conflicts} for rank, _ in found.ranks):
         doubts.append("two processes claim that rank")
     if any(cls == "unknown" for _, cls in found.ranks):
@@ -195,7 +195,7 @@ def _next_step(scene: Scene, found: Blame, named: Sequence[Standing]) -> str:
         return "let one of them send before it receives"
     if found.kind == "collective_mismatch":
         return f"see why rank {rank} takes another way through the code"
-    return phrases.next_step(one, cls, f" on {node}" if node else "")
+    return wording.next_step(one, cls, f" on {node}" if node else "")
 
 
 def _wish(scene: Scene, still: Stillness) -> Wish:

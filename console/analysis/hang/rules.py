@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..models import FrameClass
-from . import phrases
-from .camps import camps_of, cycles, is_in_subgroup
+from ..stacks.frame_models import FrameClass
+from . import wording
 from .deaths import first_deaths
-from .scene import HELD, Scene
-from .standing import Standing
+from .job_view import HELD, Scene
+from .rank_state import Standing
 from .stillness import Stillness
 from .verdict import Kind
+from .wait_groups import camps_of, cycles, is_in_subgroup
 
 #: Who wakes up so often in a second may poll.
 POLLS_S: Final = 0.5
@@ -50,7 +50,7 @@ def _dead(scene: Scene, still: Stillness) -> Blame | None:
     if not scene.dead or not (scene.waiting or scene.opaque):
         return None
     first, is_sure = first_deaths(scene)
-    text = phrases.dead(scene, first)
+    text = wording.dead(scene, first)
     doubts = () if is_sure else ("nobody saw which of them ended first",)
     return Blame("rank_dead", tuple((rank, "dead") for rank in first), 2, text, doubts)
 
@@ -66,9 +66,9 @@ def _vanished(scene: Scene, still: Stillness) -> Blame | None:
         return None
     doubts = ["nobody saw it end"]
     if scene.opaque:
-        doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits")
+        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits")
     where = sorted({node for node in gone.values() if node})
-    text = phrases.vanished(scene, sorted(gone), where)
+    text = wording.vanished(scene, sorted(gone), where)
     return Blame("rank_dead", tuple((rank, "dead") for rank in sorted(gone)), 2, text, tuple(doubts))
 
 
@@ -82,12 +82,12 @@ def _absent(scene: Scene, still: Stillness) -> Blame | None:
         return None
     setting_up = all(one.cls == "group_setup" for one in scene.waiting)
     if scene.out_of_sight or not (_has_room(scene) or len(absent) == 1):
-        need = f"watch the nodes on which {phrases.ranks(absent)} should run, or see whether they were started"
-        return Blame("none", (), 0, phrases.unseen(scene, absent), (), need)
+        need = f"watch the nodes on which {wording.ranks(absent)} should run, or see whether they were started"
+        return Blame("none", (), 0, wording.unseen(scene, absent), (), need)
     doubts = [] if setting_up else ["they are past the setup, so it may run on a node that is not watched"]
     if scene.opaque:
-        doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits")
-    text = phrases.absent(scene, absent)
+        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits")
+    text = wording.absent(scene, absent)
     return Blame("rank_absent", tuple((rank, "missing") for rank in absent), 2, text, tuple(doubts))
 
 
@@ -107,7 +107,7 @@ def _held(scene: Scene, still: Stillness) -> Blame | None:
     stopped = [one for one in found if one.cls != "uninterruptible"]
     kind: Kind = "rank_stopped" if stopped else "rank_blocked"
     doubts = () if scene.waiting else ("no other rank was seen to wait for others",)
-    return Blame(kind, _named(found), 2, phrases.held(scene, found), doubts)
+    return Blame(kind, _named(found), 2, wording.held(scene, found), doubts)
 
 
 def _behind(scene: Scene, still: Stillness) -> Blame | None:
@@ -123,15 +123,15 @@ def _behind(scene: Scene, still: Stillness) -> Blame | None:
     asleep = [one for one in stuck if not _may_poll(one)]
     if asleep and len(asleep) < len(stuck):
         pollers = _numbers([one for one in stuck if _may_poll(one)])
-        doubts.append(phrases.they(pollers, "wakes up now and then in its own code, and may wait by that"))
+        doubts.append(wording.they(pollers, "wakes up now and then in its own code, and may wait by that"))
         found = asleep
     if not stuck:
         doubts += ["it goes on, so it may only take its time"] * 2
     elif any(one.runs for one in found):
         doubts.append("it computes, so it may only take its time")
     if scene.opaque:
-        doubts.append(f"the stack of {phrases.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
-    return Blame("rank_missing", _named(found), 2, phrases.behind(scene, found), tuple(doubts))
+        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
+    return Blame("rank_missing", _named(found), 2, wording.behind(scene, found), tuple(doubts))
 
 
 def _may_poll(one: Standing) -> bool:
@@ -146,7 +146,7 @@ def _all_busy(scene: Scene, still: Stillness) -> Blame | None:
         return None
     classes = sorted({one.cls for one in scene.behind})
     shared = len(classes) == 1 and classes[0] not in ("sleep", "compute")
-    text = phrases.all_busy(scene, classes)
+    text = wording.all_busy(scene, classes)
     need = "look at what they share: the file system, the service, the lock" if shared else "watch it for longer"
     return Blame("external" if shared else "none", (), 0, text, (), need)
 
@@ -156,7 +156,7 @@ def _unread(scene: Scene, still: Stillness) -> Blame | None:
     hidden = sorted({*_numbers(scene.unread), *(one.rank for one in scene.out_of_sight if one.rank is not None)})
     if not hidden or not scene.waiting:
         return None
-    return Blame("none", (), 0, phrases.hidden(scene, hidden), (), phrases.remedy(scene, hidden))
+    return Blame("none", (), 0, wording.hidden(scene, hidden), (), wording.remedy(scene, hidden))
 
 
 def _opaque(scene: Scene, still: Stillness) -> Blame | None:
@@ -165,9 +165,9 @@ def _opaque(scene: Scene, still: Stillness) -> Blame | None:
         return None
     if scene.behind and not scene.waiting:
         need = "the native calls of those that say nothing (--native reads them)"
-        return Blame("none", (), 0, phrases.behind(scene, scene.behind), (), need)
-    need = f"the native calls of {phrases.ranks(_numbers(scene.opaque))} (--native reads them)"
-    return Blame("none", (), 0, phrases.opaque(scene), (), need)
+        return Blame("none", (), 0, wording.behind(scene, scene.behind), (), need)
+    need = f"the native calls of {wording.ranks(_numbers(scene.opaque))} (--native reads them)"
+    return Blame("none", (), 0, wording.opaque(scene), (), need)
 
 
 def _cycle(scene: Scene, still: Stillness) -> Blame | None:
@@ -176,7 +176,7 @@ def _cycle(scene: Scene, still: Stillness) -> Blame | None:
     if not found:
         return None
     members = [scene.of(rank) for rank in sorted({rank for cycle in found for rank in cycle})]
-    return Blame("p2p_cycle", _named([one for one in members if one]), 2, phrases.cycle(found))
+    return Blame("p2p_cycle", _named([one for one in members if one]), 2, wording.cycle(found))
 
 
 def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
@@ -188,7 +188,7 @@ def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
     camps = camps_of(scene.waiting)
     if len(camps) < 2:
         return None
-    text = phrases.camps(scene, camps)
+    text = wording.camps(scene, camps)
     need = "a flight recorder (TORCH_FR_BUFFER_SIZE) tells which of them is out of order"
     names = {camp.operation for camp in camps}
     has_minority = len(camps) == 2 and len(camps[0].ranks) > len(camps[1].ranks)
@@ -204,13 +204,13 @@ def _together(scene: Scene, still: Stillness) -> Blame | None:
         return None
     need = "a flight recorder or NCCL RAS tells whether sizes or types differ; the network and the GPUs are next"
     if scene.waiting[0].cls == "p2p":
-        return Blame("none", (), 0, phrases.together(scene), (), need)
-    return Blame("external", (), 0, phrases.together(scene), (), need)
+        return Blame("none", (), 0, wording.together(scene), (), need)
+    return Blame("external", (), 0, wording.together(scene), (), need)
 
 
 def _nothing(scene: Scene, still: Stillness) -> Blame:
-    need = phrases.remedy(scene, _numbers(scene.unread)) if scene.unread else "a capture of its ranks"
-    return Blame("none", (), 0, phrases.nothing(scene), (), need)
+    need = wording.remedy(scene, _numbers(scene.unread)) if scene.unread else "a capture of its ranks"
+    return Blame("none", (), 0, wording.nothing(scene), (), need)
 
 
 _Rule = Callable[[Scene, Stillness], "Blame | None"]

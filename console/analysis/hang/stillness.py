@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from .scene import HELD, Scene
-from .standing import Standing
+from .job_view import HELD, Scene
+from .rank_state import Standing
 
 #: Fewer looks than this at a rank say nothing of movement.
 LEAST_LOOKS: Final = 2

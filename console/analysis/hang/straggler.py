@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import comb
 from typing import Final
 
-from ..models import FrameClass
-from .scene import WAITING, Scene
-from .standing import Standing
+from ..stacks.frame_models import FrameClass
+from .job_view import WAITING, Scene
+from .rank_state import Standing
 
 #: Fewer looks than this say nothing about shares.
 LEAST_LOOKS: Final = 5

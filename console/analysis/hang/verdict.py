@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from ...records import Confidence
-from ..models import FrameClass
+from ..stacks.frame_models import FrameClass
 
 State = Literal["moving", "slow", "hung", "undecided", "no_ranks"]
 Kind = Literal[

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .scene import HELD, Scene
-from .standing import Standing
+from .job_view import HELD, Scene
+from .rank_state import Standing
 
 
 def guilty_worker(scene: Scene, one: Standing) -> Standing | None:

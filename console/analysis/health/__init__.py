@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..facts import Facts
-from ..found import Found
+from ..finding import Found
 from .clock import clock_step
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .links import nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .ports import nic_down, nic_errors
+from .state import Facts
 from .versions import version_skew
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..facts import Facts
-from ..found import Found
+from ..finding import Found
+from .state import Facts
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..facts import Facts, GpuFacts, Xid
-from ..found import Found
-from .saying import about_gpu, at, counted, figure, times
+from ..finding import Found
+from .state import Facts, GpuFacts, Xid
+from .wording import about_gpu, at, counted, figure, times
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..facts import Facts, GpuFacts
-from ..found import Found
-from ..ranges import ranges
-from .saying import about_gpu, at, counted, figure
+from ...text.rank_ranges import ranges
+from ..finding import Found
+from .state import Facts, GpuFacts
+from .wording import about_gpu, at, counted, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

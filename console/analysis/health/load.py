@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..facts import HELD_BY, Facts, GpuFacts
-from ..found import Found
-from .saying import about_gpu, at, figure, gigabytes
+from ..finding import Found
+from .state import HELD_BY, Facts, GpuFacts
+from .wording import about_gpu, at, figure, gigabytes
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

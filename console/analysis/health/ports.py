@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ..facts import Facts, NicFacts
-from ..found import Found
-from .saying import counted, figure
+from ..finding import Found
+from .state import Facts, NicFacts
+from .wording import counted, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..facts import Facts, NodeFacts
-from ..found import Found
+from ..finding import Found
+from .state import Facts, NodeFacts
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

@@ -5,12 +5,12 @@
 What is closer together than the clocks are good for is `unresolved`: nobody is ranked by noise.
 """
 
-from .checks import Desync, Violation, desyncs, desyncs_of_steps, violations
-from .found import find
+from .consistency import Desync, Violation, desyncs, desyncs_of_steps, violations
+from .culprits import RankSkew, Skew, skew
+from .findings import find
 from .lateness import Lateness, lateness
-from .meetings import Arrival, Meeting, meetings
-from .ranking import RankSkew, Skew, skew
 from .steps import Walk, step_meetings
+from .sync_points import Arrival, Meeting, meetings
 
 __all__ = [
     "Arrival",

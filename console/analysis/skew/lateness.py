@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from .meetings import Arrival, Meeting
+from .sync_points import Arrival, Meeting
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import At, CommonClock
-from .meetings import Arrival, Meeting
-from .ranking import RankKey
+from .culprits import RankKey
+from .sync_points import Arrival, Meeting
 
 
 class Seen(Protocol):

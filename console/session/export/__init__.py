@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from ...analysis.models import Model
-from ...analysis.stacks import Shape
+from ...analysis.stacks.fold import Shape
+from ...analysis.stacks.frame_models import Model
+from ...core.store import CaptureNow
 from ...records import Stack
 from ...report.captures import lines_of, newest_of, text_of
-from ...store import CaptureNow
 from .dot import dot
 from .folded import folded
 from .speedscope import speedscope

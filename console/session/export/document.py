@@ -19,10 +19,10 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
-from ...hub import Published
+from ...core.control import Published
 from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
-from ..chosen import Chosen
-from ..layout import SCHEMA, Meta, Part, Selection, SessionError, check_schema
+from ..format.layout import SCHEMA, Meta, Part, Selection, SessionError, check_schema
+from .slice import Chosen
 
 #: A record is not longer: a stack of the deepest recursion that is read has some hundred kilobytes.
 MOST_RECORD_BYTES: Final = 64 << 20

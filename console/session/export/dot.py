@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...analysis.ranges import ranges
-from ...analysis.stacks import Branch, Fold
-from ...plaintext import quoted_for_dot
+from ...analysis.stacks.fold import Branch, Fold
+from ...text.rank_ranges import ranges
+from ...text.sanitize import quoted_for_dot
 
 _HEAD: Final = """\
 digraph stacks {

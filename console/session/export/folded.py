@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ...analysis.ranges import ranges
-from ...analysis.threads import name_of
+from ...analysis.stacks.threads import name_of
 from ...records import Stack
+from ...text.rank_ranges import ranges
 
 
 def folded(stacks: Iterable[Stack]) -> str:

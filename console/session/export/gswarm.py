@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from ...records import Gpu, GpuInfo
-from ..chosen import Chosen
+from .slice import Chosen
 
 _SECOND: Final = 1_000_000_000
 #: A record may have waited so long on its way behind others; then its frame is written.

@@ -30,10 +30,10 @@ from ...records import (
     Record,
     Stack,
 )
-from ..chosen import Chosen
-from ..clock_columns import CLOCK_KINDS, ClusterTime
-from ..words import unit_of
+from ..query.clock_columns import CLOCK_KINDS, ClusterTime
+from ..query.dictionary import unit_of
 from .perfetto_trace import Facts, Trace
+from .slice import Chosen
 
 #: Figures that become counters.
 _GPU_FIGURES: Final = (

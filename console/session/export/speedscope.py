@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...analysis.threads import is_main, name_of
+from ...analysis.stacks.threads import is_main, name_of
 from ...records import Frame, Stack
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"

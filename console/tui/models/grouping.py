@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from ...nodesets import natural
-from ..text import clean
-from .around import Around, Seen
-from .counting import Standing, count_spans
-from .spans import Span
+from ...present.spans import Span
+from ...text.cells import clean
+from ...text.nodeset_fold import natural
+from .row_context import Around, Seen
+from .state_counts import Standing, count_spans
 
 R = TypeVar("R")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import figures
-from ..text import clean, fit, width_of
-from .clockrows import micro
-from .nodes import FleetSummary
-from .spans import Span
+from ...present.spans import Span
+from ...text import format
+from ...text.cells import clean, fit, width_of
+from ..views.clocks.model import micro
+from .node_summary import FleetSummary
 
 NAME = "gconsole"
 _GAP = 2
@@ -83,13 +83,13 @@ def _parts(header: Header) -> list[_Part]:
     if header.simulated:
         parts.append(_Part(0, (Span(" SIM ", "badge-warning"),)))
     if header.frozen_at is not None:
-        parts.append(_Part(0, (Span(f" FROZEN {figures.clock_time(header.frozen_at)} ", "badge", "app.freeze"),)))
+        parts.append(_Part(0, (Span(f" FROZEN {format.clock_time(header.frozen_at)} ", "badge", "app.freeze"),)))
     if header.replay_at is not None:
-        parts.append(_Part(0, (Span(f" REPLAY {figures.clock_time(header.replay_at)} ", "badge"),)))
+        parts.append(_Part(0, (Span(f" REPLAY {format.clock_time(header.replay_at)} ", "badge"),)))
     nodes_style = "text" if fleet.ok == fleet.expected else "failed" if fleet.counts.get("failed") else "warning"
-    parts.append(_Part(0, (Span(figures.seen(fleet.ok, fleet.expected), nodes_style), Span(" nodes", "muted"))))
+    parts.append(_Part(0, (Span(format.seen(fleet.ok, fleet.expected), nodes_style), Span(" nodes", "muted"))))
     if header.age_ns is not None:
-        parts.append(_Part(1, (Span(f"◐ {figures.age(header.age_ns)} old", "stale"),)))
+        parts.append(_Part(1, (Span(f"◐ {format.age(header.age_ns)} old", "stale"),)))
     parts.append(_Part(4, _gpus(header)))
     if header.job is not None:
         parts.append(_Part(8, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
@@ -111,26 +111,26 @@ def _recordings(recordings: Sequence[Recorded]) -> list[_Part]:
     if first.trouble:
         return [_Part(0, (Span(f"▲ REC {_short(clean(first.name), 16)}{more} {clean(first.trouble)}", "failed"),))]
     named = (Span("● REC ", "failed", "app.record"), Span(_short(clean(first.name), 16) + more, "text", "app.record"))
-    return [_Part(1, named), _Part(7, (Span(figures.length(first.length_ns), "muted"),))]
+    return [_Part(1, named), _Part(7, (Span(format.length(first.length_ns), "muted"),))]
 
 
 def _gpus(header: Header) -> tuple[Span, ...]:
     if header.gpus_seen is None:
-        return (Span(figures.UNKNOWN, "unknown"), Span(" GPUs", "muted"))
+        return (Span(format.UNKNOWN, "unknown"), Span(" GPUs", "muted"))
     short = header.gpus_expected is not None and header.gpus_seen < header.gpus_expected
     return (
-        Span(figures.seen(header.gpus_seen, header.gpus_expected), "warning" if short else "text"),
+        Span(format.seen(header.gpus_seen, header.gpus_expected), "warning" if short else "text"),
         Span(" GPUs", "muted"),
     )
 
 
 def _ranks(header: Header) -> tuple[Span, ...]:
     if header.jobs is None:
-        return (Span(figures.UNKNOWN, "unknown"), Span(" ranks", "muted"))
+        return (Span(format.UNKNOWN, "unknown"), Span(" ranks", "muted"))
     if header.jobs == 0:
         return (Span("no job", "muted"),)
     short = header.ranks_expected is not None and (header.ranks_found or 0) < header.ranks_expected
-    found = Span(figures.seen(header.ranks_found, header.ranks_expected), "warning" if short else "text")
+    found = Span(format.seen(header.ranks_found, header.ranks_expected), "warning" if short else "text")
     label = Span(" ranks", "muted")
     return (found, label) if header.jobs == 1 else (Span(f"{header.jobs} jobs ", "muted"), found, label)
 

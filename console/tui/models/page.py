@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from .. import figures
-from ..text import fit, width_of
-from .events import EventRow
-from .spans import Line, Span, cut, plain
-from .stories import Fact
+from ...present.spans import Line, Span, cut, plain
+from ...text import format
+from ...text.cells import fit, width_of
+from ..views.events.model import EventRow
+from .detail import Fact
 
 _LABEL = 14
 
@@ -87,5 +87,5 @@ def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], wid
 
 def event_line(row: EventRow, width: int) -> Line:
     """When it happened, how bad it is, what it was."""
-    when = figures.clock_time(row.record.rx) if row.record.rx else figures.UNKNOWN
+    when = format.clock_time(row.record.rx) if row.record.rx else format.UNKNOWN
     return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), Thing("event", row.number))

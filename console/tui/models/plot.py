@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import figures
+from ...text import format
 
 Floats = NDArray[np.floating[Any]]
 
@@ -66,7 +66,7 @@ def round_up(value: float) -> float:
 def short(value: float | None) -> str:
     """A figure of an axis in at most five characters: "100", "0.5", "1980", "81.9G"."""
     if value is None:
-        return figures.UNKNOWN
+        return format.UNKNOWN
     for unit in ("", "k", "M", "G", "T"):
         if abs(value) < 9_999.5 or unit == "T":
             break
@@ -123,7 +123,7 @@ def _rows(values: Floats, low: float, high: float, rows: int) -> Floats:
 
 def time_axis(seconds: float, width: int) -> str:
     """What stands below the curve: how far back the left end is, and now at the right."""
-    back = f"{figures.age(int(seconds * 1e9))} ago"
+    back = f"{format.age(int(seconds * 1e9))} ago"
     return f"{back}{'now':>{width - len(back)}}" if len(back) + 4 <= width else f"{'now':>{width}}"[-width:]
 
 

@@ -9,11 +9,11 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from ..keys import Action, in_scope
-from ..models.listing import Arrangement
-from ..models.sheets import Sheet
-from ..models.stories import Story
-from ..watch import Frame
+from ..keymap.actions import Action, in_scope
+from ..models.detail import Story
+from ..models.list_kind import Arrangement
+from ..models.table_export import Sheet
+from ..snapshot import Frame
 
 #: Tells the story of what was chosen, from each new frame; None once it is gone.
 Teller = Callable[[Frame], Story | None]

@@ -13,8 +13,8 @@ from textual import events
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ..models.spans import Span
-from ..text import fit, width_of
+from ...present.spans import Span
+from ...text.cells import fit, width_of
 from .painting import Painting
 
 

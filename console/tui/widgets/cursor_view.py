@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from textual import events
 
-from ..keys import bindings, in_scope
+from ..keymap.actions import bindings, in_scope
 from .line_view import LineView
 
 

@@ -20,10 +20,10 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from ..keys import bindings, in_scope
-from ..models.filtering import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
-from ..models.spans import Span
-from ..text import clean, width_of
+from ...present.spans import Span
+from ...text.cells import clean, width_of
+from ..keymap.actions import bindings, in_scope
+from ..models.filter_language import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
 from .bar import Bar
 
 R = TypeVar("R")

@@ -20,14 +20,14 @@ from textual.filter import LineFilter
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ..keys import bindings, in_scope
-from ..models.heat import LEVELS, Cell, HeatRow
-from ..models.metrics import Scale
-from ..models.spans import STYLES, Span
-from ..status import GLYPHS, Status
-from ..text import fit
-from .heat_ink import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
-from .heat_plan import GAP, plan
+from ...present.spans import STYLES, Span
+from ...present.status import GLYPHS, Status
+from ...text.cells import fit
+from ..keymap.actions import bindings, in_scope
+from ..models.gpu_metrics import Scale
+from ..models.heat_map import LEVELS, Cell, HeatRow
+from .heat_layout import GAP, plan
+from .heat_palette import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
 from .line_view import LineView
 
 _APART = attrgetter("apart")

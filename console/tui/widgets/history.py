@@ -14,9 +14,9 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..keys import bindings, in_scope
+from ...present.spans import Span
+from ..keymap.actions import bindings, in_scope
 from ..models.plot import Plot, braille, short, time_axis
-from ..models.spans import Span
 from .line_view import LineView
 
 #: Cells left of the curve: a label, a blank, the axis.

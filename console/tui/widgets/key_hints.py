@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from textual.binding import ActiveBinding
 
-from ..keys import Action, key_names
-from ..models.spans import Span
-from ..text import width_of
+from ...present.spans import Span
+from ...text.cells import width_of
+from ..keymap.actions import Action, key_names
 
 
 def hints(active: Mapping[str, ActiveBinding], actions: Sequence[Action], room: int) -> list[Span]:

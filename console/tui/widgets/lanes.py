@@ -12,9 +12,9 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..models.lane import Axis, Lane, axis_of, bar, ticks
-from ..models.spans import Span
-from ..text import clean, fit, width_of
+from ...present.spans import Span
+from ...text.cells import clean, fit, width_of
+from ..models.error_bar import Axis, Lane, axis_of, bar, ticks
 from .cursor_view import CursorView
 
 _GAP = 2

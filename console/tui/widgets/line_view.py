@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ..models.spans import Span
+from ...present.spans import Span
 from .painting import Painting
 
 

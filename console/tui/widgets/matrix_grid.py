@@ -13,11 +13,11 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..keys import bindings, in_scope
-from ..models.spans import Span
-from ..models.topology import Cell, Grid
-from ..status import GLYPHS
-from ..text import fit, width_of
+from ...present.spans import Span
+from ...present.status import GLYPHS
+from ...text.cells import fit, width_of
+from ..keymap.actions import bindings, in_scope
+from ..views.topology.model import Cell, Grid
 from .cursor_view import CursorView
 
 _GAP = 2

@@ -20,7 +20,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..models.spans import STYLES, Span
+from ...present.spans import STYLES, Span
 
 _PREFIX = "paint--"
 #: What the app's style sheet says a look for; `themed.ThemedApp` has them as its component classes.

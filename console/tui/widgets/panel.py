@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from ..models.spans import Span
+from ...present.spans import Span
 from .bar import Bar
 
 

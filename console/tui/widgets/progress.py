@@ -9,10 +9,10 @@ from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 
-from .. import figures
-from ..keys import bindings, in_scope
-from ..models.spans import Span
-from ..text import clean, fit, width_of
+from ...present.spans import Span
+from ...text import format
+from ...text.cells import clean, fit, width_of
+from ..keymap.actions import bindings, in_scope
 from .painting import Painting
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -64,8 +64,8 @@ class Progress(Painting, can_focus=True):
         """The count first, then what the room allows: a bar, the time, the way out."""
         verb, done, total, what, elapsed_s = self._said
         width = self.size.width
-        count = f"{verb} {figures.seen(done, total)} {what}"
-        time = "" if elapsed_s is None else f"  {figures.age(int(elapsed_s * 1e9)):>6}"
+        count = f"{verb} {format.seen(done, total)} {what}"
+        time = "" if elapsed_s is None else f"  {format.age(int(elapsed_s * 1e9)):>6}"
         hint = "  cancelling …" if self._is_cancelled else f"  {_HINT}"
         room = width - width_of(count) - len(time) - len(hint) - 2
         bar = _bar(done, total, room) if room >= 4 else ""

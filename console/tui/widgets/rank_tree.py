@@ -12,10 +12,10 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..keys import bindings, in_scope
-from ..models.spans import Span
-from ..models.tree import Branch, Row, unfolded
-from ..text import clean, fit, width_of
+from ...present.spans import Span
+from ...text.cells import clean, fit, width_of
+from ..keymap.actions import bindings, in_scope
+from ..models.tree_rows import Branch, Row, unfolded
 from .cursor_view import CursorView
 
 _INDENT, _GAP = 2, 2

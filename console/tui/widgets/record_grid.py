@@ -18,8 +18,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from textual import events
 from textual.message import Message
 
-from ..models.spans import Span, cut
-from ..text import fit
+from ...present.spans import Span, cut
+from ...text.cells import fit
 from .cursor_view import CursorView
 
 

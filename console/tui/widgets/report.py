@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ..keys import bindings, in_scope
-from ..models.spans import Line, Span
+from ...present.spans import Line, Span
+from ..keymap.actions import bindings, in_scope
 from .line_view import LineView
 
 

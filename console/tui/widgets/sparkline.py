@@ -8,9 +8,9 @@ from __future__ import annotations
 from textual.selection import Selection
 from textual.strip import Strip
 
+from ...present.spans import Span
+from ...text.cells import fit
 from ..models.plot import Plot, bars, short
-from ..models.spans import Span
-from ..text import fit
 from .painting import Painting
 
 _TITLE, _VALUE = 14, 10

@@ -17,10 +17,10 @@ from textual.document._document import Document
 from textual.message import Message
 from textual.widgets import TextArea
 
-from ..keys import bindings, in_scope
-from ..models.spans import Span
-from ..models.sqlwords import Completion, complete
-from ..text import clean
+from ...present.spans import Span
+from ...text.cells import clean
+from ..keymap.actions import bindings, in_scope
+from ..views.query.completion import Completion, complete
 from .bar import Bar
 
 #: Earlier questions that Ctrl-R brings back.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from textual import events
 from textual.strip import Strip
 
-from ..models.spans import Span
-from ..text import width_of
+from ...present.spans import Span
+from ...text.cells import width_of
 from .painting import Painting
 
 

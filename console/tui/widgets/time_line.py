@@ -14,9 +14,9 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from .. import figures
-from ..models.spans import Span
-from ..text import width_of
+from ...present.spans import Span
+from ...text import format
+from ...text.cells import width_of
 from .painting import Painting
 
 
@@ -74,8 +74,8 @@ class TimeLine(Painting):
         if shown.busy:
             return shown.busy
         instant = self._under_mouse() if self._held is not None else shown.position
-        gone, whole = figures.length(instant - shown.begin), figures.length(shown.end - shown.begin)
-        return f"{self._lag()}{figures.clock_time(instant)}  +{gone} / {whole}"
+        gone, whole = format.length(instant - shown.begin), format.length(shown.end - shown.begin)
+        return f"{self._lag()}{format.clock_time(instant)}  +{gone} / {whole}"
 
     def _lag(self) -> str:
         real = self._shown.real_speed

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote.blobs import PSUTIL, PY_SPY, Blobs
-from gconsole_remote.cache import BlobWriter, Cache
+from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, Blobs
+from gconsole_remote.agent.cache import BlobWriter, Cache
 from gconsole_remote.samplers.base import Unavailable
 
 ARCH = os.uname().machine

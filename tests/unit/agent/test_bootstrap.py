@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.fleet import bundle
-from gconsole_remote.bootstrap import BundleImporter
+from gconsole.fleet.deploy import payload as bundle
+from gconsole_remote.agent.bootstrap import BundleImporter
 
 PYTHON_2 = next(iter(sorted(Path("~/.pyenv/versions").expanduser().glob("2.7*/bin/python"))), None)
 
@@ -115,7 +115,7 @@ def test_a_disk_that_is_full_leaves_no_draft(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gconsole_remote.bootstrap.os.rename", full)
+    monkeypatch.setattr("gconsole_remote.agent.bootstrap.os.rename", full)
 
     assert imported(ONE, tmp_path).answer == 42
     assert list(tmp_path.iterdir()) == []
@@ -133,7 +133,7 @@ def test_where_no_process_may_be_started_modules_are_compiled_one_by_one(tmp_pat
     def refuse():
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("gconsole_remote.bootstrap.os.fork", refuse)
+    monkeypatch.setattr("gconsole_remote.agent.bootstrap.os.fork", refuse)
     with importing(ONE) as importer:
         importer.use_code_dir(str(tmp_path))
 

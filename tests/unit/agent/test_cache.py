@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gconsole_remote import cache
-from gconsole_remote.cache import Cache, Unusable
+from gconsole_remote.agent import cache
+from gconsole_remote.agent.cache import Cache, Unusable
 
 UID = os.geteuid()
 CONTENT = b"#!/bin/sh\necho it runs\n"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gconsole_remote import cache, cleaning, presence
+from gconsole_remote.agent import cache, cache_users
+from gconsole_remote.agent import clean as cleaning
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +63,14 @@ def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path, Path], None]
 ) -> None:
     there, other = a_cache(tmp_path / "cache"), precious(tmp_path / "precious")
-    who_uses = presence.users
+    who_uses = cache_users.users
 
     def swapped_meanwhile(root: str) -> Any:
         there.rename(tmp_path / "away")
         swap(there, other)
         return who_uses(root)
 
-    monkeypatch.setattr(presence, "users", swapped_meanwhile)
+    monkeypatch.setattr(cache_users, "users", swapped_meanwhile)
     answer = clean(there)
     assert (there / "blob" / "thesis").read_text() == "three years"
     assert not list((tmp_path / "away").iterdir()), "what was looked at is emptied, wherever it is now"

@@ -12,7 +12,7 @@ def the_clock(monkeypatch, old: bool):
     """The module as an old Python (without clock_gettime_ns) or a new one loads it."""
     if old:
         monkeypatch.delattr(time, "clock_gettime_ns")
-    found = importlib.util.find_spec("gconsole_remote.clock")
+    found = importlib.util.find_spec("gconsole_remote.clocks.stamps")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

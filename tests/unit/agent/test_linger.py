@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote import linger
+from gconsole_remote.agent import linger
 
 
 def a_listener(path: Path) -> socket.socket:

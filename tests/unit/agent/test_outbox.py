@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gconsole_remote import wire
-from gconsole_remote.outbox import Outbox
+from gconsole_remote.agent import wire
+from gconsole_remote.agent.outbox import Outbox
 
 ROOMY = 1 << 20
 TIGHT = 4000

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gconsole_remote import presence
-from gconsole_remote.cache import Cache
+from gconsole_remote.agent import cache_users
+from gconsole_remote.agent.cache import Cache
 
 
 def an_agent(name: str = "a1") -> SimpleNamespace:
@@ -36,7 +36,7 @@ def a_process() -> subprocess.Popen:
 
 def a_fact(place: Cache, pid: int, **changes) -> dict:
     """Somebody else's file in the cache."""
-    fact = {"agent": f"of-{pid}", "pid": pid, "start_ticks": presence.start_ticks(pid), "boot_id": presence.boot_id()}
+    fact = {"agent": f"of-{pid}", "pid": pid, "start_ticks": cache_users.start_ticks(pid), "boot_id": cache_users.boot_id()}
     fact.update(changes)
     Path(place.folder("run"), f"{pid}.who").write_text(json.dumps(fact))
     return fact
@@ -45,48 +45,48 @@ def a_fact(place: Cache, pid: int, **changes) -> dict:
 def test_an_agent_that_lives_is_a_user_and_one_that_left_is_not(tmp_path):
     place = a_place(tmp_path)
 
-    path = presence.register(place, an_agent(), "uid 0 at laptop")
-    [me], leftovers = presence.users(place.root)
-    presence.withdraw(path)
+    path = cache_users.register(place, an_agent(), "uid 0 at laptop")
+    [me], leftovers = cache_users.users(place.root)
+    cache_users.withdraw(path)
 
     assert (me["agent"], me["label"], me["pid"], me["here"]) == ("a1", "uid 0 at laptop", os.getpid(), True)
-    assert leftovers == [] and presence.users(place.root) == ([], [])
+    assert leftovers == [] and cache_users.users(place.root) == ([], [])
     assert list(Path(place.folder("run")).iterdir()) == []
 
 
 def test_withdrawing_what_clean_removed_already_is_fine(tmp_path):
-    presence.withdraw(str(tmp_path / "gone"))
-    presence.withdraw(None)
+    cache_users.withdraw(str(tmp_path / "gone"))
+    cache_users.withdraw(None)
 
 
 def test_without_a_cache_there_is_nothing_to_write():
-    assert presence.register(Cache(ephemeral=True), an_agent(), "") is None
+    assert cache_users.register(Cache(ephemeral=True), an_agent(), "") is None
 
 
 def test_a_file_that_is_still_being_written_is_nobodys_leftover(tmp_path):
     place = a_place(tmp_path)
     Path(place.folder("run"), "a1.who.draft").write_text('{"agent": "a')
 
-    assert presence.users(place.root) == ([], [])
+    assert cache_users.users(place.root) == ([], [])
 
 
 def test_the_file_of_a_process_that_is_gone_is_a_leftover(tmp_path):
     place = a_place(tmp_path)
     process = a_process()
     a_fact(place, process.pid)
-    assert len(presence.users(place.root)[0]) == 1
+    assert len(cache_users.users(place.root)[0]) == 1
 
     process.kill()
     process.wait()
 
-    assert presence.users(place.root) == ([], [str(Path(place.folder("run"), f"{process.pid}.who"))])
+    assert cache_users.users(place.root) == ([], [str(Path(place.folder("run"), f"{process.pid}.who"))])
 
 
 def test_another_process_with_the_same_pid_is_not_the_agent(tmp_path):
     place = a_place(tmp_path)
     a_fact(place, os.getpid(), start_ticks=1)
 
-    assert presence.users(place.root)[0] == []
+    assert cache_users.users(place.root)[0] == []
 
 
 @pytest.mark.parametrize("elsewhere", [{"boot_id": "another"}, {"pid_ns": "pid:[1]"}], ids=["boot", "container"])
@@ -94,7 +94,7 @@ def test_an_agent_of_another_boot_machine_or_container_is_left_alone(tmp_path, e
     place = a_place(tmp_path)
     a_fact(place, 4711, start_ticks=1, **elsewhere)
 
-    [other], leftovers = presence.users(place.root)
+    [other], leftovers = cache_users.users(place.root)
 
     assert other["here"] is False and leftovers == []
 
@@ -104,7 +104,7 @@ def test_a_torn_file_is_a_leftover(tmp_path, text):
     place = a_place(tmp_path)
     Path(place.folder("run"), "torn.who").write_text(text)
 
-    assert presence.users(place.root) == ([], [str(Path(place.folder("run"), "torn.who"))])
+    assert cache_users.users(place.root) == ([], [str(Path(place.folder("run"), "torn.who"))])
 
 
 @pytest.mark.parametrize("ticks", [7, None], ids=["with a start", "without a start"])
@@ -112,16 +112,16 @@ def test_a_torn_file_is_a_leftover(tmp_path, text):
 def test_a_number_that_is_no_pid_is_never_sent_a_signal(tmp_path, monkeypatch, pid, ticks):
     """kill(-1) would end every process of the user, as root every process."""
     place = a_place(tmp_path)
-    fact = {"pid": pid, "start_ticks": ticks, "boot_id": presence.boot_id()}
+    fact = {"pid": pid, "start_ticks": ticks, "boot_id": cache_users.boot_id()}
     Path(place.folder("run"), "odd.who").write_text(json.dumps(fact))
-    monkeypatch.setattr(presence.os, "kill", lambda *_: pytest.fail("a signal was sent"))
+    monkeypatch.setattr(cache_users.os, "kill", lambda *_: pytest.fail("a signal was sent"))
 
-    assert presence.users(place.root)[0] == []
-    assert presence.end(fact) is True
+    assert cache_users.users(place.root)[0] == []
+    assert cache_users.end(fact) is True
 
 
 def test_a_folder_without_users_has_none(tmp_path):
-    assert presence.users(str(tmp_path)) == ([], [])
+    assert cache_users.users(str(tmp_path)) == ([], [])
 
 
 def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
@@ -129,7 +129,7 @@ def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
     fact = a_fact(a_place(tmp_path), process.pid)
     threading.Thread(target=process.wait, daemon=True).start()
 
-    assert presence.end(fact, patience_s=10.0) is True
+    assert cache_users.end(fact, patience_s=10.0) is True
 
 
 def test_ending_somebody_who_is_gone_is_done(tmp_path):
@@ -138,12 +138,12 @@ def test_ending_somebody_who_is_gone_is_done(tmp_path):
     process.kill()
     process.wait()
 
-    assert presence.end(fact) is True
+    assert cache_users.end(fact) is True
 
 
 def test_the_start_of_a_process_that_is_not_there_is_unknown():
-    assert presence.start_ticks(2**22 + 1) is None
-    assert presence.start_ticks(os.getpid()) > 0
+    assert cache_users.start_ticks(2**22 + 1) is None
+    assert cache_users.start_ticks(os.getpid()) > 0
 
 
 def test_the_agent_of_one_console_that_hears_nothing_is_killed_and_nobody_elses(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_the_agent_of_one_console_that_hears_nothing_is_killed_and_nobody_elses(
         a_fact(place, other.pid, console="another")
         os.kill(deaf.pid, signal.SIGSTOP)
 
-        presence.kill(place.root, "c0ffee")
+        cache_users.kill(place.root, "c0ffee")
 
         assert deaf.wait(10) == -signal.SIGKILL
         assert other.poll() is None
-        presence.kill(None, "c0ffee")  # without a cache nobody is known
+        cache_users.kill(None, "c0ffee")  # without a cache nobody is known
     finally:
         for process in (deaf, other):
             process.kill()

@@ -11,10 +11,10 @@ import pynvml
 import pytest
 from test_contract import VERSIONS, the_python
 
-from gconsole.fleet import bundle
-from gconsole_remote import pruning
+from gconsole.fleet.deploy import payload as bundle
+from gconsole_remote.agent import trim_module
 
-REMOTE = Path(pruning.__file__).parent
+REMOTE = Path(trim_module.__file__).parent
 TRY = """
 import ast, json, sys, types
 sys.path.insert(0, sys.argv[1])
@@ -57,7 +57,7 @@ def test_the_pruned_module_runs_and_has_every_name_that_the_agent_uses(version):
 def test_what_stays_is_word_for_word_the_modules_own():
     source = Path(pynvml.__file__).read_bytes()
     whole = [ast.dump(statement) for statement in ast.parse(source).body]
-    kept = [ast.dump(statement) for statement in pruning.prune(source, wanted()).body]
+    kept = [ast.dump(statement) for statement in trim_module.prune(source, wanted()).body]
 
     places = iter(whole)
     assert all(statement in places for statement in kept), "in order, none of them changed"
@@ -74,7 +74,7 @@ def f(): return globals()["g"]
 def g(): return E
 def h(): pass
 """
-    tree = pruning.prune(source, ["f"])
+    tree = trim_module.prune(source, ["f"])
 
     assert [type(statement).__name__ for statement in tree.body] == [
         "Import", "Assign", "Assign", "Assign", "ClassDef", "FunctionDef", "FunctionDef"]  # fmt: skip

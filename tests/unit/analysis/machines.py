@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gconsole.analysis.topology import NodeFacts, NodeTopology, node_topology
+from gconsole.analysis.topology.node import NodeFacts, NodeTopology, node_topology
 from gconsole.records import End, GpuInfo, Link, Nic
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -3,7 +3,7 @@
 import gc
 from collections import deque
 
-from gconsole.analysis.clock.settle import Flags, Settled
+from gconsole.analysis.clock.node_bounds import Flags, Settled
 
 
 def settled(*contradicted: tuple[str, str]) -> Settled:

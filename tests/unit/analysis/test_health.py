@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.analysis.facts import Facts
-from gconsole.analysis.found import IDS
+from gconsole.analysis.finding import IDS
 from gconsole.analysis.health import CHECKS, find
+from gconsole.analysis.health.state import Facts
 from gconsole.config.sections import HealthConfig
 from gconsole.records import (
     AgentCost,

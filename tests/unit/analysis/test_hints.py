@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gconsole.analysis.hints import hints
+from gconsole.analysis.health.advice import hints
 from gconsole.records import Gpu, GpuInfo
 
 GIB = 1 << 30

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gconsole.analysis.frames import Reader
-from gconsole.analysis.models import BadModel, Model, parse_model
-from gconsole.analysis.ranges import ranges
-from gconsole.analysis.stacks import GRANULARITIES, THREADS, Shape, fold, jobs_of
-from gconsole.analysis.stacktext import to_text
+from gconsole.analysis.stacks.fold import GRANULARITIES, THREADS, Shape, fold, jobs_of
+from gconsole.analysis.stacks.frame_models import BadModel, Model, parse_model
+from gconsole.analysis.stacks.frames import Reader
 from gconsole.cli import options
+from gconsole.present.stacks import to_text
 from gconsole.records import Frame, Local, Stack
+from gconsole.text.rank_ranges import ranges
 
 PYSPY = Path(__file__).parent / "pyspy"
 JOB = ("j", 0)

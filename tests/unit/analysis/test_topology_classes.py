@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import hgx, hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.found import Found
-from gconsole.analysis.topology import NodeFacts, node_topology
-from gconsole.analysis.topology_classes import classes_of, folded_pairs, labels_folded
-from gconsole.analysis.topology_found import differences_found
-from gconsole.analysis.topology_told import Told
+from gconsole.analysis.finding import Found
+from gconsole.analysis.topology.classes import classes_of, folded_pairs, labels_folded
+from gconsole.analysis.topology.dedup import Told
+from gconsole.analysis.topology.findings import differences_found
+from gconsole.analysis.topology.node import NodeFacts, node_topology
 
 
 def with_gpu(node, index, **changes):

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gconsole.cli.runoptions import job_options, request_of
+from gconsole.cli.run_options import job_options, request_of
 from gconsole.config.sections import RunConfig
 
 

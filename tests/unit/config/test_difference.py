@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gconsole.config import Config, ConfigError, load
-from gconsole.config.difference import Changes, difference
+from gconsole.config.diff import Changes, difference
 from gconsole.config.load import more_nodes
 
 

@@ -7,7 +7,7 @@ import tomli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.config.lines import places
+from gconsole.config.toml_positions import places
 
 
 def line(text: str, *path: str | int) -> int:

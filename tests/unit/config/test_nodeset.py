@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gconsole.config.nodeset import expand, fold
-from gconsole.config.nodetext import BadNodeSet
+from gconsole.config.nodeset_parser import BadNodeSet
 
 
 def names(text: str) -> list[str]:

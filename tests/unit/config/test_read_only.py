@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from gconsole.cli.batch import batch
 from gconsole.config import Config, ConfigError, ConsoleConfig, load
-from gconsole.config.difference import Changes, difference
-from gconsole.config.readonly import Change, ReadOnly, refusal
+from gconsole.config.diff import Changes, difference
+from gconsole.config.read_only import Change, ReadOnly, refusal
+from gconsole.core.control import CaptureOrder, Hub, new_capture
 from gconsole.fleet.fleet import Fleet
-from gconsole.hub import CaptureOrder, Hub, new_capture
 
 LOCKED, OPEN = ConsoleConfig(), ConsoleConfig(read_only=False)
 ORDER = CaptureOrder(new_capture(), flight_pipe=True)

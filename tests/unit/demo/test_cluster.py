@@ -16,10 +16,10 @@ import asyncssh
 import pytest
 
 from gconsole.config import Config, NodeConfig
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.demo import DemoError, demo_cluster
 from gconsole.fleet.fleet import Fleet
-from gconsole.hub import Hub
-from gconsole.store import Store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 

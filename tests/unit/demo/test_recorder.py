@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gconsole.demo.recorder import KEPT, Recorder
-from gconsole_remote.flight import trace
+from gconsole.demo.flight_recorder import KEPT, Recorder
+from gconsole_remote.comms import flight_recorder
 
 
 def test_the_agent_reads_what_the_recorder_writes(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_the_agent_reads_what_the_recorder_writes(tmp_path: Path) -> None:
     for _ in range(KEPT + 5):
         with recorder.entered(50):
             pass
-    read = trace.parse(path.read_bytes())
+    read = flight_recorder.parse(path.read_bytes())
     assert read.problems == []
     assert len(read.entries) == KEPT
     last = read.entries[-1]

@@ -11,7 +11,7 @@ import pytest
 
 from gconsole.fleet import backoff
 from gconsole.fleet.backoff import Backoff
-from gconsole.fleet.knocking import Addresses, answers
+from gconsole.transport.reachability import Addresses, answers
 
 
 async def never_known() -> bool | None:

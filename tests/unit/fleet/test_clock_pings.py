@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.fleet.clocks.pings import both
-from gconsole.fleet.questions import Ping
+from gconsole.fleet.clocks.ssh_probe import both
+from gconsole.fleet.rpc import Ping
 
 MS = 1_000_000
 way = st.integers(0, 500 * MS)

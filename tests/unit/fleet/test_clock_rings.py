@@ -7,7 +7,7 @@ import collections
 import networkx
 import pytest
 
-from gconsole.fleet.clocks.rings import edges
+from gconsole.fleet.clocks.edge_plan import edges
 
 
 def names(count: int) -> list[str]:

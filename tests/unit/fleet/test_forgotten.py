@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gconsole.fleet import forgotten
-from gconsole.fleet.forgotten import Doubt, Look, is_forgotten
-from gconsole.fleet.tcp import Owed, owed_on
+from gconsole.transport import dead_connection
+from gconsole.transport.dead_connection import Doubt, Look, is_forgotten
+from gconsole.transport.tcp_info import Owed, owed_on
 
 
 def looks(*seen: tuple[bool, int]) -> Sequence[Look]:
@@ -70,7 +70,7 @@ class Line:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgotten, "LOOK_S", 0.01)
+    monkeypatch.setattr(dead_connection, "LOOK_S", 0.01)
 
 
 async def test_a_forgotten_connection_is_given_up() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gconsole.fleet.hostkeys import HostKeyCheck, KnownHosts
+from gconsole.transport.host_keys import HostKeyCheck, KnownHosts
 
 KEY, OTHER = (asyncssh.generate_private_key("ssh-ed25519").convert_to_public() for _ in range(2))
 

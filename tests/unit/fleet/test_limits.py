@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from gconsole.config.model import NodeConfig
-from gconsole.fleet import limits
-from gconsole.fleet.conversation import Conversation
-from gconsole.fleet.intake import Intake
-from gconsole.fleet.limits import Bucket, Rations
-from gconsole.fleet.questions import Questions
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
+from gconsole.fleet import quotas
+from gconsole.fleet.agent_connection import Conversation
+from gconsole.fleet.quotas import Bucket, Rations
+from gconsole.fleet.record_intake import Intake
+from gconsole.fleet.rpc import Questions
 from gconsole.fleet.wire import MAX_LINE, BadFrame, Lines, read_hello, unpacked
-from gconsole.hub import Hub
 from gconsole.records import (
     ClockSource,
     Gap,
@@ -31,8 +32,7 @@ from gconsole.records import (
     encode,
 )
 from gconsole.records import Node as NodeRecord
-from gconsole.store import Store
-from gconsole_remote import wire as remote_wire
+from gconsole_remote.agent import wire as remote_wire
 
 
 class Node:
@@ -96,7 +96,7 @@ def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
 
 
 def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "MOST_THINGS", 3)
+    monkeypatch.setattr(quotas, "MOST_THINGS", 3)
     rations = Rations()
 
     def process(pid: int, gone: bool = False) -> Process:
@@ -114,31 +114,31 @@ def a_process(pid: int, cmdline: str = "") -> Process:
 
 def test_a_record_is_not_longer_than_its_kind_can_be():
     node = Node()
-    assert node.say(a_process(1, "x" * limits.MOST_OF_RECORD)) is None
+    assert node.say(a_process(1, "x" * quotas.MOST_OF_RECORD)) is None
     assert "bytes" in node.gaps[0].reason
     assert node.say(a_process(1, "x" * 512)) is not None
-    assert node.say(Log(source="job", text="x" * limits.MOST_OF_RECORD)) is not None
+    assert node.say(Log(source="job", text="x" * quotas.MOST_OF_RECORD)) is not None
 
 
 def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
     node = Node()
-    assert node.say_unknown("x" * limits.MOST_OF_RECORD) is None
+    assert node.say_unknown("x" * quotas.MOST_OF_RECORD) is None
     assert node.gaps[0].source == "limit" and "unknown kind" in node.gaps[0].reason
     assert node.say_unknown("x" * 512) is not None
 
 
 @pytest.mark.parametrize("bytes_of_each", [10, 8 << 10])
 def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes_of_each: int):
-    node, said, text = Node(), 2 * limits.UNKNOWN_BURST, "x" * bytes_of_each
+    node, said, text = Node(), 2 * quotas.UNKNOWN_BURST, "x" * bytes_of_each
     kept = sum(node.say_unknown(text) is not None for _ in range(said))
     assert kept < 0.75 * said
-    assert kept * bytes_of_each < 2 * limits.UNKNOWN_BURST * limits.EVENT_BYTES
+    assert kept * bytes_of_each < 2 * quotas.UNKNOWN_BURST * quotas.EVENT_BYTES
     told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
     assert kept + told == said
 
 
 def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "MOST_HELD", 1_000)
+    monkeypatch.setattr(quotas, "MOST_HELD", 1_000)
     rations = Rations()
     assert [rations.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
     assert rations.refusal(a_process(1), 300) is None
@@ -150,7 +150,7 @@ def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_make
 
 
 def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "MOST_BYTES_OF_CAPTURE", 1_000)
+    monkeypatch.setattr(quotas, "MOST_BYTES_OF_CAPTURE", 1_000)
     rations = Rations()
     rations.expect("asked")
     assert [rations.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
@@ -159,15 +159,15 @@ def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytes
 def test_a_long_event_counts_as_many():
     rations = Rations()
     event = Log(source="agent", text="x")
-    most = limits.EVENTS_BURST * limits.EVENT_BYTES // limits.MOST_OF_RECORD
-    taken = sum(rations.refusal(event, limits.MOST_OF_RECORD) is None for _ in range(3 * most))
+    most = quotas.EVENTS_BURST * quotas.EVENT_BYTES // quotas.MOST_OF_RECORD
+    taken = sum(rations.refusal(event, quotas.MOST_OF_RECORD) is None for _ in range(3 * most))
     assert most <= taken < 2 * most
 
 
 def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch: pytest.MonkeyPatch):
     """It connects again and again, each time as another agent: what is not forgotten of the last one counts on."""
-    monkeypatch.setattr(limits, "MOST_THINGS", 3)
-    monkeypatch.setattr(limits, "_FEWER", {})
+    monkeypatch.setattr(quotas, "MOST_THINGS", 3)
+    monkeypatch.setattr(quotas, "_FEWER", {})
     node = Node()
 
     def tell_of_three(first: int) -> list[bool]:
@@ -192,18 +192,18 @@ def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch:
 
 def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
     node = Node()
-    kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * limits.EVENTS_BURST))
-    assert limits.EVENTS_BURST <= kept < 2 * limits.EVENTS_BURST
+    kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * quotas.EVENTS_BURST))
+    assert quotas.EVENTS_BURST <= kept < 2 * quotas.EVENTS_BURST
     told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
-    assert told == 3 * limits.EVENTS_BURST - kept, "every one that was refused is counted"
-    assert len(node.gaps) <= 2 * limits.COMPLAINTS_BURST
+    assert told == 3 * quotas.EVENTS_BURST - kept, "every one that was refused is counted"
+    assert len(node.gaps) <= 2 * quotas.COMPLAINTS_BURST
 
 
 def test_holes_in_its_numbers_are_counted_in_a_few_gaps_however_many_there_are():
     node = Node()
     for seq in range(2, 20_000, 2):
         node.say(Process(pid=1, ppid=1, start_ticks=1, uid=1, comm="x", role="child"), seq)
-    assert len(node.gaps) <= 2 * limits.COMPLAINTS_BURST
+    assert len(node.gaps) <= 2 * quotas.COMPLAINTS_BURST
     waiting = sum(gap.count or 0 for gap in node.intake._unsaid.values())
     assert sum(gap.count or 0 for gap in node.gaps) + waiting == 19_998 // 2
 
@@ -271,7 +271,7 @@ class Channel:
 
 
 async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "share", lambda: Bucket(0.25, 0.0))
+    monkeypatch.setattr(quotas, "share", lambda: Bucket(0.25, 0.0))
     node, channel = Node(), Channel()
     talk = Conversation(NodeConfig(name="node1"), node.hub, node.intake, Questions(print), print, print)
     talk.channel = channel

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.fleet.output import output
+from gconsole.transport.run_command import output
 
 ENDS_WHILE_IT_ASKS = """
 import asyncio

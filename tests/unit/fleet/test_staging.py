@@ -8,10 +8,10 @@ import warnings
 from types import SimpleNamespace
 from typing import cast
 
-from gconsole.fleet.assets import Assets
+from gconsole.core.control import Hub
+from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import Link
-from gconsole.fleet.staging import Staging
-from gconsole.hub import Hub
 
 
 def test_a_binary_that_was_wanted_in_the_last_moment_leaves_no_warning() -> None:

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import asyncssh
 import pytest
 
-from gconsole.fleet import bastions, ssh, ways
-from gconsole.fleet.bastions import Bastion
-from gconsole.fleet.forgotten import LOOK_S, Look, is_forgotten
-from gconsole.fleet.sshconfig import Resolved
-from gconsole.fleet.tcp import Owed
-from gconsole.fleet.ways import Echo, TunnelWay, least_tries
+from gconsole.transport import jump_host, liveness, ssh
+from gconsole.transport.dead_connection import LOOK_S, Look, is_forgotten
+from gconsole.transport.jump_host import Bastion
+from gconsole.transport.liveness import Echo, TunnelWay, least_tries
+from gconsole.transport.ssh_config import Resolved
+from gconsole.transport.tcp_info import Owed
 
 LAN_S = 0.001
 
@@ -84,7 +84,7 @@ class Never:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(ways, "time", clock)
+    monkeypatch.setattr(liveness, "time", clock)
     return clock
 
 
@@ -217,7 +217,7 @@ async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(b
 async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_tells_nothing(
     bastion: Bastion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bastions, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host, "PATIENCE_S", 0.05)
     node = Node(b"")
     async with node as port:
         assert not any([await bastion.knock("127.0.0.1", port) for _ in range(4)])
@@ -230,7 +230,7 @@ async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_te
 async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
     bastion: Bastion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bastions, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host, "PATIENCE_S", 0.05)
     node = Node(b"")
     async with node as port, asyncio.timeout(20):
         while not node.writers:

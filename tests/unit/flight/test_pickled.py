@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flight.documents import RECORDED, a_dump, an_entry
-from gconsole_remote.flight.pickled import BadPickle, loads
+from gconsole_remote.comms.safe_pickle import BadPickle, loads
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flight.documents import RAS_TEXT, a_missing_ras_rank, a_ras_answer, a_ras_rank
-from gconsole_remote.flight import ras
+from gconsole_remote.comms import nccl_ras
 
 HEAD = {"capture": "c", "source": "ras", "job": "j", "rank": None}
 
@@ -20,7 +20,7 @@ def fits(said):
 
 
 def test_counts_and_state_of_every_rank_are_read():
-    said = ras.parse(a_ras_answer([a_ras_rank(0), a_ras_rank(1, count=6)]))
+    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0), a_ras_rank(1, count=6)]))
     assert said.version == "2.30.7"
     assert [(one["group_rank"], one["op_counts"]["AllReduce"], one["group_state"]) for one in said.groups] == [
         (0, 7, "running"), (1, 6, "running"),
@@ -35,13 +35,13 @@ def test_the_comma_that_2_28_9_forgets_is_put_in(missing):
     data = a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(at, dead=True) for at in range(1, 1 + missing)], "2.28.9")
     with pytest.raises(ValueError, match="delimiter"):
         json.loads(data)
-    said = ras.parse(data)
+    said = nccl_ras.parse(data)
     assert said.repaired
     assert [one["group_state"] for one in said.groups] == ["running"] + ["considered_dead"] * missing
 
 
 def test_a_rank_that_does_not_answer_is_not_yet_dead():
-    said = ras.parse(a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=False)]))
+    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=False)]))
     assert said.groups[1]["group_state"] == "unresponsive"
 
 
@@ -59,20 +59,20 @@ def test_a_rank_that_does_not_answer_is_not_yet_dead():
 def test_flags_are_the_state_that_ras_itself_would_print(status, state):
     rank = a_ras_rank(0)
     rank["status"].update(status)
-    assert ras.parse(a_ras_answer([rank])).groups[0]["group_state"] == state
+    assert nccl_ras.parse(a_ras_answer([rank])).groups[0]["group_state"] == state
 
 
 def test_a_process_that_ras_does_not_know_has_no_host_and_no_pid():
-    said = ras.parse(a_ras_answer([a_ras_rank(0, host="unknown", pid=-1)]))
+    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0, host="unknown", pid=-1)]))
     assert (said.groups[0]["host"], said.groups[0]["pid"]) == (None, None)
 
 
 def test_what_was_said_before_the_json_is_passed_over():
-    assert ras.parse(b"OK\n" + a_ras_answer([a_ras_rank(0)])).groups
+    assert nccl_ras.parse(b"OK\n" + a_ras_answer([a_ras_rank(0)])).groups
 
 
 def test_text_names_the_outliers_and_only_them():
-    said = ras.parse(RAS_TEXT)
+    said = nccl_ras.parse(RAS_TEXT)
     assert said.version == "2.24.3"
     silent, behind = said.groups
     assert (silent["group_rank"], silent["pid"], silent["host"], silent["group_state"]) == (
@@ -90,7 +90,7 @@ def test_text_with_several_ranks_at_one_count_gives_each_that_count():
         b"  2 ranks have not launched any operations\n"
         b"  Rank 1 -- GPU 0 managed by process 201 on node 10.0.0.1\n  Rank 2 -- [process information not found]\n",
     )
-    counted = [one for one in ras.parse(text).groups if one["op_counts"]]
+    counted = [one for one in nccl_ras.parse(text).groups if one["op_counts"]]
     assert [(one["group_rank"], one["op_counts"], one["pid"]) for one in counted] == [
         (1, {"AllReduce": 0}, 201), (2, {"AllReduce": 0}, None),
     ]  # fmt: skip
@@ -98,8 +98,8 @@ def test_text_with_several_ranks_at_one_count_gives_each_that_count():
 
 @pytest.mark.parametrize("data", [b"", b"hello", b'{"communicators": ', b"\xff\xfe", b'{"communicators": 3'])
 def test_what_is_no_answer_is_refused_with_a_reason(data):
-    with pytest.raises(ras.BadRas) as error:
-        ras.parse(data)
+    with pytest.raises(nccl_ras.BadRas) as error:
+        nccl_ras.parse(data)
     assert str(error.value)
 
 
@@ -114,8 +114,8 @@ def test_a_damaged_answer_is_records_or_a_reason(data):
     for _ in range(data.draw(st.integers(1, 6))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     try:
-        assert fits(ras.parse(bytes(text[: data.draw(st.integers(0, len(text)))])))
-    except ras.BadRas as error:
+        assert fits(nccl_ras.parse(bytes(text[: data.draw(st.integers(0, len(text)))])))
+    except nccl_ras.BadRas as error:
         assert str(error)
 
 
@@ -132,4 +132,4 @@ TABLES = st.recursive(
 @given(st.lists(TABLES, max_size=3) | TABLES)
 @settings(max_examples=300, deadline=None)
 def test_whatever_the_communicators_are_they_become_records_or_reasons(communicators):
-    assert fits(ras.parse(json.dumps({"communicators": communicators, "nccl_version": "3.0"}).encode()))
+    assert fits(nccl_ras.parse(json.dumps({"communicators": communicators, "nccl_version": "3.0"}).encode()))

@@ -24,9 +24,9 @@ from flight.documents import (
     an_inspector_line,
     waiting,
 )
-from gconsole_remote.flight import reading, sockets, workers
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.seen import RankRef
+from gconsole_remote.comms import collect, sockets, worker_server
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.samplers.process_snapshot import RankRef
 
 IMITATION = Path(__file__).with_name("imitation.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")
@@ -64,8 +64,8 @@ class Node:
     def read(self, deadline_s=20.0, **wanted):
         """The records of one reading."""
         said = []
-        flight = reading.Flight(
-            reading.Wanted(wanted), "c", list(self.refs()), ProcFs(), said.extend, time.monotonic() + deadline_s
+        flight = collect.Flight(
+            collect.Wanted(wanted), "c", list(self.refs()), ProcFs(), said.extend, time.monotonic() + deadline_s
         )
         flight.start()
         flight.join()
@@ -286,7 +286,7 @@ def test_the_tables_of_sockets_are_not_read_for_a_rank_without_a_gpu(node, monke
 def test_of_many_nodes_a_few_ask_ras():
     def asks(first, count=8):
         ranks = [RankRef(dict.fromkeys(RankRef.__slots__, 0) | {"job": "j", "rank": first + at}) for at in range(count)]
-        return reading._asks_ras(ranks[0], ranks)
+        return collect._asks_ras(ranks[0], ranks)
 
     assert [node for node in range(64) if asks(8 * node)] == [0, 1, 2, 4, 8, 16, 32]
 
@@ -337,7 +337,7 @@ def test_only_the_end_of_a_long_log_is_read_and_its_beginning(node, tmp_path):
 
 
 def test_more_than_a_rank_may_say_is_cut_off(node, tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "MOST_BYTES", 1000)
+    monkeypatch.setattr(worker_server, "MOST_BYTES", 1000)
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, a_dump([waiting(seq) for seq in range(1, 50)])))
     [group] = node.read()
     assert (group.status, "says more" in group.reason) == ("unreadable", True)
@@ -349,7 +349,7 @@ def test_a_rank_that_ends_meanwhile_makes_no_record(node):
     process.kill()
     process.wait()
     said = []
-    flight = reading.Flight(reading.Wanted({}), "c", refs, ProcFs(), said.extend, time.monotonic() + 5)
+    flight = collect.Flight(collect.Wanted({}), "c", refs, ProcFs(), said.extend, time.monotonic() + 5)
     flight.start()
     flight.join()
     assert said == []

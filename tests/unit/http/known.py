@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gconsole.jobs.state import job_views
+from gconsole.core.store import Store
+from gconsole.launch.state import job_views
 from gconsole.records import (
     AgentCost,
     ClockNode,
@@ -24,7 +25,6 @@ from gconsole.records import (
     Rank,
     RankStat,
 )
-from gconsole.store import Store
 
 #: Console time of everything that is told, ns.
 NOW = 1_800_000_000_000_000_000

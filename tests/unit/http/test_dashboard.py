@@ -13,10 +13,10 @@ import pytest
 from known import NOW, everything
 from prometheus_client.parser import text_string_to_metric_families
 
-from gconsole.http.metrics.exposition import PLAIN
-from gconsole.http.metrics.resource import written
-from gconsole.http.metrics.samples import look
-from gconsole.hub import RecordingNow
+from gconsole.core.control import RecordingNow
+from gconsole.web.metrics.exposition import PLAIN
+from gconsole.web.metrics.resource import written
+from gconsole.web.metrics.samples import look
 
 DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json").read_text())
 

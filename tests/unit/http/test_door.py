@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.http.door import Door
-from gconsole.http.limits import Rate
-from gconsole.http.listening import BadListen, listen_at
-from gconsole.http.problems import Refused
-from gconsole.http.tokens import BadToken, new_token, token_of
+from gconsole.web.auth import Door
+from gconsole.web.limits import Rate
+from gconsole.web.listen import BadListen, listen_at
+from gconsole.web.problems import Refused
+from gconsole.web.tokens import BadToken, new_token, token_of
 
 TOKEN = "a-token-that-nobody-guesses"
 HERE = Door(TOKEN, frozenset({"localhost"}), loopback=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gconsole.http.resources.events import Place, _after
+from gconsole.core.store import Store
 from gconsole.records import Mark
-from gconsole.store import Store
+from gconsole.web.resources.events import Place, _after
 
 
 def test_who_went_away_in_the_middle_of_a_batch_misses_nothing_and_hears_nothing_twice() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gconsole.http.describe import described, page
-from gconsole.http.openapi import document
-from gconsole.http.resources import OPERATIONS
+from gconsole.web.describe import described, page
+from gconsole.web.openapi import document
+from gconsole.web.resources import OPERATIONS
 
 PATHS = [
     "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/clocks", "/metrics",

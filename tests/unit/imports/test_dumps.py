@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.imports import dumps
-from gconsole.imports.dumps import NoDumps, records_of
+from gconsole.core.store import Store
+from gconsole.monitor.hang import verdicts
 from gconsole.records import Rank, Stack
-from gconsole.store import Store
-from gconsole.verdicts import verdicts
+from gconsole.session.imports import py_spy_dumps
+from gconsole.session.imports.py_spy_dumps import NoDumps, records_of
 
 REDUCE = """\
 Process {pid}: python train.py
@@ -115,7 +115,7 @@ def test_a_folder_without_a_dump_is_refused(tmp_path: Path) -> None:
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_whatever_a_file_says_is_a_dump_or_refused(text: str) -> None:
     try:
-        found = dumps._from_json(text) if text.lstrip().startswith("[") else dumps._from_text(text)
+        found = py_spy_dumps._from_json(text) if text.lstrip().startswith("[") else py_spy_dumps._from_text(text)
     except ValueError:
         return
     assert all(one.threads for one in found)

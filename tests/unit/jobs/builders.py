@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gconsole.joborders import Readiness
-from gconsole.jobs.facts import GpuFacts, NodeFacts
+from gconsole.core.job_protocol import Readiness
+from gconsole.launch.capacity import GpuFacts, NodeFacts
 
 GIB = 1 << 30
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.jobs.launch import BadCommand, Place, commands
+from gconsole.launch.commands import BadCommand, Place, commands
 
 PLACE = Place("j", 1, 2, 2, "10.0.0.1", 29500, True)
 

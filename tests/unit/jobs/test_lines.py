@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.jobs.lines import LineFold, in_turn
+from gconsole.launch.output_fold import LineFold, in_turn
 
 
 def folded(lines, writers, everything=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import an_answer
 
-from gconsole.jobs.meeting import NoMeeting, meet
+from gconsole.launch.rendezvous import NoMeeting, meet
 
 
 def test_the_network_of_ssh_comes_first():

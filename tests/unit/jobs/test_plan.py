@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from builders import GIB, a_gpu, a_node, an_answer, answers
 
-from gconsole.jobs.facts import facts_of
-from gconsole.jobs.plan import Asks, Plan, Refusal, plan
-from gconsole.jobs.request import JobRequest, new_job
-from gconsole.jobs.show import plan_text, refusal_text
+from gconsole.core.store import Store
+from gconsole.launch.capacity import facts_of
+from gconsole.launch.format import plan_text, refusal_text
+from gconsole.launch.plan import Asks, Plan, Refusal, plan
+from gconsole.launch.request import JobRequest, new_job
 from gconsole.records import AgentCost, ClockSource, Finding, GpuInfo, Host, NodeState, Record
-from gconsole.store import Store
 
 TRAIN = ("train.py", "--lr", "1")
 

@@ -6,8 +6,8 @@ from builders import a_node, answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.jobs.plan import Plan, Refusal, plan
-from gconsole.jobs.request import JobRequest
+from gconsole.launch.plan import Plan, Refusal, plan
+from gconsole.launch.request import JobRequest
 
 nodes_of_any_sort = st.lists(
     st.tuples(

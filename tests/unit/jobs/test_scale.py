@@ -8,11 +8,11 @@ import pytest
 import tomlkit
 from builders import a_node, answers
 
-from gconsole.jobs.configfile import BadConfigFile
-from gconsole.jobs.plan import Plan, Refusal, plan
-from gconsole.jobs.request import JobRequest
-from gconsole.jobs.scale import CannotScale, ScaleConfig, Size, scale
-from gconsole.jobs.show import plan_text
+from gconsole.launch.config_file import BadConfigFile
+from gconsole.launch.format import plan_text
+from gconsole.launch.plan import Plan, Refusal, plan
+from gconsole.launch.request import JobRequest
+from gconsole.launch.scale import CannotScale, ScaleConfig, Size, scale
 
 SIZE = Size("train-1", 4, 8, "10.0.0.1", 29500)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.jobs.state import job_state, job_view
+from gconsole.core.store import Store
+from gconsole.launch.state import job_state, job_view
 from gconsole.records import Job, JobNode, NodeState
-from gconsole.store import Store
 
 
 @pytest.mark.parametrize(

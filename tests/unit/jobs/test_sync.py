@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.joborders import SyncFolder
-from gconsole.jobs import sync as reading
-from gconsole.jobs.sync import BadFolder, has_program, read_folder
+from gconsole.core.job_protocol import SyncFolder
+from gconsole.launch import sync_manifest as reading
+from gconsole.launch.sync_manifest import BadFolder, has_program, read_folder
 from gconsole_remote.jobs import sync
-from gconsole_remote.jobs.problem import Problem
+from gconsole_remote.jobs.errors import Problem
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from gconsole.records import KINDS
-from gconsole_remote.procfs import ProcFs
+from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.processes import ProcessSampler
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fakeproc import check
 
-from gconsole_remote import clock, stacks
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.seen import ChildRef, RankRef, Seen
+from gconsole_remote.clocks import stamps
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.samplers.process_snapshot import ChildRef, RankRef, Seen
+from gconsole_remote.stacks import capture as stacks
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 READY = "\nimport sys; sys.stdout.write('ready\\n'); sys.stdout.flush()\n"
@@ -85,7 +86,7 @@ class Ranks:
 
 def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=None, ahead_s=0.0, **more):
     """The answer of the verb, and its records."""
-    at = clock.realtime_ns() + int(ahead_s * 1e9)
+    at = stamps.realtime_ns() + int(ahead_s * 1e9)
     plan = stacks.Plan({
         "id": "c", "at": at, "jobs": jobs, "samples": samples, "every_ms": every_ms,
         "deadline": at + int(deadline_s * 1e9), **more,

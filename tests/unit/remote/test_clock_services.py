@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote import commands
-from gconsole_remote.clocks import kernelclock, services
+from gconsole_remote.agent import commands
+from gconsole_remote.clocks import kernel_clock, services
 
 CHRONY = (
     "A29FC87B,162.159.200.123,4,1795251871.123456789,-0.000012345,0.000001,0.000020,-17.250,0.001,0.050,"
@@ -63,7 +63,7 @@ def test_timesyncd_names_its_server_and_the_kernel_says_whether_that_helps():
     found = services.parse_timesyncd(TIMESYNCD)
 
     assert found["source"] == "ntp.example.net"
-    assert found["synced"] is kernelclock.read().synced
+    assert found["synced"] is kernel_clock.read().synced
 
 
 def a_node(tmp_path: Path, *comms: str) -> str:
@@ -96,7 +96,7 @@ def test_a_service_that_does_not_answer_leaves_the_kernels_word_and_says_why(tmp
 
     found = services.look(a_node(tmp_path, "chronyd"))
 
-    assert found["daemon"] == "chrony" and found["synced"] is kernelclock.read().synced
+    assert found["daemon"] == "chrony" and found["synced"] is kernel_clock.read().synced
     assert found["text"] == "chrony runs, chronyc: 506 Cannot talk to daemon"
 
 

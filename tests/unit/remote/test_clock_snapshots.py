@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gconsole_remote import clock
+from gconsole_remote.clocks import stamps
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.clock import SnapshotSampler
 
@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch) -> None:
         self.raw, self.ahead, self.width = 10**12, 10**18, 200
-        monkeypatch.setattr(clock, "snapshot", self.snapshot)
+        monkeypatch.setattr(stamps, "snapshot", self.snapshot)
 
     def snapshot(self) -> dict[str, int]:
         real = self.raw + self.ahead
@@ -106,9 +106,9 @@ def test_how_often_it_reads_may_change_and_end_while_it_runs(node, monkeypatch):
 
 
 def test_the_real_clocks_are_read_together():
-    said = clock.snapshot()
+    said = stamps.snapshot()
 
     assert 0 < said["width_ns"] < 1_000_000_000
     assert abs(said["real"] - time.time_ns()) < 5_000_000_000
-    assert abs(clock.mono_of_kernel(said["real"]) - said["raw"]) < 5_000_000_000
-    assert set(clock.time_namespace()) == {"timens", "timens_monotonic_ns", "timens_boot_ns"}
+    assert abs(stamps.mono_of_kernel(said["real"]) - said["raw"]) < 5_000_000_000
+    assert set(stamps.time_namespace()) == {"timens", "timens_monotonic_ns", "timens_boot_ns"}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gconsole_remote import commands
+from gconsole_remote.agent import commands
 
 
 @pytest.fixture

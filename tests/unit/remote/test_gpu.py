@@ -3,10 +3,10 @@
 import pytest
 from fakeproc import check
 
+from gconsole_remote.nvml.simulate import NVMLError, SimulatedNvml
 from gconsole_remote.samplers.base import Context, Unavailable
 from gconsole_remote.samplers.gpu import GpuSampler
 from gconsole_remote.samplers.topology import TopologySampler
-from gconsole_remote.simulate import NVMLError, SimulatedNvml
 
 
 def sampler_of(nvml):

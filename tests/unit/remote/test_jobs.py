@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote.jobs import folder as files
-from gconsole_remote.jobs import output, ready, state, supervisor, tree, work
+from gconsole_remote.agent.detached_start import Starter
+from gconsole_remote.jobs import job_dir as files
+from gconsole_remote.jobs import output, preflight, process_tree, requests, state, supervisor
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.jobs import JobSampler
-from gconsole_remote.starter import Starter
 
 PYENV = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
 OLDEST = sorted(PYENV.glob("3.6.*/bin/python3.6")) or [Path(sys.executable)]
@@ -55,7 +55,7 @@ def agent(tmp_path):
     yield made
     for folder, spec in files.every(made.place.root):  # whatever a test that failed has left
         watcher = folder.read(files.SUPERVISOR)
-        tree.end(lambda s=spec, w=watcher: tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0)
+        process_tree.end(lambda s=spec, w=watcher: process_tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0)
 
 
 def a_spec(tmp_path, *commands: str, job: str = "j-1", **fields):
@@ -74,8 +74,8 @@ def a_spec(tmp_path, *commands: str, job: str = "j-1", **fields):
 
 
 def begun(agent, spec):
-    work.prepare(agent, {"spec": spec})
-    return work.begin(agent, {"job": spec["job"]})
+    requests.prepare(agent, {"spec": spec})
+    return requests.begin(agent, {"job": spec["job"]})
 
 
 def the_state(agent, job="j-1"):
@@ -121,7 +121,7 @@ def test_a_later_agent_knows_the_job_from_its_files(agent, tmp_path):
     kinds = dict(sampler.tick(0.0))
     assert kinds["job"]["job"] == "j-1"
     assert kinds["job_node"]["state"] == "running"
-    done = work.stop(later, {"job": "j-1", "grace_s": 5.0})
+    done = requests.stop(later, {"job": "j-1", "grace_s": 5.0})
     assert (done["left"], done["state"]) == ([], "stopped")
     assert dict(sampler.tick(10.0))["job_node"]["state"] == "stopped"
 
@@ -131,9 +131,9 @@ def test_stopping_leaves_nothing_of_a_rank_that_ignores_term_and_of_children_tha
     stubborn = f"trap '' TERM; {left} sleep 600; sleep 600"
     begun(agent, a_spec(tmp_path, stubborn))
     watcher = the_state(agent)["pid"]
-    until(lambda: len(tree.members("j-1", 0, watcher)) >= 4)
-    members = tree.members("j-1", 0, watcher)
-    done = work.stop(agent, {"job": "j-1", "grace_s": 0.5})
+    until(lambda: len(process_tree.members("j-1", 0, watcher)) >= 4)
+    members = process_tree.members("j-1", 0, watcher)
+    done = requests.stop(agent, {"job": "j-1", "grace_s": 0.5})
     assert done["found"] >= 4
     assert done["left"] == []
     assert all(map(_is_dead, members))
@@ -148,31 +148,31 @@ def _is_dead(pid):
 
 def test_a_stopped_process_is_ended_too(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "kill -STOP $$; sleep 600"))
-    until(lambda: tree.members("j-1", 0, the_state(agent)["pid"]))
-    assert work.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
+    until(lambda: process_tree.members("j-1", 0, the_state(agent)["pid"]))
+    assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
 
 
 def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
     assert over(agent)["state"] == "completed"
-    assert tree.marked("j-1", 0) == {}
+    assert process_tree.marked("j-1", 0) == {}
 
 
 def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stopped(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "exec sleep 600"))
-    until(lambda: tree.marked("j-1", 0))
+    until(lambda: process_tree.marked("j-1", 0))
     os.kill(the_state(agent)["pid"], signal.SIGKILL)
-    until(lambda: not tree.below(os.getpid()) or the_state(agent)["state"] == "running")
+    until(lambda: not process_tree.below(os.getpid()) or the_state(agent)["state"] == "running")
     assert the_state(agent)["state"] == "running", "its processes are there still"
-    assert work.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
+    assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
     assert the_state(agent)["state"] == "stopped"
 
 
 def test_a_program_that_does_not_exist_is_refused_before_anything_runs(agent, tmp_path):
     spec = a_spec(tmp_path, "x")
     spec["commands"][0]["argv"] = ["/nonexistent/program"]
-    with pytest.raises(work.Problem, match="the program /nonexistent/program is not there"):
-        work.prepare(agent, {"spec": spec})
+    with pytest.raises(requests.Problem, match="the program /nonexistent/program is not there"):
+        requests.prepare(agent, {"spec": spec})
     assert list(files.every(agent.place.root)) == []
 
 
@@ -182,10 +182,10 @@ def test_a_program_that_cannot_be_executed_fails_the_begin_with_its_reason(agent
     broken.chmod(0o755)
     spec = a_spec(tmp_path, "x")
     spec["commands"][0]["argv"] = [str(broken)]
-    work.prepare(agent, {"spec": spec})
-    with pytest.raises(work.Problem, match="No such file"):
-        work.begin(agent, {"job": "j-1"})
-    assert work.drop(agent, {"job": "j-1"})
+    requests.prepare(agent, {"spec": spec})
+    with pytest.raises(requests.Problem, match="No such file"):
+        requests.begin(agent, {"job": "j-1"})
+    assert requests.drop(agent, {"job": "j-1"})
     assert list(files.every(agent.place.root)) == []
 
 
@@ -194,20 +194,20 @@ def test_a_port_that_was_taken_since_the_plan_is_refused(agent, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert ready.free_port([port]) is None
-        with pytest.raises(work.Problem, match=f"port {port} was taken"):
-            work.prepare(agent, {"spec": a_spec(tmp_path, "x", master_port=port)})
-    assert ready.free_port([port]) == port
+        assert preflight.free_port([port]) is None
+        with pytest.raises(requests.Problem, match=f"port {port} was taken"):
+            requests.prepare(agent, {"spec": a_spec(tmp_path, "x", master_port=port)})
+    assert preflight.free_port([port]) == port
 
 
 def test_a_port_that_another_job_was_given_is_not_offered(agent, tmp_path):
-    work.prepare(agent, {"spec": a_spec(tmp_path, "sleep 1")})
-    found = work.probe(agent, {"workdir": str(tmp_path), "programs": [], "ports": [29999]})
+    requests.prepare(agent, {"spec": a_spec(tmp_path, "sleep 1")})
+    found = requests.probe(agent, {"workdir": str(tmp_path), "programs": [], "ports": [29999]})
     assert found["port"] is None
 
 
 def test_a_job_never_begun_is_given_up(agent, tmp_path):
-    work.prepare(agent, {"spec": a_spec(tmp_path, "x")})
+    requests.prepare(agent, {"spec": a_spec(tmp_path, "x")})
     [(folder, spec)] = files.every(agent.place.root)
     assert state.state_of(folder, spec)["state"] == "dispatching"
     later = spec["prepared_s"] + state.NEVER_BEGUN_S + 1
@@ -215,7 +215,7 @@ def test_a_job_never_begun_is_given_up(agent, tmp_path):
 
 
 def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):
-    work.prepare(agent, {"spec": a_spec(tmp_path, "echo secret")})
+    requests.prepare(agent, {"spec": a_spec(tmp_path, "echo secret")})
     for path in ("jobs", "jobs/j-1.0"):
         assert Path(agent.place.root, path).stat().st_mode & 0o777 == 0o700
 
@@ -223,10 +223,10 @@ def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):
 def test_output_is_told_by_rank_from_the_last_lines_on_and_then_as_it_comes(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; exec sleep 600", "echo hello"))
     until(lambda: _written(agent, 0).endswith("unfinished") and _written(agent, 1) == "hello\n")
-    work.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
+    requests.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
     said = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
     assert said == {0: "5", 1: "hello"}, "the last line has no end yet, and counts as one"
-    work.stop(agent, {"job": "j-1", "grace_s": 5.0})
+    requests.stop(agent, {"job": "j-1", "grace_s": 5.0})
     sampler = JobSampler(agent.context, agent)
     told = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
     assert told == ["unfinished"]
@@ -276,7 +276,7 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
 
     import threading
 
-    from gconsole_remote import commands
+    from gconsole_remote.agent import commands
 
     before = os.nice(0)
     saved = commands.COMMANDS["job_supervisor"]
@@ -353,12 +353,12 @@ def test_whoever_comes_back_to_a_job_gets_what_it_wrote_meanwhile_once(agent, tm
 
     try:
         watched = {"job": spec["job"], "tail": 500}
-        work.watch(agent, dict(watched, wanted=True))
+        requests.watch(agent, dict(watched, wanted=True))
         until_told("one")
-        work.watch(agent, dict(watched, wanted=False))
+        requests.watch(agent, dict(watched, wanted=False))
         (tmp_path / "go").touch()
         assert told() == [], "nobody looks"
-        work.watch(agent, dict(watched, wanted=True))
+        requests.watch(agent, dict(watched, wanted=True))
         until_told("two")  # and not "one" again
     finally:
-        work.stop(agent, {"job": spec["job"], "grace_s": 1.0})
+        requests.stop(agent, {"job": spec["job"], "grace_s": 1.0})

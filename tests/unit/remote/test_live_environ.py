@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote.environ import EnvironReader
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.symbols import BadImage, find_symbol
+from gconsole_remote.proc.environ import EnvironReader
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.proc.symbols import BadImage, find_symbol
 
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler on this machine")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gconsole_remote.procfs import Stat, command_line
-from gconsole_remote.programs import LauncherPlan, child_role, launcher_of, slurm_step_of
+from gconsole_remote.proc.procfs import Stat, command_line
+from gconsole_remote.proc.programs import LauncherPlan, child_role, launcher_of, slurm_step_of
 
 
 def plan_of(command):

@@ -8,19 +8,19 @@ from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gconsole_remote import pyspy, stacks
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.seen import RankRef
-from gconsole_remote.sources import Sources
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.samplers.process_snapshot import RankRef
+from gconsole_remote.stacks import capture, py_spy
+from gconsole_remote.stacks.source_lines import Sources
 
 
 def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
-    monkeypatch.setattr(pyspy.os, "geteuid", lambda: 1000)
-    assert "uid 0" in pyspy.remedy(0) and 'run_as = "sudo"' in pyspy.remedy(0)
-    monkeypatch.setattr(pyspy, "_ptrace_scope", lambda: 1)
-    assert "kernel.yama.ptrace_scope=0 (is 1)" in pyspy.remedy(1000)
-    monkeypatch.setattr(pyspy.os, "geteuid", lambda: 0)
-    assert "SYS_PTRACE" in pyspy.remedy(1000)
+    monkeypatch.setattr(py_spy.os, "geteuid", lambda: 1000)
+    assert "uid 0" in py_spy.remedy(0) and 'run_as = "sudo"' in py_spy.remedy(0)
+    monkeypatch.setattr(py_spy, "_ptrace_scope", lambda: 1)
+    assert "kernel.yama.ptrace_scope=0 (is 1)" in py_spy.remedy(1000)
+    monkeypatch.setattr(py_spy.os, "geteuid", lambda: 0)
+    assert "SYS_PTRACE" in py_spy.remedy(1000)
 
 
 @pytest.mark.parametrize(("said", "status"), [
@@ -30,13 +30,13 @@ def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
     ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
 ])
 def test_py_spys_words_have_a_status(said, status):
-    assert pyspy.refusal(said, 1).status == status
+    assert py_spy.refusal(said, 1).status == status
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'[{"active": true}]', b"\xff[", b'[{"frames": 3}]'])
 def test_what_is_not_py_spys_form_is_told(data):
     with pytest.raises(ValueError):
-        pyspy.parse(data)
+        py_spy.parse(data)
 
 
 _LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -53,13 +53,13 @@ _THREAD = st.fixed_dictionaries({
 def test_whatever_py_spy_says_is_threads_or_told(said):
     """What is taken for threads also makes records that fit."""
     try:
-        threads = pyspy.parse(json.dumps(said).encode())
+        threads = py_spy.parse(json.dumps(said).encode())
     except ValueError:
         return
-    maker = stacks.Capture.__new__(stacks.Capture)
+    maker = capture.Capture.__new__(capture.Capture)
     maker._paths, maker._sources = {}, Sources(ProcFs())
-    maker.plan = stacks.Plan({"id": "c", "at": 0, "deadline": 1})
-    me = stacks.Target(RankRef({
+    maker.plan = capture.Plan({"id": "c", "at": 0, "deadline": 1})
+    me = capture.Target(RankRef({
         "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
         "ns_pid": None,
     }), "rank")  # fmt: skip
@@ -70,4 +70,4 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
 
 def test_a_nest_without_end_is_told():
     with pytest.raises(ValueError):
-        pyspy.parse(b"[" * 100_000)
+        py_spy.parse(b"[" * 100_000)

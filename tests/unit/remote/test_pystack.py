@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from liveranks import Blobs, Ranks, capture, main_thread
 
-from gconsole_remote import engines, interpreter, pyspy, pystack
-from gconsole_remote.procfs import ProcFs
+from gconsole_remote.proc import interpreter
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.stacks import py_spy, pystack, readers
 
 LOOP = """
 import sys, threading, time
@@ -107,8 +108,8 @@ def test_without_pystack_the_reason_and_what_to_install_are_said(ranks, old_py_s
 )  # fmt: skip
 def test_what_py_spy_says_of_a_python_beyond_it_is_understood(proc, name, said, status):
     proc.process(41, "/opt/bin/x train.py", exe=f"/opt/nowhere/bin/{name}")
-    made = engines.Engines("/nonexistent", None, ProcFs(str(proc.root)))
-    known = made._known_better(41, pyspy.refusal(f"Error: {said}", 1))
+    made = readers.Engines("/nonexistent", None, ProcFs(str(proc.root)))
+    known = made._known_better(41, py_spy.refusal(f"Error: {said}", 1))
     assert known.status == status
     assert ("pip install pystack" in known.try_) == (status == "unsupported_python")
 

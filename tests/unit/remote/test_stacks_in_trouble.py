@@ -5,7 +5,7 @@ from pathlib import Path
 
 from liveranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
 
-from gconsole_remote import stacks
+from gconsole_remote.stacks import capture as stacks
 
 
 def test_a_node_without_py_spy_says_why(ranks):

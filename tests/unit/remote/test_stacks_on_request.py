@@ -7,8 +7,8 @@ import time
 
 from liveranks import LOCK, READY, SLEEP, capture, main_thread
 
-from gconsole_remote import native, sources
-from gconsole_remote.procfs import ProcFs
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.stacks import native, source_lines
 
 CALLS = READY + (
     "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
@@ -88,9 +88,9 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
 
 
 def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "_lines_of", lambda path: time.sleep(60))
-    monkeypatch.setattr(sources, "PATIENCE_S", 0.05)
-    reader = sources.Sources(ProcFs())
+    monkeypatch.setattr(source_lines, "_lines_of", lambda path: time.sleep(60))
+    monkeypatch.setattr(source_lines, "PATIENCE_S", 0.05)
+    reader = source_lines.Sources(ProcFs())
     began = time.monotonic()
     frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
     for frame in frames:

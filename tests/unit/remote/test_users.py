@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gconsole_remote import users
-from gconsole_remote.users import Users
+from gconsole_remote.proc import users
+from gconsole_remote.proc.users import Users
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.pyspy import Thread
+from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.base import Context
-from gconsole_remote.samplers.seen import RankRef, Seen
-from gconsole_remote.samplers.watched import WatchedSampler, step_of, value_in, value_of
+from gconsole_remote.samplers.locals import WatchedSampler, step_of, value_in, value_of
+from gconsole_remote.samplers.process_snapshot import RankRef, Seen
+from gconsole_remote.stacks.py_spy import Thread
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 SITE = "/opt/venv/lib/python3.11/site-packages/"

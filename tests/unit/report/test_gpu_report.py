@@ -1,8 +1,8 @@
 """What the report says of GPUs and network ports."""
 
+from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, GpuProcess, Nic
 from gconsole.report import make_report
-from gconsole.store import Store
 
 
 def report_of(*records):

@@ -3,21 +3,10 @@
 import msgspec
 import pytest
 
-from gconsole.batch import summary
-from gconsole.records import (
-    AgentCost,
-    Console,
-    Failure,
-    Finding,
-    Host,
-    Node,
-    NodeState,
-    Rank,
-    RankStat,
-    Record,
-)
+from gconsole.core.store import Store
+from gconsole.headless.batch import summary
+from gconsole.records import AgentCost, Console, Failure, Finding, Host, Node, NodeState, Rank, RankStat, Record
 from gconsole.report import coverage_code, exit_code, iso, make_report, to_json
-from gconsole.store import Store
 
 T0 = 1_795_000_000_000_000_000
 

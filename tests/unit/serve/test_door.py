@@ -2,7 +2,7 @@
 
 import pytest
 
-from gconsole.serve.door import Door
+from gconsole.web.terminal.auth import Door
 
 DOOR = Door("kept-secret")
 HERE = "127.0.0.1:8000"

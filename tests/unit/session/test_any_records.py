@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from session_made import any_record
 from sessionfiles import crashed
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import KINDS, encode
-from gconsole.session import frames, reading, recovery
-from gconsole.session.layout import named
-from gconsole.session.recorder import Recorder
-from gconsole.session.redact import Redactor
-from gconsole.session.retention import Limits
-from gconsole.session.selection import select
+from gconsole.session.format import reader, zstd_frames
+from gconsole.session.format.layout import named
+from gconsole.session.format.redact import Redactor
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record import repair
+from gconsole.session.record.recorder import Recorder
+from gconsole.session.record.selection import select
 
 ANY_RECORD = st.sampled_from(sorted(KINDS)).flatmap(any_record)
 ROUGH = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -41,8 +42,8 @@ def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arri
     consoles = {part.console for part in session.read().parts}
     redact = Redactor(locals_too=True)
     told = [encode(redact(one)) for batch in batches for one in batch]
-    assert [encode(one) for one in reading.records(session.path) if one.agent not in consoles] == told
-    found = recovery.verify(session)
+    assert [encode(one) for one in reader.records(session.path) if one.agent not in consoles] == told
+    found = repair.verify(session)
     assert found.is_sound
     assert found.records == session.read().records
 
@@ -54,15 +55,15 @@ def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_writt
     session = crashed(tmp_path_factory.mktemp("sessions"), "night", batches)
     (path,) = session.segments()
     whole = path.read_bytes()
-    ends = [frame.end for frame in frames.scan(path) if isinstance(frame, frames.Frame)]
+    ends = [frame.end for frame in zstd_frames.scan(path) if isinstance(frame, zstd_frames.Frame)]
     hurt = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     flips = data.draw(st.lists(st.integers(0, 8 * len(hurt) - 1), max_size=4)) if hurt else []
     for bit in flips:
         hurt[bit // 8] ^= 1 << bit % 8
     path.write_bytes(hurt)
 
-    damages: list[frames.Damage] = []
-    came = [encode(one) for one in reading.lenient(session.path, damages.append)]
+    damages: list[zstd_frames.Damage] = []
+    came = [encode(one) for one in reader.lenient(session.path, damages.append)]
 
     written = [encode(one) for batch in batches for one in batch]
     assert not Counter(came) - Counter(written), "nothing that was not written, nothing twice"
@@ -71,5 +72,5 @@ def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_writt
         assert came == written[:kept], "a cut takes the end, and no whole frame"
     if bytes(hurt) != whole and len(hurt) not in (0, *ends):
         assert damages, "and it is said"
-    recovery.recover(session)
-    assert [encode(one) for one in reading.lenient(session.path, damages.append)] == came, "mending takes nothing away"
+    repair.recover(session)
+    assert [encode(one) for one in reader.lenient(session.path, damages.append)] == came, "mending takes nothing away"

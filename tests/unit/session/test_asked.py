@@ -2,9 +2,9 @@
 
 import pytest
 
-from gconsole.session.asked import asked
-from gconsole.session.layout import Selection, SessionError
-from gconsole.session.selection import select
+from gconsole.session.format.layout import Selection, SessionError
+from gconsole.session.record.parse_request import asked
+from gconsole.session.record.selection import select
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from session_made import START, a_session, gpu
 
 from gconsole.analysis.clock import CommonClock
 from gconsole.records import ClockNode, ClockSnapshot, RankStat
-from gconsole.session.clock_columns import BEYOND_NS, asks_for_cluster_time
-from gconsole.session.compact import compact
-from gconsole.session.database import Database
-from gconsole.session.sources import RecordedSource
+from gconsole.session.manage.compact import compact
+from gconsole.session.query.clock_columns import BEYOND_NS, asks_for_cluster_time
+from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
 
 SECOND = 1_000_000_000
 
@@ -102,8 +102,8 @@ def test_and_not_where_it_only_costs(sql):
 
 def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
-    from gconsole.session.chosen import chosen
-    from gconsole.session.forms import FORMS
+    from gconsole.session.export.formats import FORMS
+    from gconsole.session.export.slice import chosen
 
     line = windows("n1")
     snapshots = [
@@ -126,9 +126,9 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
 
 
 def test_a_console_that_watches_has_it_too():
-    from gconsole.session import live
-    from gconsole.session.question import TABLES
-    from gconsole.store import Store
+    from gconsole.core.store import Store
+    from gconsole.session.query import live
+    from gconsole.session.query.table_names import TABLES
 
     store = Store()
     store.apply([*windows("n1"), stat("n1", 55 * SECOND, 90), gpu(500, util_pct=5.0, node="n1")])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from session_made import any_record, records_in
 
 from gconsole.records import KINDS, RawRecord, decode, encode
-from gconsole.session.columns import TABLES, UNKNOWN, schema_of, table_of, to_batch
-from gconsole.session.parquet import write_part
-from gconsole.session.words import words_of
+from gconsole.session.format.parquet import write_part
+from gconsole.session.format.to_arrow import TABLES, UNKNOWN, schema_of, table_of, to_batch
+from gconsole.session.query.dictionary import words_of
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -18,10 +18,10 @@ from session_made import HOUR, START, a_job, a_session, gpu, records_in
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Host, Mark, decode, encode
-from gconsole.session import compact as compacting
-from gconsole.session.compact import MANIFEST, compact, compacted
-from gconsole.session.layout import SessionError
-from gconsole.session.reading import records
+from gconsole.session.format.layout import SessionError
+from gconsole.session.format.reader import records
+from gconsole.session.manage import compact as compacting
+from gconsole.session.manage.compact import MANIFEST, compact, compacted
 
 
 def in_parquet(session):
@@ -102,8 +102,8 @@ compact.compact(Session(Path(sys.argv[1])))
 
 
 def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("gconsole.session.segments.SegmentWriter.__init__.__defaults__", (1,), raising=False)
-    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 500)
+    monkeypatch.setattr("gconsole.session.format.segments.SegmentWriter.__init__.__defaults__", (1,), raising=False)
+    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 500)
     session = a_session(tmp_path, many(20_000))
     assert len(session.segments()) > 10
 

@@ -1,8 +1,8 @@
 """Two sessions side by side: what differs is named once, what is the same is not told, figures by their spread."""
 
 from gconsole.records import End, Finding, Gpu, GpuInfo, Link, Node
-from gconsole.session import comparing
-from gconsole.session.comparing import compare
+from gconsole.session.manage import diff
+from gconsole.session.manage.diff import compare
 
 
 def node(name, **changes):
@@ -59,8 +59,8 @@ def test_a_figure_is_told_by_its_median_and_tails_and_unknown_is_no_sample():
 
 
 def test_a_long_session_keeps_a_fair_share_of_its_samples(monkeypatch):
-    monkeypatch.setattr(comparing, "KEPT", 1000)
-    sampled = comparing.Sampled()
+    monkeypatch.setattr(diff, "KEPT", 1000)
+    sampled = diff.Sampled()
     for value in range(50_000):
         sampled.add(float(value))
     spread = sampled.spread()

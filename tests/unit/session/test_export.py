@@ -15,25 +15,13 @@ from session_made import START, a_job, a_session, any_record, gpu
 
 from gconsole.cli.export import export as command
 from gconsole.cli.sessions import sessions
-from gconsole.records import (
-    KINDS,
-    Collective,
-    Finding,
-    Frame,
-    GpuClock,
-    GpuInfo,
-    Mark,
-    Node,
-    RankStat,
-    Stack,
-    encode,
-)
-from gconsole.session import reading
-from gconsole.session.chosen import chosen, instant
+from gconsole.records import KINDS, Collective, Finding, Frame, GpuClock, GpuInfo, Mark, Node, RankStat, Stack, encode
 from gconsole.session.export import document
-from gconsole.session.forms import FORMS
-from gconsole.session.importing import import_file
-from gconsole.session.layout import SessionError
+from gconsole.session.export.formats import FORMS
+from gconsole.session.export.slice import chosen, instant
+from gconsole.session.format import reader
+from gconsole.session.format.layout import SessionError
+from gconsole.session.manage.import_ import import_file
 
 SECOND = 1_000_000_000
 
@@ -68,7 +56,7 @@ def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_pat
     again, _ = import_file(first, "again", folder)
     second = exported(again, "json", folder / "again").read_bytes()
 
-    assert [*map(encode, reading.records(again.path))] == [*map(encode, records)]
+    assert [*map(encode, reader.records(again.path))] == [*map(encode, records)]
     assert second.replace(b'"name":"again"', b'"name":"night"') == first.read_bytes()
 
 
@@ -78,7 +66,7 @@ def test_records_of_unknown_kinds_survive_the_way_out_and_in(tmp_path):
     session, _ = import_file(path, None, tmp_path)
     again, _ = import_file(exported(session, "json", tmp_path), "again", tmp_path)
 
-    assert [*map(encode, reading.records(again.path))] == [*map(encode, reading.records(path))]
+    assert [*map(encode, reader.records(again.path))] == [*map(encode, reader.records(path))]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 20])
@@ -231,7 +219,7 @@ def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=30))
 def test_no_text_whatever_becomes_a_formula(text, tmp_path_factory):
-    from gconsole.csvtext import cell
+    from gconsole.text.csv_cell import cell
 
     assert not cell(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
@@ -416,7 +404,7 @@ def test_a_page_has_the_verdict_and_the_stacks_of_a_recorded_hang(tmp_path):
 
 
 def test_a_long_session_is_drawn_from_a_bounded_table():
-    from gconsole.session.export.curves import SLOTS, Curves
+    from gconsole.session.export.gpu_curves import SLOTS, Curves
 
     curves = Curves(["util_pct"])
     for second in range(3000):

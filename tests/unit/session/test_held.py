@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from session_made import START, a_job, a_session, gpu
 
+from gconsole.core.store import FAMILIES, Store
 from gconsole.records import Finding, Frame, GpuInfo, NodeState, Process, RankStat, Stack
-from gconsole.session import reading
-from gconsole.session.chosen import chosen
-from gconsole.session.export.curves import Curves
-from gconsole.session.export.page import page_of
-from gconsole.session.forms import FORMS
-from gconsole.session.held import held
-from gconsole.session.importing import import_file
-from gconsole.session.layout import SessionError
-from gconsole.session.live import history_of
-from gconsole.store import FAMILIES, Store
+from gconsole.session.export.formats import FORMS
+from gconsole.session.export.gpu_curves import Curves
+from gconsole.session.export.html_page import page_of
+from gconsole.session.export.live_snapshot import held
+from gconsole.session.export.slice import chosen
+from gconsole.session.format import reader
+from gconsole.session.format.layout import SessionError
+from gconsole.session.manage.import_ import import_file
+from gconsole.session.query.live import history_of
 
 SECOND = 1_000_000_000
 
@@ -94,7 +94,7 @@ def test_what_is_known_can_be_imported_and_is_a_session_then(tmp_path):
 
     session, meta = import_file(exported(store, "json", tmp_path), None, tmp_path)
 
-    records = list(reading.records(session.path))
+    records = list(reader.records(session.path))
     assert session.name == "watched" and meta.records == len(records)
     assert [record.rx for record in records] == sorted(record.rx for record in records)
     assert len({(record.agent, record.seq) for record in records}) == len(records)

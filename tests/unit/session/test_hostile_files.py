@@ -10,9 +10,10 @@ import msgspec
 import zstandard
 
 from gconsole.records import RawRecord, decode
-from gconsole.session import frames, reading, recovery
-from gconsole.session.counting import MANY, count
-from gconsole.session.layout import Session
+from gconsole.session.format import reader, zstd_frames
+from gconsole.session.format.counts import MANY, count
+from gconsole.session.format.layout import Session
+from gconsole.session.record import repair
 
 
 def a_segment(tmp_path: Path, data: bytes) -> Session:
@@ -25,11 +26,11 @@ def a_segment(tmp_path: Path, data: bytes) -> Session:
 def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
     """A frame with the right checksums whose label says that it unpacks to `says` bytes."""
     frame = frame or zstandard.ZstdCompressor(1, write_content_size=True).compress(content)
-    about = frames.Label(
+    about = zstd_frames.Label(
         bytes=len(frame), raw=says, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}
     )
     label = msgspec.json.encode(about)
-    return frames._HEAD.pack(frames.MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
+    return zstd_frames._HEAD.pack(zstd_frames.MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
 
 
 def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path
     damages: list[object] = []
     tracemalloc.start()
     try:
-        assert list(reading.lenient(session.path, damages.append)) == []
+        assert list(reader.lenient(session.path, damages.append)) == []
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -48,20 +49,20 @@ def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path
 
 
 def test_a_frame_that_says_it_is_larger_than_any_is_no_frame(tmp_path: Path) -> None:
-    session = a_segment(tmp_path, a_frame(b"x\n", says=frames.MOST_RAW + 1))
+    session = a_segment(tmp_path, a_frame(b"x\n", says=zstd_frames.MOST_RAW + 1))
     damages: list[object] = []
-    assert list(reading.lenient(session.path, damages.append)) == []
+    assert list(reader.lenient(session.path, damages.append)) == []
     assert damages
 
 
 def test_lines_that_are_no_records_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
     good = b'{"kind":"mark","text":"here"}'
-    session = a_segment(tmp_path, frames.pack([b"\xff\xfe", good, b'{"kind":"\xff"}', b"[]"], {"mark": 1}, 1, 2))
+    session = a_segment(tmp_path, zstd_frames.pack([b"\xff\xfe", good, b'{"kind":"\xff"}', b"[]"], {"mark": 1}, 1, 2))
     damages: list[object] = []
-    assert [record.text for record in reading.lenient(session.path, damages.append)] == ["here"]
+    assert [record.text for record in reader.lenient(session.path, damages.append)] == ["here"]
     assert len(damages) == 3
-    assert len(recovery.verify(session).unknown) == 3
-    recovery.recover(session)
+    assert len(repair.verify(session).unknown) == 3
+    repair.recover(session)
 
 
 def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None:
@@ -70,16 +71,16 @@ def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None
     assert all(isinstance(record, RawRecord) for record in records)
     holds = count(records)
     assert MANY in holds.kinds and sum(holds.kinds.values()) == 1000
-    session = a_segment(tmp_path, frames.pack(lines, holds.kinds, 1, 1))
-    assert len(list(reading.records(session.path))) == 1000
-    some = reading.Choice(kinds={f"{999:<64}"})
-    assert len(list(reading.records(session.path, some))) == 1
+    session = a_segment(tmp_path, zstd_frames.pack(lines, holds.kinds, 1, 1))
+    assert len(list(reader.records(session.path))) == 1000
+    some = reader.Choice(kinds={f"{999:<64}"})
+    assert len(list(reader.records(session.path, some))) == 1
 
 
 def test_lines_are_divided_so_that_every_frame_may_be_read_again() -> None:
     lines = [b"x" * (20 << 20)] * 5
-    parts = list(frames.by_size(lines))
+    parts = list(zstd_frames.by_size(lines))
     assert [one for part in parts for one in lines[part]] == lines
-    assert all(sum(map(len, lines[part])) <= frames.MOST_RAW for part in parts)
+    assert all(sum(map(len, lines[part])) <= zstd_frames.MOST_RAW for part in parts)
     assert len(parts) > 1
-    assert list(frames.by_size(lines[:1])) == [slice(0, 1)]
+    assert list(zstd_frames.by_size(lines[:1])) == [slice(0, 1)]

@@ -11,13 +11,15 @@ from session_made import a_job, a_session, any_record, gpu
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
-from gconsole.session import reading, recovery, shelf
-from gconsole.session.compact import compact
-from gconsole.session.database import Database
-from gconsole.session.layout import SessionError
-from gconsole.session.reading import Choice
-from gconsole.session.segments import SegmentWriter
-from gconsole.session.sources import RecordedSource
+from gconsole.session.format import reader
+from gconsole.session.format.layout import SessionError
+from gconsole.session.format.reader import Choice
+from gconsole.session.format.segments import SegmentWriter
+from gconsole.session.manage import catalog
+from gconsole.session.manage.compact import compact
+from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
+from gconsole.session.record import repair
 
 
 def without_segments(session, gone=lambda path: True):
@@ -42,14 +44,14 @@ def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_
 
     without_segments(session)
 
-    assert in_order(reading.records(session.path)) == in_order(records)
+    assert in_order(reader.records(session.path)) == in_order(records)
 
 
 def test_a_record_of_the_last_instant_that_there_is_comes_back(tmp_path):
     record = Mark(text="the end of time", rx=2**63 - 1)
     session = without_segments(a_session(tmp_path, [record]))
 
-    assert [one.rx for one in reading.records(session.path)] == [2**63 - 1]
+    assert [one.rx for one in reader.records(session.path)] == [2**63 - 1]
 
 
 def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path):
@@ -59,8 +61,8 @@ def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path
         record.rx = n + 1
     session = without_segments(a_session(tmp_path, told))
 
-    assert [record.rx for record in reading.records(session.path)] == list(range(1, 5001))
-    some = reading.records(session.path, Choice(kinds={"gpu"}, from_rx=100, to_rx=110))
+    assert [record.rx for record in reader.records(session.path)] == list(range(1, 5001))
+    some = reader.records(session.path, Choice(kinds={"gpu"}, from_rx=100, to_rx=110))
     assert [(type(record), record.rx) for record in some] == [(Gpu, rx) for rx in (100, 102, 104, 106, 108)]
 
 
@@ -69,7 +71,7 @@ def test_records_of_unknown_kinds_come_back_as_they_came(tmp_path):
     raw = RawRecord("novelty", "n1", "a1", 7, 5, raw=line)
     session = without_segments(a_session(tmp_path, [raw]))
 
-    (record,) = reading.records(session.path)
+    (record,) = reader.records(session.path)
 
     assert json.loads(encode(record)) == json.loads(encode(raw))
 
@@ -89,28 +91,28 @@ def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_p
 
 
 def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("gconsole.session.compact.STEP_SEGMENTS", 2)
-    monkeypatch.setattr("gconsole.session.making.SegmentWriter", lambda session: SegmentWriter(session, 1000))
-    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 10)
+    monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
+    monkeypatch.setattr("gconsole.session.manage.create.SegmentWriter", lambda session: SegmentWriter(session, 1000))
+    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 10)
     told = [gpu(n + 1, at=n) for n in range(200)]
     session = a_session(tmp_path, told)
     assert len(session.segments()) >= 6
 
     without_segments(session, gone=lambda path: path.name.startswith(("000001", "000004")))
 
-    assert [record.seq for record in reading.records(session.path)] == [record.seq for record in told]
+    assert [record.seq for record in reader.records(session.path)] == [record.seq for record in told]
 
 
 def test_a_note_after_the_last_segment_has_gone_takes_no_number_twice(tmp_path):
     session = without_segments(a_session(tmp_path, [gpu(n + 1, at=n) for n in range(10)]))
 
-    shelf.mark(session, "in the morning")
+    catalog.mark(session, "in the morning")
 
-    *before, note = reading.records(session.path)
+    *before, note = reader.records(session.path)
     assert len(before) == 10 and isinstance(note, Mark)
     compact(session)
-    assert len(list(reading.records(session.path))) == 11
-    assert recovery.verify(session).is_sound
+    assert len(list(reader.records(session.path))) == 11
+    assert repair.verify(session).is_sound
 
 
 def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
@@ -119,7 +121,7 @@ def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
         path.write_bytes(b"PAR1" + b"x" * 200 + b"PAR1")
 
     with pytest.raises(SessionError, match="its Parquet is damaged"):
-        list(islice(reading.records(session.path), 1))
+        list(islice(reader.records(session.path), 1))
 
 
 # -- segments that are dropped, and what is checked without them -------------------------------------------------------
@@ -136,7 +138,7 @@ def test_segments_are_dropped_once_every_record_of_them_is_parquet(tmp_path):
 
     assert told.exit_code == 0 and "of segments dropped" in told.output
     assert session.segments() == []
-    assert in_order(reading.records(session.path)) == in_order(a_job())
+    assert in_order(reader.records(session.path)) == in_order(a_job())
     again = run("compact", "night", "--drop-segments", "--folder", tmp_path)
     assert again.exit_code == 0 and "0 B of segments dropped" in again.output
 
@@ -175,7 +177,7 @@ def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_
     before = session.read()
 
     assert run("verify", "night", "--folder", tmp_path).output == f"night: {len(a_job())} records in 0 frames, sound\n"
-    recovery.recover(session)
+    repair.recover(session)
 
     after = session.read()
     assert (after.records, after.counts, after.first_rx, after.last_rx, after.state, after.agents) == (

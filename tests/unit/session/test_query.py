@@ -5,7 +5,7 @@ import pytest
 from session_made import a_hang, a_job, a_session, gpu
 
 from gconsole.records import encode
-from gconsole.session.compact import compact
+from gconsole.session.manage.compact import compact
 
 # -- what it answers ---------------------------------------------------------------------------------------------------
 
@@ -26,14 +26,14 @@ def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, asked
 
 
 def test_what_was_recorded_after_compaction_is_there_too(tmp_path, asked):
-    from gconsole.session import frames
-    from gconsole.session.segments import SegmentWriter
+    from gconsole.session.format import zstd_frames
+    from gconsole.session.format.segments import SegmentWriter
 
     session = a_session(tmp_path, [gpu(1), gpu(2)])
     compact(session)
     writer = SegmentWriter(session)
     late = gpu(3)
-    writer.append(frames.pack([encode(late)], {"gpu": 1}, late.rx, late.rx))
+    writer.append(zstd_frames.pack([encode(late)], {"gpu": 1}, late.rx, late.rx))
     writer.close()
 
     assert asked(session.path)("SELECT count(*), sum(seq) FROM gpu") == [(3, 6)]

@@ -7,8 +7,8 @@ import pytest
 from asking import ENDLESS, run
 from session_made import a_job, a_session, gpu
 
-from gconsole.session.database import Database, QueryCancelled, QueryError
-from gconsole.session.sources import RecordedSource
+from gconsole.session.query.engine import Database, QueryCancelled, QueryError
+from gconsole.session.query.sources import RecordedSource
 
 REFUSED = [
     "SELECT * FROM read_csv('/etc/passwd')",

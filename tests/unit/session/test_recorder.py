@@ -9,15 +9,17 @@ import msgspec
 import pytest
 from sessionfiles import SECOND, gpus
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
-from gconsole.session import making, reading, recording, recovery, resuming
-from gconsole.session.layout import Selection, SessionError, named
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import BOOK, Limits
-from gconsole.session.selection import select
-from gconsole.session.snapshot import known
-from gconsole.store import Store
+from gconsole.session.format import reader
+from gconsole.session.format.layout import Selection, SessionError, named
+from gconsole.session.manage import create
+from gconsole.session.manage.retention import BOOK, Limits
+from gconsole.session.record import recording, repair, resume
+from gconsole.session.record.initial_snapshot import known
+from gconsole.session.record.recorder import Recorder
+from gconsole.session.record.selection import select
 
 NONE = Limits()
 
@@ -32,7 +34,7 @@ class World:
         self.recorder = Recorder(self.hub, folder, limits, lambda: known(self.store), **options)
 
     def records(self, name):
-        return list(reading.records(named(name, self.folder).path))
+        return list(reader.records(named(name, self.folder).path))
 
     async def safe(self, agent, seq):
         """Until that record may be acknowledged."""
@@ -132,12 +134,12 @@ async def crashed_recording(folder):
 
 async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
     session = await crashed_recording(tmp_path)
-    left = resuming.take_up(session, str)
+    left = resume.take_up(session, str)
     assert left.console_id == "console1"
     assert left.agents == {"node1": ("agent1", 4)}
     assert left.agent_of("node2") is None
     store = Store()
-    resuming.refold(session, store.apply)
+    resume.refold(session, store.apply)
     assert store.nodes["node1"].node.hostname == "node1"
     world = World(tmp_path, left.console_id)
     assert await world.recorder.start("night")
@@ -181,7 +183,7 @@ async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_
     assert not [one for one in records if isinstance(one, Gap)], "what its own agent said is no word of those awaited"
     meta = named("night", tmp_path).read()
     assert [(part.console, part.was) for part in meta.parts] == [("console1", ""), ("console1", "console2")]
-    assert resuming.last_agents(meta)["node1"][0] == "agent1"
+    assert resume.last_agents(meta)["node1"][0] == "agent1"
     own = [one.seq for one in records if one.agent == "console1"]
     assert own == sorted(set(own)), "its own records go on behind those that are there"
 
@@ -269,7 +271,7 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
 async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_what_went(tmp_path):
     world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
     await world.recorder.start("new")
-    old = making.make(named("old", tmp_path), gpus(3))
+    old = create.make(named("old", tmp_path), gpus(3))
     deadline = time.monotonic() + 30
     seq = 0
     while len(warnings_in(world.store)) < 2:
@@ -340,5 +342,5 @@ async def test_a_session_names_of_each_node_the_agent_that_spoke_last_and_its_co
     session = named("one", tmp_path)
     assert set(session.read().agents) == {"console1", "agent49", "other"}
     session.meta_path.unlink()
-    recovery.recover(session)
+    repair.recover(session)
     assert session.read().agents["agent49"].seq == 1

@@ -18,8 +18,8 @@ from gconsole.records import (
     decode,
     encode,
 )
-from gconsole.session.pseudonyms import Pseudonyms, key_of_this_user
-from gconsole.session.redact import Redactor, without_secrets
+from gconsole.session.format.pseudonyms import Pseudonyms, key_of_this_user
+from gconsole.session.format.redact import Redactor, without_secrets
 
 SECRETS = {
     "python train.py --wandb-api-key 0123456789abcdef --lr 3e-4": "0123456789abcdef",

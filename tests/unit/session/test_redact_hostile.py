@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import Job, Log, Node, Process, RankStat, RawRecord, Record, decode, encode
-from gconsole.session import pseudonyms, retention
-from gconsole.session.layout import Selection
-from gconsole.session.pseudonyms import Pseudonyms, key_of_this_user
-from gconsole.session.reading import records
-from gconsole.session.recorder import Recorder
-from gconsole.session.redact import Redactor
+from gconsole.session.format import pseudonyms
+from gconsole.session.format.layout import Selection
+from gconsole.session.format.pseudonyms import Pseudonyms, key_of_this_user
+from gconsole.session.format.reader import records
+from gconsole.session.format.redact import Redactor
+from gconsole.session.manage import retention
+from gconsole.session.record.recorder import Recorder
 
 #: Texts of a megabyte on which a pattern that gives back what it took goes over the same letters again and again.
 LONG = {
@@ -45,8 +46,8 @@ def a_stat(state: str = "moving") -> RankStat:
 @pytest.mark.parametrize("made", LONG.values(), ids=LONG)
 def test_a_long_text_is_looked_through_in_a_time_that_grows_with_it(made: str) -> None:
     program = (
-        "from gconsole.hidden import names_a_secret, value_without_secrets, without_secrets, words_without_secrets\n"
-        "from gconsole.session.pseudonyms import Pseudonyms\n"
+        "from gconsole.text.secrets import names_a_secret, value_without_secrets, without_secrets, words_without_secrets\n"
+        "from gconsole.session.format.pseudonyms import Pseudonyms\n"
         f"n = 100_000; text = {made}\n"
         "without_secrets(text); value_without_secrets(text, text); names_a_secret(text + '!')\n"
         "words_without_secrets([text + '!', text])\n"
@@ -67,7 +68,7 @@ def test_a_long_text_is_looked_through_in_a_time_that_grows_with_it(made: str) -
     ],
 )
 def test_what_is_hidden_begins_and_ends_where_the_secret_does(text: str, wanted: str) -> None:
-    from gconsole.hidden import without_secrets
+    from gconsole.text.secrets import without_secrets
 
     assert without_secrets(text) == wanted
 

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from sessionfiles import SECOND, crashed
 
-from gconsole.hub import CaptureOrder
+from gconsole.core.control import CaptureOrder
+from gconsole.core.store import Store
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
-from gconsole.session import index, making, replay
-from gconsole.session.compact import compact
-from gconsole.session.layout import Meta, Part, SessionError, named
+from gconsole.session import replay
+from gconsole.session.format import index
+from gconsole.session.format.layout import Meta, Part, SessionError, named
+from gconsole.session.manage import create
+from gconsole.session.manage.compact import compact
 from gconsole.session.replay import NotLive, Replay
-from gconsole.store import Store
 
 BEGAN = 1_700_000_000 * SECOND
 LENGTH_S = 900
@@ -49,7 +51,7 @@ def night() -> list:
 @pytest.fixture
 def session(tmp_path):
     made = named("night", tmp_path)
-    making.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(Part(began=BEGAN, how="stopped"),)))
+    create.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(Part(began=BEGAN, how="stopped"),)))
     return made
 
 
@@ -137,7 +139,7 @@ def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
                      rank=rank, pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
 
     made = named("captured", tmp_path)
-    making.make(made, [stack(second, second) for second in range(4)])
+    create.make(made, [stack(second, second) for second in range(4)])
     player = Replay(made)
     player.find_events()
     assert [(event.what, (event.rx - BEGAN) // SECOND) for event in player.events] == [("capture", 3)]
@@ -186,8 +188,8 @@ def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_o
 
 @pytest.fixture
 def blocks_of_a_minute(monkeypatch):
-    monkeypatch.setattr("gconsole.session.index.BLOCK_RECORDS", 180)
-    monkeypatch.setattr("gconsole.session.making.FRAME_RECORDS", 30)
+    monkeypatch.setattr("gconsole.session.format.index.BLOCK_RECORDS", 180)
+    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 30)
 
 
 def shown(player):

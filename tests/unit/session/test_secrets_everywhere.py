@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from session_made import START
 
-from gconsole.hub import Hub
+from gconsole.core.control import Hub
 from gconsole.records import (
     Console,
     Failure,
@@ -30,14 +30,14 @@ from gconsole.records import (
     decode,
     encode,
 )
-from gconsole.session import reading
-from gconsole.session.chosen import chosen
-from gconsole.session.compact import compact
-from gconsole.session.forms import FORMS
-from gconsole.session.layout import Session, named
-from gconsole.session.recorder import Recorder
-from gconsole.session.retention import Limits
-from gconsole.session.selection import select
+from gconsole.session.export.formats import FORMS
+from gconsole.session.export.slice import chosen
+from gconsole.session.format import reader
+from gconsole.session.format.layout import Session, named
+from gconsole.session.manage.compact import compact
+from gconsole.session.manage.retention import Limits
+from gconsole.session.record.recorder import Recorder
+from gconsole.session.record.selection import select
 
 #: Each planted where people really have them, each with its own word.
 WORDS = ("planted-token", "planted-password", "planted-key", "planted-secret", "planted-url", "planted-local")
@@ -117,7 +117,7 @@ def recorded(folder: Path, *, anonymous: bool) -> Session:
 def everything_of(session: Session, folder: Path) -> dict[str, str]:
     """Every file that it is, or can become, as text."""
     compact(session)
-    lines = b"\n".join(encode(record) for record in reading.records(session.path)).decode()
+    lines = b"\n".join(encode(record) for record in reader.records(session.path)).decode()
     found = {"segments": lines, "session.json": session.meta_path.read_text()}
     for path in session.parquet_folder.rglob("*.parquet"):
         found[str(path)] = json.dumps(pq.read_table(path, partitioning=None).to_pylist(), default=repr)
@@ -150,7 +150,7 @@ def test_a_redacted_session_has_the_same_other_names_everywhere_and_none_of_thos
     for name, text in everything_of(session, tmp_path).items():
         for word in (*NAMES, *TOLD):
             assert word not in text, f"{word} in {name}"
-    records = list(reading.records(session.path))
+    records = list(reader.records(session.path))
     heads = {record.node for record in records if isinstance(record, Node)}
     (said,) = [record.text for record in records if isinstance(record, Mark)]
     found = [record for record in records if isinstance(record, Finding)]

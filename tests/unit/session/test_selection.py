@@ -5,9 +5,9 @@ import tracemalloc
 import pytest
 
 from gconsole.records import Gpu, GpuEvent, Host, Log, Mark, Node, NodeState, Rank, RankStat
-from gconsole.session.counting import kind_of
-from gconsole.session.layout import Selection, SessionError
-from gconsole.session.selection import Selected, select
+from gconsole.session.format.counts import kind_of
+from gconsole.session.format.layout import Selection, SessionError
+from gconsole.session.record.selection import Selected, select
 
 SECOND = 1_000_000_000
 

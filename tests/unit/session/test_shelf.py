@@ -9,9 +9,11 @@ from sessionfiles import SECOND, crashed, gpus
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
-from gconsole.session import making, reading, recovery, requests, retention, shelf
-from gconsole.session.layout import Meta, Part, Session, SessionError, all_sessions, find, named
-from gconsole.session.retention import Kept, Limits
+from gconsole.session.format import reader
+from gconsole.session.format.layout import Meta, Part, Session, SessionError, all_sessions, find, named
+from gconsole.session.manage import catalog, create, retention
+from gconsole.session.manage.retention import Kept, Limits
+from gconsole.session.record import control_files, repair
 
 DAY = 86_400 * SECOND
 
@@ -19,17 +21,17 @@ DAY = 86_400 * SECOND
 def test_a_session_stands_as_recording_crashed_or_closed(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), gpus(2, first=4)])
     with session.lock():
-        assert shelf.listed(session).standing == "recording"
-    listed = shelf.listed(session)
+        assert catalog.listed(session).standing == "recording"
+    listed = catalog.listed(session)
     assert (listed.standing, listed.meta.records, listed.meta.counts) == ("crashed", 5, {"gpu": 5})
-    recovery.recover(session)
-    assert shelf.listed(session).standing == "closed"
+    repair.recover(session)
+    assert catalog.listed(session).standing == "closed"
 
 
 def test_a_damaged_session_json_is_listed_with_what_to_try(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     session.meta_path.write_text("{")
-    (listed,) = shelf.everything(tmp_path)
+    (listed,) = catalog.everything(tmp_path)
     assert listed.standing == "unreadable"
     assert "sessions recover night" in listed.problem
 
@@ -66,40 +68,40 @@ def test_renaming_keeps_everything_and_refuses_a_name_that_is_taken(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     crashed(tmp_path, "day", [gpus(1)])
     with pytest.raises(SessionError, match="already"):
-        shelf.rename(session, "day")
-    renamed = shelf.rename(session, "evening")
+        catalog.rename(session, "day")
+    renamed = catalog.rename(session, "evening")
     assert renamed.read().name == "evening"
-    assert list(reading.records(renamed.path)) == gpus(3)
+    assert list(reader.records(renamed.path)) == gpus(3)
 
 
 def test_nothing_is_done_to_a_session_that_is_being_written(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         for act in (
-            lambda: shelf.rename(session, "x"), lambda: retention.delete(session), lambda: recovery.recover(session),
-            lambda: shelf.merge([session], named("x", tmp_path)),
+            lambda: catalog.rename(session, "x"), lambda: retention.delete(session), lambda: repair.recover(session),
+            lambda: catalog.merge([session], named("x", tmp_path)),
         ):  # fmt: skip
             with pytest.raises(SessionError, match="being written"):
                 act()
-    assert list(reading.records(session.path)) == gpus(3)
+    assert list(reader.records(session.path)) == gpus(3)
 
 
 def test_merging_two_overlapping_sessions_has_each_record_once_in_the_order_of_arrival(tmp_path):
     one = crashed(tmp_path, "one", [gpus(2), gpus(2, agent="agent2", node="node2", first=3), gpus(4, first=3)])
     two = crashed(tmp_path, "two", [gpus(6, first=4)])
-    meta = shelf.merge([one, two], named("both", tmp_path))
-    records = list(reading.records(named("both", tmp_path).path))
+    meta = catalog.merge([one, two], named("both", tmp_path))
+    records = list(reader.records(named("both", tmp_path).path))
     assert [record.seq for record in records if record.agent == "agent1"] == list(range(1, 10))
     assert [record.seq for record in records if record.agent == "agent2"] == [3, 4]
     assert (meta.records, meta.state, meta.merged) == (11, "closed", ("one", "two"))
-    assert list(reading.records(one.path)) != [], "what was merged stays"
+    assert list(reader.records(one.path)) != [], "what was merged stays"
 
 
 def test_merging_into_a_name_that_is_taken_leaves_that_session_alone(tmp_path):
     one = crashed(tmp_path, "one", [gpus(3)])
     with pytest.raises(SessionError, match="already"):
-        shelf.merge([one], one)
-    assert list(reading.records(one.path)) == gpus(3)
+        catalog.merge([one], one)
+    assert list(reader.records(one.path)) == gpus(3)
 
 
 def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
@@ -108,38 +110,38 @@ def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
         raise OSError("the source is gone")
 
     with pytest.raises(OSError, match="source is gone"):
-        making.make(named("half", tmp_path), broken())
+        create.make(named("half", tmp_path), broken())
     assert all_sessions(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_closed_session_takes_a_note_at_its_end(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
-    recovery.recover(session)
-    shelf.mark(session, "the switch was rebooted here")
-    *_, last = reading.records(session.path)
+    repair.recover(session)
+    catalog.mark(session, "the switch was rebooted here")
+    *_, last = reader.records(session.path)
     assert isinstance(last, Mark)
     assert last.text == "the switch was rebooted here"
     assert session.read().counts == {"gpu": 3, "mark": 1}
-    assert recovery.verify(session).is_sound
+    assert repair.verify(session).is_sound
 
 
 def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
-        shelf.mark(session, "hello")
-        requests.ask_to_stop(session)
-    assert sorted(requests.take(session), key=str) == [None, "hello"]
-    assert list(requests.take(session)) == []
+        catalog.mark(session, "hello")
+        control_files.ask_to_stop(session)
+    assert sorted(control_files.take(session), key=str) == [None, "hello"]
+    assert list(control_files.take(session)) == []
 
 
 def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
-    assert list(reading.records(session.path, reading.Choice(kinds={"mark"}))) == [
+    assert list(reader.records(session.path, reader.Choice(kinds={"mark"}))) == [
         Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
     ]
-    choice = reading.Choice(from_rx=2 * SECOND, to_rx=3 * SECOND)
-    assert [one.seq for one in reading.records(session.path, choice)] == [2]
+    choice = reader.Choice(from_rx=2 * SECOND, to_rx=3 * SECOND)
+    assert [one.seq for one in reader.records(session.path, choice)] == [2]
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
 
 def test_deleting_says_which_session_and_why(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(Part(began=1),)))
-    recovery.recover(session)
+    repair.recover(session)
     (words,) = retention.keep_within(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
     assert "night was deleted" in words
     assert "max_age" in words
@@ -200,7 +202,7 @@ def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
         return looked_at(path, **how)
 
     monkeypatch.setattr(Path, "stat", refusing)  # root may read everything
-    found = {one.session.name: (one.standing, one.problem) for one in shelf.everything(tmp_path)}
+    found = {one.session.name: (one.standing, one.problem) for one in catalog.everything(tmp_path)}
     assert found["day"][0] == "crashed"
     assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]
 
@@ -212,4 +214,4 @@ def test_one_session_that_cannot_be_mended_keeps_no_other_from_it(tmp_path):
     newer = Session(night.path.rename(tmp_path / "a-newer"))
     told = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
     assert told.return_value == 2 and "update gconsole" in told.output
-    assert shelf.listed(day).standing == "closed" and newer.meta_path.read_text().endswith('/9"}')
+    assert catalog.listed(day).standing == "closed" and newer.meta_path.read_text().endswith('/9"}')

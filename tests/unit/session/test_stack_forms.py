@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gconsole.analysis.stacks import PLAIN, Shape
+from gconsole.analysis.stacks.fold import PLAIN, Shape
 from gconsole.cli.options import FORMATS
+from gconsole.core.store import CaptureNow
 from gconsole.records import Frame, Local, Stack
 from gconsole.session.export import BY_NAME
 from gconsole.session.export.speedscope import SCHEMA
-from gconsole.store import CaptureNow
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 USER, REDUCE = Frame("<module>", "/job/train.py", 54), Frame("all_reduce", C10D, 3252)

@@ -8,8 +8,8 @@ from session_made import START, a_job, a_session, gpu
 
 from gconsole.cli.stat import stat as command
 from gconsole.records import Collective, Mark
-from gconsole.session.chosen import chosen
-from gconsole.session.plots import skews_of
+from gconsole.session.export.plots import skews_of
+from gconsole.session.export.slice import chosen
 
 
 def run(*args):
@@ -78,7 +78,7 @@ def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypa
     samples = [gpu(n + 1, uuid=f"GPU-{n % 5}", node=f"n{n % 5}", at=n // 5, util_pct=float(n)) for n in range(500)]
     path = a_session(tmp_path, samples).path
     at_once = rows_of(path)
-    monkeypatch.setattr("gconsole.session.stat.SAMPLES_AT_ONCE", 150)
+    monkeypatch.setattr("gconsole.session.query.stat.SAMPLES_AT_ONCE", 150)
 
     assert rows_of(path) == at_once
     assert [row["samples"] for row in at_once] == [100] * 5

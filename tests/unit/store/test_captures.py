@@ -2,8 +2,8 @@
 
 import msgspec
 
+from gconsole.core.store import Store, captures
 from gconsole.records import Collective, Frame, PgStatus, Stack, decode, encode
-from gconsole.store import Store, captures
 
 TRAIN = (Frame("<module>", "/x/train.py", 9), Frame("Lock.acquire", "/x/lock.py", 3))
 

@@ -1,7 +1,7 @@
 """What the store keeps of clocks: the last windows, of edges that are still probed, and snapshots of that time."""
 
+from gconsole.core.store.clocks import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockBook
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow
-from gconsole.store.clockbook import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockBook
 
 SECOND = 1_000_000_000
 

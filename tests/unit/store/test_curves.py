@@ -1,7 +1,7 @@
 """Figures stand in the curves at the second they were taken, whichever agent hands them over."""
 
+from gconsole.core.store import Store
 from gconsole.records import Host, Node
-from gconsole.store import Store
 
 SECOND = 1_000_000_000
 NOW_S = 1_700_000_000

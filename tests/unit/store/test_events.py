@@ -1,8 +1,8 @@
 """What of all that happens the store keeps in its list of events."""
 
-from gconsole import batch
+from gconsole.core.store import Store
+from gconsole.headless import batch
 from gconsole.records import Log, NodeState
-from gconsole.store import Store
 
 
 def test_where_there_is_no_screen_only_warnings_are_kept():

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from gconsole.core.store import Store
 from gconsole.records import Rank, RankStat, Stack
-from gconsole.store import Store
 
 SECOND = 1_000_000_000
 WHO = {"node": "n", "agent": "a", "job": "j", "rank": 0, "pid": 9, "start_ticks": 7}

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 from machines import hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.topology import NodeFacts
+from gconsole.analysis.topology.node import NodeFacts
 from gconsole.cli.schema import schema
+from gconsole.core.store import Store
 from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report
-from gconsole.store import Store
 from gconsole.topology.dot import to_dot
 from gconsole.topology.formats import FORMATS
-from gconsole.topology.gather import Fleet, gather
-from gconsole.topology.lines import TopologyDocument
-from gconsole.topology.pairs import find_gpu, path_text
+from gconsole.topology.pair_queries import find_gpu, path_text
+from gconsole.topology.schema import TopologyDocument
+from gconsole.topology.snapshot import Fleet, gather
 from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text
 

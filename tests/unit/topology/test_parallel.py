@@ -10,12 +10,12 @@ import pytest
 from machines import hgx_facts
 
 from gconsole.analysis.collectives.memberships import Membership, memberships
+from gconsole.core.store import Store
+from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Collective, PgStatus, Rank
-from gconsole.store import Store
 from gconsole.topology.dot import to_dot
-from gconsole.topology.fold import TopologyFold
 from gconsole.topology.formats import FORMATS
-from gconsole.topology.gather import gather
+from gconsole.topology.snapshot import gather
 from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text
 

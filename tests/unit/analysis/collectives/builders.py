@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from gconsole.analysis.collectives import Communication, communication
-from gconsole.imports.collectives import import_files
 from gconsole.records import Collective, PgStatus, Rank
+from gconsole.session.imports.collectives import import_files
 
 RECORDED = Path(__file__).parents[2] / "flight" / "recorded"
 S = 1_000_000_000

@@ -3,8 +3,8 @@
 import pytest
 from analysis.hang.scenes import LOADER, REDUCE, SAVE, Scene, own
 
-from gconsole.analysis.hang.phrases import agreeing, counted, ranks, they
-from gconsole.analysis.hang.text import to_text
+from gconsole.analysis.hang.wording import agreeing, counted, ranks, they
+from gconsole.present.verdict import to_text
 
 
 @pytest.mark.parametrize(("words", "of_several"), [

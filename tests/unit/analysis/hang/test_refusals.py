@@ -7,7 +7,7 @@ import pytest
 from analysis.hang.scenes import LOADER, LOCKED, MAIN, REDUCE, SAVE, SETUP, Scene, at, collective, names, own
 
 from gconsole.analysis.hang import Absence, CollectiveEvidence, Mismatch
-from gconsole.analysis.models import Model
+from gconsole.analysis.stacks.frame_models import Model
 from gconsole.records import Frame, Local
 
 

@@ -1,0 +1,203 @@
+"""A line for every node of one window: measured where that is best, else claimed, else said to be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec import structs
+
+from ...records import ClockNode, ClockSnapshot
+from ...records.clock import ClockMethod, NodeStatus, Stamps
+from .edge import EdgeWindow
+from .node_bounds import EdgeKey, NodeAt, Settled
+from .time_services import Claim, ClaimedLine, claimed_line
+
+#: From these on a node is warned of.
+STEP_NS: Final = 20_000
+SLEW_PPM: Final = 100.0
+RATE_PPM: Final = 100.0
+LOSS_PCT: Final = 1.0
+MISSED_PCT: Final = 5.0
+#: A node with so many flagged edges is itself what is wrong.
+FLAGGED_EDGES: Final = 3
+
+_WORST_STAMPS: Final[tuple[Stamps, ...]] = ("ssh", "user", "kernel_rx")
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All that is known at the end of one window."""
+
+    window_id: int
+    reference: str
+    epoch: int  # common clock minus MONOTONIC_RAW of the reference
+    settled: Settled | None
+    edges: tuple[EdgeWindow, ...]
+    flagged: frozenset[EdgeKey]
+    claims: Mapping[str, Claim]
+    snapshots: Mapping[str, Sequence[ClockSnapshot]]
+
+    def of(self, node: str) -> list[EdgeWindow]:
+        """The edges of this window that end at a node."""
+        return [edge for edge in self.edges if node in (edge.src, edge.dst)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line without its context; `bound_ns` None is unknown."""
+
+    at_mono: int
+    at_common: int
+    alpha: float
+    bound_ns: int | None
+    method: ClockMethod
+    drift_bound_ppm: float | None = None
+
+
+def node_lines(fleet: Fleet, method: str, max_bound_ns: int) -> list[ClockNode]:
+    """The line of every node that said anything of its clocks, the reference first."""
+    ends = {name for edge in fleet.edges for name in (edge.src, edge.dst)}
+    names = sorted({*ends, *fleet.claims, fleet.reference}, key=lambda name: (name != fleet.reference, name))
+    by_node: dict[str, list[EdgeWindow]] = {}
+    for edge in fleet.edges:
+        by_node.setdefault(edge.src, []).append(edge)
+        by_node.setdefault(edge.dst, []).append(edge)
+    return _from_reference([_node(fleet, name, by_node.get(name, []), method, max_bound_ns) for name in names])
+
+
+def _from_reference(lines: list[ClockNode]) -> list[ClockNode]:
+    """The same, with offsets from the CLOCK_REALTIME of the reference, which stands first.
+
+    Against MONOTONIC_RAW, which is the common clock, everybody's CLOCK_REALTIME is slewed by tens of ppm: what is left
+    without that of the reference is how far the nodes' clocks are apart.
+    """
+    own = lines[0].offset_ns
+    offsets = (None if own is None or line.offset_ns is None else line.offset_ns - own for line in lines)
+    return [structs.replace(line, offset_ns=offset) for line, offset in zip(lines, offsets, strict=True)]
+
+
+def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max_bound_ns: int) -> ClockNode:
+    line = _chosen(fleet, name, edges, method)
+    at_mono = line.at_mono if line else fleet.claims[name].mono if name in fleet.claims else 0
+    flagged = sum((edge.src, edge.dst) in fleet.flagged for edge in edges)
+    used = [edge for edge in edges if edge.region is not None and (edge.src, edge.dst) not in _wrong(fleet)]
+    own = fleet.claims.get(name)
+    real = None if own is None else own.real + at_mono - own.mono
+    repeats = [edge.repeat_ns for edge in used if edge.repeat_ns is not None]
+    fits = [edge.r_squared for edge in used if edge.r_squared is not None]
+    drift = None if line is None else (1.0 / line.alpha - 1.0) * 1e6
+    return ClockNode(
+        node=name, window_id=fleet.window_id, reference=fleet.reference, at_mono=at_mono,
+        at_common=line.at_common if line else None, alpha=line.alpha if line else None,
+        offset_ns=None if line is None or real is None else real - line.at_common, drift_ppm=drift,
+        drift_bound_ppm=line.drift_bound_ppm if line else None, bound_ns=line.bound_ns if line else None,
+        repeat_ns=None if not repeats else int(max(repeats)) + 1, r_squared=min(fits, default=None), edges=len(used),
+        min_rtt_ns=min((edge.min_rtt_ns for edge in used if edge.min_rtt_ns is not None), default=None),
+        method=line.method if line else "system",
+        stamps=next((one for one in _WORST_STAMPS if any(edge.stamps == one for edge in used)), None),
+        status=_status(fleet, name, edges, line, flagged),
+        warnings=tuple(_warnings(fleet, name, edges, line, drift, max_bound_ns)),
+    )  # fmt: skip
+
+
+def _wrong(fleet: Fleet) -> frozenset[EdgeKey]:
+    return fleet.settled.inconsistent if fleet.settled else frozenset()
+
+
+def _status(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], line: _Line | None, flagged: int) -> NodeStatus:
+    if flagged >= FLAGGED_EDGES:
+        return "inconsistent"
+    if line is not None and line.bound_ns is not None:
+        return "ok"
+    if any(edge.region is not None for edge in edges):
+        return "inconsistent" if all((edge.src, edge.dst) in _wrong(fleet) for edge in edges) else "island"
+    return "no_data"
+
+
+# -- which line --------------------------------------------------------------------------------------------------------
+
+
+def _chosen(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str) -> _Line | None:
+    """The line with the smallest bound, of those that the configuration allows; a claim must not contradict probes."""
+    if name == fleet.reference:
+        return _of_reference(fleet, edges)
+    at = fleet.settled.nodes.get(name) if fleet.settled else None
+    measured = _measured(fleet, at, edges) if at is not None else None
+    claimed = _claimed(fleet, name)
+    if method in ("probe", "ssh"):
+        return measured
+    if method == "system":
+        return _Line(claimed.at_mono, claimed.at_common, claimed.alpha, None, "system") if claimed else None
+    if method in ("ntp", "ptp"):
+        return claimed if claimed is not None and claimed.method == method else None
+    if measured is None or measured.bound_ns is None:
+        return claimed
+    if claimed is None or claimed.bound_ns is None or claimed.bound_ns >= measured.bound_ns:
+        return measured
+    apart = abs(claimed.at_common - measured.at_common - (claimed.at_mono - measured.at_mono))
+    return claimed if apart <= measured.bound_ns + claimed.bound_ns else measured
+
+
+def _of_reference(fleet: Fleet, edges: Sequence[EdgeWindow]) -> _Line | None:
+    """The common clock is the reference's own: nothing to be wrong about."""
+    if fleet.settled is not None and fleet.reference in fleet.settled.nodes:
+        mono = fleet.settled.nodes[fleet.reference].mono
+    elif fleet.reference in fleet.claims:
+        mono = fleet.claims[fleet.reference].mono
+    else:
+        return None
+    return _Line(mono, mono + fleet.epoch, 1.0, 0, _way(edges), 0.0)
+
+
+def _way(edges: Sequence[EdgeWindow]) -> ClockMethod:
+    sound = [edge for edge in edges if edge.region is not None]
+    if not sound:
+        return "system"
+    return "ssh" if all(edge.method == "ssh" for edge in sound) else "probe"
+
+
+def _measured(fleet: Fleet, at: NodeAt, edges: Sequence[EdgeWindow]) -> _Line:
+    assert fleet.settled is not None
+    common = fleet.settled.nodes[fleet.reference].mono + fleet.epoch
+    return _Line(at.mono, common, 1.0 / (1.0 + at.rate), int(at.bound_ns) + 1, _way(edges), at.rate_bound * 1e6)
+
+
+def _claimed(fleet: Fleet, name: str) -> _Line | None:
+    own, reference = fleet.claims.get(name), fleet.claims.get(fleet.reference)
+    if own is None or reference is None:
+        return None
+    line: ClaimedLine = claimed_line(own, reference, reference.mono + fleet.epoch)
+    return _Line(line.at_mono, line.at_common, line.alpha, line.bound_ns, line.method)
+
+
+# -- warnings ----------------------------------------------------------------------------------------------------------
+
+ClockWarning = Literal[
+    "step", "slew", "timens", "noncausal", "loss", "wide", "asym", "noloop", "userstamp", "loaded", "rate", "island",
+]  # fmt: skip
+
+
+def _warnings(
+    fleet: Fleet, name: str, edges: Sequence[EdgeWindow], line: _Line | None, drift: float | None, max_bound_ns: int
+) -> list[ClockWarning]:
+    snapshots = fleet.snapshots.get(name, ())
+    sent, lost = sum(edge.sent for edge in edges), sum(edge.lost for edge in edges)
+    keys = [(edge.src, edge.dst) for edge in edges if edge.region is not None]
+    settled = fleet.settled
+    holds: dict[ClockWarning, bool] = {
+        "step": any(abs(one.step_ns) > STEP_NS for one in snapshots),
+        "slew": any(abs(one.slew_ppm or 0.0) > SLEW_PPM for one in snapshots),
+        "timens": any(one.timens_monotonic_ns or one.timens_boot_ns for one in snapshots),
+        "noncausal": any(edge.status == "noncausal" for edge in edges),
+        "loss": bool(sent) and 100.0 * lost / sent > LOSS_PCT,
+        "wide": line is not None and line.bound_ns is not None and line.bound_ns > max_bound_ns,
+        "asym": any(key in fleet.flagged for key in keys),
+        "noloop": settled is not None and bool(keys) and all(key in settled.bridges for key in keys),
+        "userstamp": any(edge.stamps == "user" for edge in edges),
+        "loaded": any(edge.missed_pct > MISSED_PCT for edge in edges if edge.src == name),
+        "rate": line is not None and drift is not None and abs(drift) - (line.drift_bound_ppm or 0.0) > RATE_PPM,
+        "island": bool(keys) and (settled is None or name not in settled.nodes),
+    }
+    return [word for word, is_so in holds.items() if is_so]

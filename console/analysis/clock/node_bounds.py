@@ -1,0 +1,254 @@
+"""One window of the whole fleet: from the lines of its edges to a line for each node."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from .edge import EdgeWindow
+from .intervals import Constraints, all_distances, arcs, impossible_loop, intervals
+from .network_fit import Mesh, Solution, bridges, solve
+from .samples import Floats, Ints
+
+#: An edge is flagged once this many of the last windows contradicted the mesh.
+FLAGGED: Final = 2
+OF_WINDOWS: Final = 3
+#: An edge that is in none of so many windows is forgotten: where nodes come and go, others are compared each time.
+FORGOTTEN_AFTER: Final = 12
+
+#: An edge: (node that asks, node that answers).
+EdgeKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAt:
+    """What one node's clock read at the instant for which the fleet was solved."""
+
+    mono: int
+    bound_ns: float
+    rate: float  # of its clock in that of the reference, less 1
+    rate_bound: float
+    low: float  # the interval about `mono`, ns: certain, if its edges are
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The fleet at one instant. Nodes that no sound edge ties to the reference are not in `nodes`."""
+
+    reference: str
+    nodes: Mapping[str, NodeAt]
+    residual_ns: Mapping[EdgeKey, float]  # only of edges that a loop passes
+    inconsistent: frozenset[EdgeKey]  # edges that cannot be true beside the others; proven
+    contradicted: frozenset[EdgeKey]  # edges that the others contradict; by statistics
+    bridges: frozenset[EdgeKey]
+
+
+@dataclass
+class Flags:
+    """Which edges are flagged: one window may be bad luck, two of three are not."""
+
+    _past: dict[EdgeKey, tuple[int, deque[bool]]] = field(default_factory=dict)  # the last window it was in, and how
+    _number: int = 0  # of windows
+
+    def add(self, settled: Settled, edges: Sequence[EdgeKey]) -> frozenset[EdgeKey]:
+        """What is flagged after this window."""
+        flagged = set(settled.inconsistent)
+        self._number += 1
+        for key in edges:
+            _, past = self._past.get(key, (0, deque[bool](maxlen=OF_WINDOWS)))
+            past.append(key in settled.contradicted)
+            self._past[key] = (self._number, past)
+            if sum(past) >= FLAGGED:
+                flagged.add(key)
+        oldest = self._number - FORGOTTEN_AFTER
+        self._past = {key: one for key, one in self._past.items() if one[0] > oldest}
+        return frozenset(flagged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Sound edges between numbered nodes, at one instant: offsets about `mono`, which is near the truth."""
+
+    names: list[str]
+    edges: list[EdgeWindow]
+    mono: list[int]
+    near: Ints
+    far: Ints
+    low: Floats
+    best: Floats
+    high: Floats
+
+    @property
+    def constraints(self) -> Constraints:
+        return Constraints(len(self.names), self.near, self.far, self.low, self.high)
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh(len(self.names), self.near, self.far, self.best, (self.high - self.low) / 2)
+
+
+def settle(edges: Sequence[EdgeWindow], reference: str | None) -> Settled | None:
+    """All nodes' clocks at one instant of the reference's; None without a sound edge.
+
+    The reference is kept while it has a sound edge; else it becomes the node of the largest connected part whose bounds
+    to all others are smallest together.
+    """
+    sound = [edge for edge in edges if edge.region is not None]
+    if not sound:
+        return None
+    whole = _graph(_largest(sound, reference), reference)
+    residual = np.abs(solve(whole.mesh, 0).residual)
+    wrong = _impossible(whole.constraints, residual)
+    inconsistent = frozenset(_key(whole.edges[edge]) for edge in wrong)
+    if wrong:
+        left = [edge for number, edge in enumerate(whole.edges) if number not in wrong]
+        if not left:
+            return None
+        whole = _graph(_largest(left, reference), reference)
+    known = whole.names.index(reference) if reference in whole.names else _central(whole.constraints)
+    return _solved(whole, known, inconsistent)
+
+
+def _solved(graph: _Graph, reference: int, inconsistent: frozenset[EdgeKey]) -> Settled:
+    solution = solve(graph.mesh, reference)
+    low, high = intervals(graph.constraints, reference)
+    rates, rate_low, rate_high = _rates(graph, reference)
+    crossing = bridges(len(graph.names), graph.near.tolist(), graph.far.tolist())
+    nodes = {}
+    for number, name in enumerate(graph.names):
+        at = min(max(float(solution.offset[number]), float(low[number])), float(high[number]))
+        mono = graph.mono[number] + round(at)
+        nodes[name] = NodeAt(
+            mono=mono, low=float(low[number]) - at, high=float(high[number]) - at,
+            bound_ns=max(float(high[number]) - at, at - float(low[number])),
+            rate=float(rates[number]),
+            rate_bound=max(float(rate_high[number] - rates[number]), float(rates[number] - rate_low[number])),
+        )  # fmt: skip
+    residual = {
+        _key(edge): float(solution.residual[number])
+        for number, edge in enumerate(graph.edges)
+        if number not in crossing
+    }
+    doubted = [number for number in np.flatnonzero(solution.contradicted).tolist() if _is_odd(graph, number, solution)]
+    return Settled(
+        reference=graph.names[reference], nodes=nodes, residual_ns=residual, inconsistent=inconsistent,
+        contradicted=frozenset(_key(graph.edges[edge]) for edge in doubted),
+        bridges=frozenset(_key(graph.edges[edge]) for edge in crossing),
+    )  # fmt: skip
+
+
+def _is_odd(graph: _Graph, number: int, solution: Solution) -> bool:
+    """Whether a residual says something: an edge over SSH is crooked by nature, and within its bound in order."""
+    if graph.edges[number].method == "udp":
+        return True
+    return abs(float(solution.residual[number])) > (float(graph.high[number]) - float(graph.low[number])) / 2
+
+
+def _rates(graph: _Graph, reference: int) -> tuple[Floats, Floats, Floats]:
+    """Each node's rate relative to the reference's, and the least and greatest possible; ns per ns.
+
+    Rates of neighbours add up like offsets do (the product of two is 1e-10 at most).
+    """
+    regions = [edge.region for edge in graph.edges if edge.region is not None]
+    slope = np.array([edge.line[0] for edge in graph.edges if edge.line is not None])
+    low = np.array([float(one.slopes[0]) for one in regions])
+    high = np.array([float(one.slopes[-1]) for one in regions])
+    slope = np.clip(slope, low, high)
+    n, scale = len(graph.names), 1e12  # in ps per s, so that what is small for ns is small here
+    solution = solve(Mesh(n, graph.near, graph.far, slope * scale, (high - low) / 2 * scale), reference)
+    given = Constraints(n, graph.near, graph.far, low * scale, high * scale)
+    try:
+        least, most = intervals(given, reference)
+    except ValueError:  # clocks that bend: no rate of one node fits all its edges
+        wide = np.full(n, 200e-6 * scale)
+        least, most = solution.offset - wide, solution.offset + wide
+    return np.clip(solution.offset, least, most) / scale, least / scale, most / scale
+
+
+def _impossible(given: Constraints, residual: Floats) -> set[int]:
+    """Edges without which the rest has a solution: of each impossible loop the one that the mesh contradicts most."""
+    wrong: set[int] = set()
+    numbers = np.arange(len(given.near))
+    while True:
+        kept = np.array([number for number in numbers if number not in wrong], dtype=np.intp)
+        loop = impossible_loop(given.without(wrong))
+        if not loop:
+            return wrong
+        wrong.add(max((int(kept[edge]) for edge in loop), key=lambda edge: float(residual[edge])))
+
+
+def _central(given: Constraints) -> int:
+    """The node whose bounds to all others are smallest together."""
+    distance = all_distances(arcs(given))
+    return int(np.argmin((distance + distance.T).sum(axis=1)))
+
+
+def _key(edge: EdgeWindow) -> EdgeKey:
+    return edge.src, edge.dst
+
+
+def _largest(edges: Sequence[EdgeWindow], reference: str | None) -> list[EdgeWindow]:
+    """The edges of the part that the reference is in, else of the largest part."""
+    part: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while part.setdefault(name, name) != name:
+            part[name] = part[part[name]]
+            name = part[name]
+        return name
+
+    for edge in edges:
+        part[root(edge.src)] = root(edge.dst)
+    if reference in part:
+        chosen = root(str(reference))
+    else:
+        sizes: dict[str, int] = {}
+        for name in sorted(part):
+            sizes[root(name)] = sizes.get(root(name), 0) + 1
+        chosen = max(sizes, key=lambda name: sizes[name])
+    return [edge for edge in edges if root(edge.src) == chosen]
+
+
+def _graph(edges: Sequence[EdgeWindow], reference: str | None) -> _Graph:
+    """The edges, each evaluated at one and the same instant: the middle of the window on the first node's clock."""
+    beside: dict[str, list[tuple[str, EdgeWindow]]] = {}
+    for edge in edges:
+        beside.setdefault(edge.src, []).append((edge.dst, edge))
+        beside.setdefault(edge.dst, []).append((edge.src, edge))
+    start = reference if reference in beside else max(sorted(beside), key=lambda name: len(beside[name]))
+    assert start is not None
+    names, mono = [start], {start: _middle(start, [edge for _, edge in beside[start]])}
+    for name in names:  # grows while it is walked: breadth first
+        for other, edge in beside[name]:
+            if other not in mono:
+                mono[other] = _across(edge, name, mono[name])
+                names.append(other)
+    number = {name: index for index, name in enumerate(names)}
+    values = np.zeros((len(edges), 3))
+    for row, edge in enumerate(edges):
+        about = edge.y0 - (mono[edge.dst] - mono[edge.src])
+        values[row] = [about + value for value in edge.at(mono[edge.src])]
+    return _Graph(
+        names, list(edges), [mono[name] for name in names],
+        np.array([number[edge.src] for edge in edges], dtype=np.intp),
+        np.array([number[edge.dst] for edge in edges], dtype=np.intp),
+        values[:, 0], values[:, 1], values[:, 2],
+    )  # fmt: skip
+
+
+def _middle(name: str, edges: Sequence[EdgeWindow]) -> int:
+    instants = sorted(edge.x0 if edge.src == name else edge.x0 + edge.y0 for edge in edges)
+    return instants[len(instants) // 2]
+
+
+def _across(edge: EdgeWindow, name: str, mono: int) -> int:
+    """What the other end's clock read when this end's read `mono`."""
+    if edge.src == name:
+        return mono + edge.y0 + round(edge.at(mono)[1])
+    near = mono - edge.y0
+    return near - round(edge.at(near)[1])

@@ -1,0 +1,154 @@
+"""Who carries more than others, which links are slow, how long each collective takes: of what was measured.
+
+Durations are those that the source measured on the device (TORCH_NCCL_ENABLE_TIMING, NCCL Inspector); without them the
+answers about time are refused. The time between two instants that a CPU discovered is no duration.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Final
+
+from ...records import Collective
+from .align import WITNESSES, Group, GroupKey
+from .operations import duration_ms, operation, payload_bytes
+from .traffic import Matrix
+
+#: A link needs so many measured operations to be called slow, and this share of the median's bandwidth at most.
+LEAST_MEASURED: Final = 3
+SLOW_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one rank handed in, over the operations that all ranks compared have in their buffers."""
+
+    rank: int
+    bytes: int
+    total_ms: float | None  # of measured durations
+    deviation: float  # of its bytes from the mean of all, as a share: 0.1 is 10 % more
+
+
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """All ranks, the farthest from the mean first; or why there is no comparison."""
+
+    loads: tuple[Load, ...]
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two ranks. `utilisation` is its bandwidth as a share of the median link's."""
+
+    source: int
+    destination: int
+    bytes_s: float
+    utilisation: float
+    measured: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLinks:
+    """Links far below the median, the slowest first; or why nobody can tell."""
+
+    links: tuple[Link, ...]
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """All operations of one kind in one group, of all ranks together."""
+
+    group: str
+    op: str
+    count: int
+    pending: int  # entered and not over
+    bytes: int | None  # handed in by all ranks together; None where no operation says its size
+    measured: int
+    mean_ms: float | None
+    least_ms: float | None
+    most_ms: float | None
+
+
+def imbalance_of(collectives: Sequence[Collective], groups: Iterable[Group]) -> Imbalance:
+    """How evenly ranks are loaded. Buffers reach back differently far, so only what all members have is compared."""
+    titles = {(group.witness, group.name): group for group in groups}
+    common = {key: _common(group) for key, group in titles.items()}
+    sizes: dict[int, int] = defaultdict(int)
+    times: dict[int, list[float]] = defaultdict(list)
+    for entry in collectives:
+        key = (WITNESSES[entry.source], entry.process_group[0]) if entry.process_group else None
+        if entry.rank is None or key is None or entry.collective_seq_id not in common.get(key, ()) or entry.is_p2p:
+            continue
+        size = payload_bytes(entry)
+        if size is not None:
+            sizes[entry.rank] += size
+        took = duration_ms(entry)
+        if took is not None:
+            times[entry.rank].append(took)
+    if len(sizes) < 2:
+        return Imbalance((), "fewer than two ranks have operations with known sizes in common")
+    mean = fmean(sizes.values())
+    if mean == 0:
+        return Imbalance((), "the operations that ranks have in common carry no data")
+    loads = [
+        Load(rank, size, sum(times[rank]) if times.get(rank) else None, size / mean - 1)
+        for rank, size in sorted(sizes.items())
+    ]
+    return Imbalance(tuple(sorted(loads, key=lambda one: (-abs(one.deviation), one.rank))), None)
+
+
+def _common(group: Group) -> frozenset[int]:
+    """Sequence numbers that every member has in its buffer."""
+    members = list(group.members.values())
+    if len(members) < 2 or group.unseen:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(member.entered) for member in members))
+
+
+def slow_links_of(collectives: Iterable[Collective], groups: Iterable[Group], matrix: Matrix) -> SlowLinks:
+    """Links far below the others. Only sends and receives measure a link: a collective's time is that of all ranks."""
+    if not matrix.cells:
+        return SlowLinks((), matrix.refused)
+    ranks_of = {(group.witness, group.name): group.ranks for group in groups if group.is_whole}
+    measured: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for entry in collectives:
+        op, took, size = operation(entry.profiling_name), duration_ms(entry), payload_bytes(entry)
+        ranks = ranks_of.get((WITNESSES[entry.source], entry.process_group[0]), ()) if entry.process_group else ()
+        if op.source is None or op.destination is None or not took or not size:
+            continue
+        if max(op.source, op.destination) < len(ranks):
+            measured[ranks[op.source], ranks[op.destination]].append(size / (took / 1e3))
+    speeds = {pair: median(found) for pair, found in measured.items() if len(found) >= LEAST_MEASURED}
+    if len(speeds) < 3:
+        return SlowLinks((), "fewer than three links have measured sends or receives; see TORCH_NCCL_ENABLE_TIMING")
+    middle = median(speeds.values())
+    slow = [
+        Link(*pair, speed, speed / middle, len(measured[pair]))
+        for pair, speed in speeds.items() if speed <= SLOW_SHARE * middle
+    ]  # fmt: skip
+    return SlowLinks(tuple(sorted(slow, key=lambda one: (one.bytes_s, one.source, one.destination))), None)
+
+
+def statistics_of(collectives: Iterable[Collective], titles: Mapping[GroupKey, str]) -> list[Statistics]:
+    """Every kind of operation in every group; `titles` by witness and name."""
+    found: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    for entry in collectives:
+        name = entry.process_group[0] if entry.process_group else "–"
+        title = titles.get((WITNESSES[entry.source], name), name)
+        found[title, operation(entry.profiling_name).kind].append(entry)
+    return [_statistics(*key, entries) for key, entries in sorted(found.items())]
+
+
+def _statistics(group: str, op: str, entries: Sequence[Collective]) -> Statistics:
+    took = [time for entry in entries if (time := duration_ms(entry)) is not None]
+    sizes = [size for entry in entries if (size := payload_bytes(entry)) is not None]
+    return Statistics(
+        group=group, op=op, count=len(entries), pending=sum(entry.retired is False for entry in entries),
+        bytes=sum(sizes) if sizes else None, measured=len(took), mean_ms=fmean(took) if took else None,
+        least_ms=min(took, default=None), most_ms=max(took, default=None),
+    )  # fmt: skip

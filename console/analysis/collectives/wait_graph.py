@@ -1,0 +1,136 @@
+"""Who waits for whom across groups: which fault is the cause, which only follows, and where all wait in a circle.
+
+A rank that has not come to one group may be waiting in another itself. Then it is a victim: whoever that other group
+waits for is the cause, unless the way leads back to where it began.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...records import Collective
+from .align import Group, GroupKey
+from .fault import Fault
+from .operations import operation
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One edge: a rank waits for another, in a group or in an exchange of two."""
+
+    rank: int
+    on: int
+    why: str  # `all_reduce #7 of group tp (3)`, `recv of group pp (2)`
+
+
+@dataclass(frozen=True, slots=True)
+class WaitGraph:
+    """All that is known of who waits for whom. `causes` wait for nobody; `cycles` name each rank once, in order."""
+
+    waits: tuple[Wait, ...]
+    causes: tuple[int, ...]
+    cycles: tuple[tuple[int, ...], ...]
+
+
+def ordered(faults: Sequence[Fault], groups: Iterable[Group]) -> list[Fault]:
+    """The faults, those first that nothing else explains; the others say in `held` and `follows` what they follow."""
+    by_rank: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for group in groups:
+        for rank, member in group.members.items():
+            if member.waits_in():
+                by_rank[rank].append((group.name, group.title))
+    marked = [_marked(fault, by_rank) for fault in faults]
+    return sorted(
+        marked, key=lambda one: (one.confidence == "none", one.follows, bool(one.held), one.kind == "missing_rank")
+    )
+
+
+def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> Fault:
+    if fault.kind != "missing_rank":
+        return fault
+    held = tuple(
+        (rank, title) for rank in fault.ranks for name, title in by_rank.get(rank, ()) if name != fault.group
+    )
+    return replace(fault, held=held, follows=bool(fault.ranks) and {rank for rank, _ in held} >= set(fault.ranks))
+
+
+def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Sequence[Group]) -> WaitGraph:
+    """The edges that absences and unanswered sends and receives make. Who waits for nobody knows whom is no cause.
+
+    gloo records neither sends nor receives, so nothing of them is in a graph of a gloo job.
+    """
+    waits = [
+        Wait(rank, on, f"{fault.op} #{fault.seq} of group {fault.title}")
+        for fault in faults if fault.kind == "missing_rank" and fault.confidence != "none"
+        for rank in fault.waiting for on in fault.ranks
+    ]  # fmt: skip
+    waits += _p2p_waits(collectives, {(group.witness, group.name): group for group in groups})
+    edges: dict[int, set[int]] = defaultdict(set)
+    for wait in waits:
+        edges[wait.rank].add(wait.on)
+    targets = {wait.on for wait in waits}
+    busy = {rank for group in groups for rank, member in group.members.items() if member.waits_in()}
+    causes = tuple(sorted(rank for rank in targets if not edges.get(rank) and rank not in busy))
+    return WaitGraph(tuple(waits), causes, tuple(_cycles(edges)))
+
+
+def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Group]) -> list[Wait]:
+    pending: dict[tuple[str, int, int, str], list[Collective]] = defaultdict(list)
+    for entry in collectives:
+        op = operation(entry.profiling_name)
+        if op.source is None or op.destination is None or entry.retired is not False or entry.rank is None:
+            continue
+        group = groups.get(("flight recorder", entry.process_group[0])) if entry.process_group else None
+        ends = _global(op.source, op.destination, group)
+        if ends is not None and entry.process_group:
+            pending[entry.process_group[0], *ends, op.kind].append(entry)
+    waits = []
+    for (name, source, destination, kind), found in sorted(pending.items()):
+        other = "recv" if kind == "send" else "send"
+        if (name, source, destination, other) in pending:
+            continue  # both sides are there: it is on its way
+        waiter, on = (source, destination) if kind == "send" else (destination, source)
+        if any(entry.rank == waiter for entry in found):
+            waits.append(Wait(waiter, on, f"{kind} of group {name}"))
+    return waits
+
+
+def _global(source: int, destination: int, group: Group | None) -> tuple[int, int] | None:
+    """Ranks of the job for ranks of the group; None where its members are not known."""
+    if group is None or not group.is_whole or max(source, destination) >= len(group.ranks):
+        return None
+    return group.ranks[source], group.ranks[destination]
+
+
+def _cycles(edges: Mapping[int, set[int]]) -> list[tuple[int, ...]]:
+    """One way round each set of ranks that wait for each other, beginning with the lowest."""
+    found: list[tuple[int, ...]] = []
+    for start in sorted(edges):
+        if any(start in cycle for cycle in found):
+            continue
+        way = _way_back(edges, start)
+        if way:
+            found.append(way)
+    return found
+
+
+def _way_back(edges: Mapping[int, set[int]], start: int) -> tuple[int, ...]:
+    """The shortest way from a rank back to itself; empty where there is none."""
+    came_from: dict[int, int] = {}
+    border = [start]
+    while border:
+        following = []
+        for rank in border:
+            for on in sorted(edges.get(rank, ())):
+                if on == start:
+                    way = [rank]
+                    while way[-1] != start:
+                        way.append(came_from[way[-1]])
+                    return tuple(reversed(way))
+                if on not in came_from:
+                    came_from[on] = rank
+                    following.append(on)
+        border = following
+    return ()

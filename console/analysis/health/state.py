@@ -1,0 +1,307 @@
+"""What is known now of nodes, GPUs and ports, with the recent past that a judgement needs: a fold over records.
+
+Apart from the store because it belongs to the thread in which findings are made, and because it remembers what no
+screen shows: what happened within the last minute, since when a GPU has been busy, whether a port was ever up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...records import AgentCost, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
+from .window import Window
+
+#: Reasons for low clocks that are a fault of cooling or supply; a power limit, or clocks that somebody set, are none.
+HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
+#: What a port that works is called: an Ethernet interface by the kernel, an RDMA port by its driver.
+_UP: Final = ("up", "active")
+#: A clock that moved so far between two ticks, and by more than a service may slew it meanwhile (adjtimex(2)), jumped.
+#: Services set it from 128 ms on (ntpd; RFC 5905 calls it STEPT).
+_STEP_NS: Final = 100_000_000
+_SLEWED: Final = 500e-6
+
+
+@dataclass(slots=True)
+class Xid:
+    """One XID of one GPU: its last event, and how often it came."""
+
+    event: GpuEvent
+    count: int = 1
+
+
+@dataclass(slots=True)
+class GpuFacts:
+    """One GPU, or one MIG device. Sums of `window`, in seconds, of its node's clock:
+
+    `seen`; of these `busy`, and of these `held.REASON`; `power` and `clock` are W and MHz times seconds of work,
+    `powered` and `clocked` the seconds of work in which they were known; `memory` is bytes times seconds, `sized` the
+    seconds in which it was known. Its peak is `memory`, in bytes. `grown.COUNTER` is what a counter gained.
+    """
+
+    node: str
+    uuid: str
+    window: Window
+    info: GpuInfo | None = None
+    gpu: Gpu | None = None
+    at_s: float | None = None  # of the last figures, on the node's own clock
+    busy_since_s: float | None = None  # since when every look found it busy
+    links: dict[int, GpuLink] = field(default_factory=dict)
+    links_up: set[int] = field(default_factory=set)  # that were seen up at some time
+    processes: dict[int, GpuProcess] = field(default_factory=dict)
+    xids: dict[int, Xid] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As findings name it: node019:gpu4, or node019:gpu4/mig1."""
+        known = self.info or self.gpu
+        part = f"/mig{self.info.mig_index}" if self.info and self.info.mig_index is not None else ""
+        return f"{self.node}:gpu{known.index if known else '?'}{part}"
+
+    @property
+    def is_simulated(self) -> bool:
+        return bool((self.info and self.info.simulated) or (self.gpu and self.gpu.simulated))
+
+    @property
+    def ranks(self) -> set[tuple[str, int, int]]:
+        """(job, attempt, rank) of those who use it."""
+        return {
+            (process.job, process.attempt or 0, process.rank)
+            for process in self.processes.values()
+            if process.job is not None and process.rank is not None
+        }
+
+
+@dataclass(slots=True)
+class NicFacts:
+    """One port. The window's sums: `grown.COUNTER`."""
+
+    nic: Nic
+    window: Window
+    was_up: bool = False
+
+    @property
+    def name(self) -> str:
+        port = f"/{self.nic.port}" if self.nic.rdma and self.nic.port != 1 else ""
+        return f"{self.nic.node}:{self.nic.device}{port}"
+
+
+@dataclass(slots=True)
+class ClockFacts:
+    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets, and which stands in a suspend."""
+
+    agent: str
+    mono: int  # of the last tick that was believed, ns
+    ahead_ns: int  # REALTIME minus RAW then
+    doubted_ns: int | None = None  # the same where it moved far at one tick: whoever read it may have been held up
+    set_by_ns: int = 0
+    set_at: int | None = None  # console time, ns; None: it was not set while it was watched
+
+    def take(self, tick: AgentCost) -> None:
+        """The next tick of the same agent."""
+        ahead_ns = tick.t - tick.mono
+        moved_ns = ahead_ns - self.ahead_ns
+        if abs(moved_ns) >= _STEP_NS + (tick.mono - self.mono) * _SLEWED:
+            if self.doubted_ns is None or abs(ahead_ns - self.doubted_ns) >= _STEP_NS:
+                self.doubted_ns = ahead_ns
+                return
+            self.set_by_ns, self.set_at = moved_ns, tick.rx
+        self.mono, self.ahead_ns, self.doubted_ns = tick.mono, ahead_ns, None
+
+
+@dataclass(slots=True)
+class NodeFacts:
+    """One node, with everything on it."""
+
+    name: str
+    node: Node | None = None
+    state: NodeState | None = None
+    gpus: dict[str, GpuFacts] = field(default_factory=dict)
+    nics: dict[tuple[str, int], NicFacts] = field(default_factory=dict)
+    unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists and cannot open
+    xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses that are no known GPU
+    nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
+    clock: ClockFacts | None = None
+
+
+class Facts:
+    """The fold. `newest` is the console's time of the newest record, ns."""
+
+    def __init__(self, window_s: float, busy_pct: float) -> None:
+        self.nodes: dict[str, NodeFacts] = {}
+        self.newest = 0
+        self._window_s, self._busy_pct = window_s, busy_pct
+        self._folds: dict[type, Callable[[Any], None]] = {
+            Node: self._node, NodeState: self._node_state, GpuInfo: self._gpu_info, Gpu: self._gpu,
+            GpuDigest: self._gpu_digest, GpuLink: self._gpu_link, GpuProcess: self._gpu_process,
+            GpuEvent: self._gpu_event, Nic: self._nic, Rank: self._rank, AgentCost: self._tick,
+        }  # fmt: skip
+
+    def add(self, records: Iterable[Any]) -> None:
+        """Fold records in the order in which they came; kinds that say nothing about health are passed over."""
+        for record in records:
+            fold = self._folds.get(type(record))
+            if fold is not None:
+                self.newest = max(self.newest, record.rx)
+                fold(record)
+
+    def gpus(self) -> Iterator[GpuFacts]:
+        """Every GPU that its driver still reaches, without the MIG devices."""
+        for gpu in self.all_gpus():
+            if gpu.info is None or (gpu.info.lost is None and gpu.info.parent is None):
+                yield gpu
+
+    def all_gpus(self) -> Iterator[GpuFacts]:
+        """Every GPU and MIG device, also those that are lost."""
+        for node in self.nodes.values():
+            yield from node.gpus.values()
+
+    # -- one fold a kind -----------------------------------------------------------------------------------------------
+
+    def _of(self, name: str) -> NodeFacts:
+        found = self.nodes.get(name)
+        if found is None:
+            found = self.nodes[name] = NodeFacts(name)
+        return found
+
+    def _node_state(self, record: NodeState) -> None:
+        if record.state == "removed":
+            self.nodes.pop(record.node, None)
+        else:
+            self._of(record.node).state = record
+
+    def _node(self, record: Node) -> None:
+        """A new agent says everything anew. XIDs stay, unless the node has been started again since."""
+        of = self._of(record.node)
+        before, of.node = of.node, record
+        if before is None or before.agent == record.agent:
+            return
+        booted = before.boot_id != record.boot_id
+        xids = {} if booted else {uuid: gpu.xids for uuid, gpu in of.gpus.items() if gpu.xids}
+        infos = {uuid: of.gpus[uuid].info for uuid in xids}
+        of.gpus, of.nics, of.unopened, of.nccl = {}, {}, {}, {}
+        for uuid, kept in xids.items():
+            gpu = self._gpu_facts(record.node, uuid)
+            gpu.xids, gpu.info = kept, infos[uuid]
+        if booted:
+            of.xids_elsewhere = {}
+
+    def _gpu_facts(self, node: str, uuid: str) -> GpuFacts:
+        gpus = self._of(node).gpus
+        found = gpus.get(uuid)
+        if found is None:
+            found = gpus[uuid] = GpuFacts(node, uuid, Window(self._window_s))
+        return found
+
+    def _gpu_info(self, record: GpuInfo) -> None:
+        if record.parent is not None and record.lost is not None:
+            self._of(record.node).gpus.pop(record.uuid, None)  # a MIG device that was removed: by intent, for good
+            return
+        self._gpu_facts(record.node, record.uuid).info = record
+        self._of(record.node).unopened.pop(record.index, None)
+
+    def _gpu(self, record: Gpu) -> None:
+        of = self._gpu_facts(record.node, record.uuid)
+        at_s = record.mono / 1e9
+        passed = at_s - of.at_s if of.at_s is not None else 0.0
+        if not 0 < passed <= self._window_s:
+            passed = 0.0  # the first look, or a hole: nobody knows what was in it
+        of.gpu, of.at_s = record, at_s
+        busy = self._is_busy(record)
+        if not busy:
+            of.busy_since_s = None
+        elif of.busy_since_s is None or not passed:
+            of.busy_since_s = at_s
+        sums = {f"grown.{name}": float(gain) for name, gain in record.grown.items()}
+        if passed:
+            sums["seen"] = passed
+            if record.mem_used_bytes is not None:
+                sums["memory"], sums["sized"] = record.mem_used_bytes * passed, passed
+            if busy:
+                sums.update(_of_work(record, passed))
+        peaks = {"memory": float(record.mem_used_bytes)} if record.mem_used_bytes is not None else None
+        of.window.add(at_s, sums, peaks)
+
+    def _is_busy(self, record: Gpu) -> bool:
+        util = record.util_pct if record.util_pct is not None else record.sm_pct
+        return util is not None and util >= self._busy_pct and "gpu_idle" not in record.clocks_event_reasons
+
+    def _gpu_digest(self, record: GpuDigest) -> None:
+        if record.mem_used_bytes is not None:
+            of = self._gpu_facts(record.node, record.uuid)
+            of.window.add(record.mono / 1e9, {}, {"memory": record.mem_used_bytes.max})
+
+    def _gpu_link(self, record: GpuLink) -> None:
+        of = self._gpu_facts(record.node, record.uuid)
+        of.links[record.link] = record
+        if record.up:
+            of.links_up.add(record.link)
+        if record.grown:
+            gained = {f"grown.{name}.{record.link}": float(gain) for name, gain in record.grown.items()}
+            of.window.add(record.mono / 1e9, gained)
+
+    def _gpu_process(self, record: GpuProcess) -> None:
+        processes = self._gpu_facts(record.node, record.uuid).processes
+        if record.gone:
+            processes.pop(record.pid, None)
+        else:
+            processes[record.pid] = record
+
+    def _gpu_event(self, record: GpuEvent) -> None:
+        of = self._of(record.node)
+        if record.event == "xid" and record.xid is not None:
+            if record.uuid:
+                _count_in(self._gpu_facts(record.node, record.uuid).xids, record.xid, record)
+            else:
+                _count_in(of.xids_elsewhere, (record.pci_bus_id or "?", record.xid), record)
+        elif record.event == "lost" and not record.uuid and record.index is not None:
+            of.unopened[record.index] = record
+        elif record.event == "back":
+            self._gpu_facts(record.node, record.uuid).xids.clear()  # somebody has reset it
+
+    def _nic(self, record: Nic) -> None:
+        nics = self._of(record.node).nics
+        key = (record.device, record.port)
+        of = nics.get(key)
+        if of is None:
+            of = nics[key] = NicFacts(record, Window(self._window_s))
+        of.nic = record
+        of.was_up = of.was_up or record.state in _UP
+        of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
+
+    def _tick(self, record: AgentCost) -> None:
+        of = self._of(record.node)
+        if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
+            of.clock = ClockFacts(record.agent, record.mono, record.t - record.mono)
+        else:
+            of.clock.take(record)
+
+    def _rank(self, record: Rank) -> None:
+        versions = self._of(record.node).nccl
+        key = (record.pid, record.start_ticks)
+        if record.nccl is not None and record.status == "present":
+            versions[key] = record.nccl
+        else:
+            versions.pop(key, None)
+
+
+def _of_work(record: Gpu, passed: float) -> dict[str, float]:
+    """What goes into the window of a GPU that worked for `passed` seconds."""
+    sums = {"busy": passed}
+    if record.power_w is not None:
+        sums["power"], sums["powered"] = record.power_w * passed, passed
+    if record.sm_clock_mhz is not None:
+        sums["clock"], sums["clocked"] = record.sm_clock_mhz * passed, passed
+    for reason in HELD_BY:
+        share = record.clocks_event_share_pct.get(reason)
+        if share is None:  # no counter of it: what holds at the look is taken for all the time before
+            share = 100.0 if reason in record.clocks_event_reasons else 0.0
+        if share:
+            sums[f"held.{reason}"] = share / 100 * passed
+    return sums
+
+
+def _count_in(xids: dict[Any, Xid], key: Any, record: GpuEvent) -> None:
+    known = xids.get(key)
+    xids[key] = Xid(record, known.count + 1 if known else 1)

@@ -1,0 +1,54 @@
+"""How findings are worded: figures with units, and SIM before what no GPU produced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..finding import Found
+from .state import GpuFacts
+
+if TYPE_CHECKING:
+    from ...records import Confidence, Severity
+
+
+def about_gpu(
+    gpu: GpuFacts, id: str, severity: Severity, text: str, evidence: list[str], *,
+    confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
+) -> Found:  # fmt: skip
+    """A finding that blames one GPU; `evidence` is "record.field value" each. `rank` is blamed with it."""
+    sim = "SIM " if gpu.is_simulated else ""
+    return Found(
+        id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
+        tuple(f"{sim}{line}" for line in evidence), parts=parts,
+    )  # fmt: skip
+
+
+def at(gpu: GpuFacts, field: str, value: object) -> str:
+    """`gpu.temp_c node019:gpu4 91`: a record's field, whose it is, and what it says."""
+    return f"{field} {gpu.name} {figure(value)}"
+
+
+def figure(value: object) -> str:
+    """A number with its thousands apart and no more digits than a person reads."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if float(value).is_integer() or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}"
+
+
+def gigabytes(value: float) -> str:
+    """Bytes as GiB, the unit in which cards are sold."""
+    return f"{value / (1 << 30):.1f} GiB"
+
+
+def counted(count: float, noun: str) -> str:
+    """`1 replay`, `3 replays`."""
+    return f"{figure(count)} {noun}{'s' * (count != 1)}"
+
+
+def times(count: int) -> str:
+    """ ", 3 times"; nothing for once. """
+    return f", {count} times" if count > 1 else ""

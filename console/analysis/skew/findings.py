@@ -1,0 +1,101 @@
+"""What of all this is worth a finding: somebody who is late by more than is allowed, and ranks that are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from ...text.rank_ranges import ranges
+from ..finding import Found
+from .consistency import Desync, Violation
+from .culprits import RankKey, RankSkew, Skew
+
+#: A GPU whose clock is below the median of its peers' by this share is named beside its late rank.
+SLOW_CLOCK: Final = 0.95
+#: What an arrival is read from.
+_EVIDENCE: Final = {
+    "collective": "collective.time_created_ns", "step": "rank_stat.step", "capture": "stack.began",
+}  # fmt: skip
+#: Victims are named up to so many.
+MOST_NAMED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RankGpu:
+    """What the GPU of a rank did last; None is unknown."""
+
+    name: str  # node019:gpu4
+    sm_clock_mhz: float | None
+    power_w: float | None
+
+
+def find(
+    found: Sequence[Skew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
+    gpus: Mapping[RankKey, RankGpu] | None = None,
+) -> Iterator[Found]:  # fmt: skip
+    """`straggler` for who is last beyond chance and by more than `max_ms`, `desync`, and `clock_violated`."""
+    for one in found:
+        for rank in one.culprits:
+            if rank.behind_ns is not None and rank.behind_ns > max_ms * 1e6:
+                yield _straggler(one, rank, gpus or {})
+    for desync in apart:
+        yield _desync(desync)
+    if broken:
+        yield _violated(broken, sum(len(one.judged) for one in found))
+
+
+def _straggler(skew: Skew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> Found:
+    assert rank.behind_ns is not None
+    behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
+    victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_s > 0]
+    gpu = gpu_text(rank, gpus)
+    kind = skew.judged[0].meeting.kind
+    text = (
+        f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
+        f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_s:.3g} GPU-seconds of waiting"
+        + (f"; {gpu}" if gpu else "")
+    )
+    evidence = (
+        f"{_EVIDENCE[kind]} rank {rank.rank}: {behind:.3f} ± {bound:.3f} ms behind, last {rank.last} of "
+        f"{rank.resolved}, by chance {rank.chance or 0.0:.1g}",
+        *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
+    )
+    return Found(
+        "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
+        tuple(f"rank {one}" for one in sorted(victims)[:MOST_NAMED]),
+    )  # fmt: skip
+
+
+def gpu_text(rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> str:
+    """How the late rank's GPU differs from its peers'; empty where it does not, or nobody knows."""
+    own = gpus.get(rank.key)
+    peers = [gpu for key, gpu in gpus.items() if key[:2] == rank.key[:2] and key != rank.key]
+    clocks = [gpu.sm_clock_mhz for gpu in peers if gpu.sm_clock_mhz is not None]
+    if own is None or own.sm_clock_mhz is None or not clocks or own.sm_clock_mhz >= SLOW_CLOCK * median(clocks):
+        return ""
+    watts = [gpu.power_w for gpu in peers if gpu.power_w is not None]
+    power = f", {own.power_w:.0f} W, theirs {median(watts):.0f} W" if own.power_w is not None and watts else ""
+    return f"{own.name} runs at {own.sm_clock_mhz:.0f} MHz, its peers at {median(clocks):.0f} MHz{power}"
+
+
+def _desync(one: Desync) -> Found:
+    what = "steps" if one.what == "step" else f"collectives of {one.what}"
+    by = one.others - one.at
+    text = f"rank {ranges(one.behind)} is {by} {what} behind the others ({one.at}, they are at {one.others})"
+    return Found("desync", "warning", "certain", tuple(f"rank {rank}" for rank in one.behind), text, one.evidence)
+
+
+def _violated(broken: Sequence[Violation], judged: int) -> Found:
+    worst = max(broken, key=lambda one: one.early_ns)
+    nodes = tuple(sorted({worst.left.node, worst.entered.node}))
+    text = (
+        f"{len(broken)} of {judged} collectives ended on one rank before they began on another, by up to "
+        f"{worst.early_ns / 1e3:.1f} µs beyond the bounds: the clock of {' or '.join(nodes)} is not as it is said to be"
+    )
+    evidence = (
+        f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.meeting.title}",
+        f"collective.time_created_ns rank {worst.entered.rank} {worst.meeting.title}",
+    )
+    return Found("clock_violated", "warning", "certain", nodes, text, evidence)

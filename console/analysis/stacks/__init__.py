@@ -1,0 +1,1 @@
+"""Stacks of many ranks: frames and their classes, threads, and the tree that groups ranks by place."""

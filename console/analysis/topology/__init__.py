@@ -1,0 +1,1 @@
+"""Node topology: devices, links and bandwidths, routes, and classes of identical nodes."""

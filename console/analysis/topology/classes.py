@@ -1,0 +1,300 @@
+"""Which nodes are alike, and in what the others differ.
+
+Nodes of one shape (their devices, and how every two of them are related) are one class; the largest is class A. What
+may differ within a class (PCIe width, driver, VBIOS, limits, the state of a port) is compared with what most have of
+all nodes with the same devices: one that has lost an NVLink is a class by itself, and still one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from ...text.nodeset_fold import fold, natural
+from ...text.rank_ranges import ranges
+from .node import Device, NodeTopology
+
+#: What a difference is about.
+Aspect = Literal["devices", "relation", "numa", "pcie", "driver", "vbios", "limit", "mode", "nic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which nodes differ: `subject` is `value` there, and `usual` in what they are compared with."""
+
+    nodes: tuple[str, ...]
+    aspect: Aspect
+    subject: str  # GPU4–GPU5, GPU3 PCIe width, driver
+    value: str
+    usual: str
+    than: str  # class A; the rest
+    devices: tuple[str, ...] = ()  # labels, where it is about some; of a relation the first one with each other one
+    trait: str = ""  # of a device or a node, by name: PCIe width, state, driver
+    is_minority: bool = True  # fewer nodes than those they are compared with: else nobody can say which are meant
+
+    @property
+    def text(self) -> str:
+        """`node044: GPU4–GPU5 PHB, class A NV18`."""
+        return f"{fold(self.nodes)}: {self.phrase}"
+
+    @property
+    def phrase(self) -> str:
+        return f"{self.subject} {self.value}, {self.than} {self.usual}"
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """Nodes of one shape. `differences` tell it from the class that it is compared with.
+
+    `odd` tells single nodes of it from most nodes with the same devices.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    model: NodeTopology  # of its first node
+    differences: tuple[Difference, ...] = ()
+    odd: tuple[Difference, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """`8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
+        names = Counter(gpu.name or "GPU" for gpu in self.model.gpus)
+        gpus = ", ".join(f"{count} × {name}" for name, count in sorted(names.items())) or "no GPU"
+        count = len(self.model.nics)
+        return f"{gpus}, {count} NIC{'s' * (count != 1)}" if count else gpus
+
+
+class _Shape(NamedTuple):
+    gpus: tuple[str | None, ...]
+    nics: tuple[bool, ...]  # RDMA or not
+    words: tuple[str, ...]
+    numa: tuple[str | None, ...]
+
+
+def classes_of(nodes: Iterable[NodeTopology]) -> tuple[NodeClass, ...]:
+    """The classes, largest first. The order of the nodes plays no role; nodes without any device are in no class."""
+    shapes: dict[_Shape, list[NodeTopology]] = {}
+    for topology in sorted(nodes, key=lambda topology: natural(topology.node)):
+        if topology.devices:
+            shapes.setdefault(_shape(topology), []).append(topology)
+    ordered = sorted(shapes.values(), key=lambda alike: (-len(alike), natural(alike[0].node)))
+    odd = _odd_by_node(shapes)
+    found: list[NodeClass] = []
+    for number, alike in enumerate(ordered):
+        names = tuple(topology.node for topology in alike)
+        made = NodeClass(_letters(number), names, alike[0], odd=tuple(_of_nodes(odd, names)))
+        nearest = _nearest(made, found)
+        if nearest is not None:
+            is_minority = len(nearest.nodes) > len(made.nodes)
+            differences = (replace(one, is_minority=is_minority) for one in _differences(made, nearest))
+            made = replace(made, differences=tuple(differences))
+        found.append(made)
+    return tuple(found)
+
+
+def _odd_by_node(shapes: Mapping[_Shape, list[NodeTopology]]) -> dict[str, list[Difference]]:
+    """What is odd about each node among all nodes with the same devices, whatever their relations."""
+    kin: dict[tuple[object, ...], list[NodeTopology]] = {}
+    for shape, alike in shapes.items():
+        kin.setdefault((shape.gpus, shape.nics), []).extend(alike)
+    found: dict[str, list[Difference]] = {}
+    for those in kin.values():
+        for difference in _odd(sorted(those, key=lambda topology: natural(topology.node))):
+            for node in difference.nodes:
+                found.setdefault(node, []).append(difference)
+    return found
+
+
+def _of_nodes(odd: Mapping[str, Sequence[Difference]], names: Sequence[str]) -> Iterator[Difference]:
+    """Every difference that some of these nodes have, of these nodes alone."""
+    mine = set(names)
+    for difference in dict.fromkeys(difference for name in names for difference in odd.get(name, ())):
+        nodes = tuple(node for node in difference.nodes if node in mine)
+        yield difference if nodes == difference.nodes else replace(difference, nodes=nodes)
+
+
+def _shape(topology: NodeTopology) -> _Shape:
+    return _Shape(
+        tuple(gpu.name for gpu in topology.gpus),
+        tuple(any(port.rdma for port in nic.ports) for nic in topology.nics),
+        tuple(topology.words.values()),
+        tuple(device.numa for device in topology.devices),
+    )
+
+
+def _letters(number: int) -> str:
+    """A … Z, AA, AB, …"""
+    letters = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(ord("A") + rest) + letters
+    return letters
+
+
+def _nearest(made: NodeClass, larger: Sequence[NodeClass]) -> NodeClass | None:
+    """The class to compare with: one with the same GPUs, or else of the same model, or else the largest."""
+    mine = [gpu.name for gpu in made.model.gpus]
+    theirs = [(other, [gpu.name for gpu in other.model.gpus]) for other in larger]
+    same = [other for other, names in theirs if names == mine]
+    akin = [other for other, names in theirs if set(names) & set(mine)]
+    return next(iter([*same, *akin, *larger]), None)
+
+
+# -- how one class differs from another --------------------------------------------------------------------------------
+
+
+def _differences(made: NodeClass, other: NodeClass) -> Iterator[Difference]:
+    mine, theirs, than = made.model, other.model, f"class {other.name}"
+    gpus, usual = _counted(mine), _counted(theirs)
+    if gpus != usual:
+        yield Difference(made.nodes, "devices", "has", gpus + _absent(mine, theirs), f"has {usual}", than)
+        if len(mine.gpus) != len(theirs.gpus):
+            return  # numbers have shifted: one by one they cannot be compared
+    if len(mine.nics) != len(theirs.nics):
+        lacking = [nic.name for nic in theirs.nics if nic.name not in {own.name for own in mine.nics}]
+        note = f" (without {', '.join(str(name) for name in lacking)})" if lacking else ""
+        yield Difference(made.nodes, "devices", "has", f"{len(mine.nics)} NICs{note}", f"has {len(theirs.nics)}", than)
+    labels = [device.label for device in mine.devices if device.label in {one.label for one in theirs.devices}]
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for at, one in enumerate(labels):
+        for two in labels[at + 1 :]:
+            words = mine.word(one, two), theirs.word(one, two)
+            if words[0] != words[1]:
+                pairs.setdefault(words, []).append((one, two))
+    for (word, usual), those in pairs.items():
+        for subject, devices in folded_pairs(those):
+            yield Difference(made.nodes, "relation", subject, word, usual, than, devices)
+    places = {device.label: device.numa for device in theirs.devices}
+    for device in mine.devices:
+        if device.label in places and device.numa != places[device.label]:
+            numa, there = device.numa or "unknown", places[device.label] or "unknown"
+            yield Difference(made.nodes, "numa", f"{device.label} NUMA node", numa, there, than, (device.label,))
+
+
+def _counted(topology: NodeTopology) -> str:
+    names = Counter(gpu.name or "GPU" for gpu in topology.gpus)
+    return ", ".join(f"{count} × {name}" for name, count in sorted(names.items())) or "no GPU"
+
+
+def _absent(mine: NodeTopology, theirs: NodeTopology) -> str:
+    """Where a GPU is missing, if both nodes number their slots alike."""
+    if {gpu.name for gpu in mine.gpus} != {gpu.name for gpu in theirs.gpus}:
+        return ""
+    here, there = ({gpu.info.pci_bus_id for gpu in one.gpus if gpu.info} for one in (mine, theirs))
+    missing = sorted(str(address) for address in there - here)
+    return f" (none at {', '.join(missing)})" if missing and here < there else ""
+
+
+def folded_pairs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Pairs that share a device as one: `GPU4–GPU0-3,5-7`."""
+    left = list(pairs)
+    while left:
+        counts = Counter(label for pair in left for label in pair)
+        best = min(counts, key=lambda label: (-counts[label], natural(label)))
+        shared = [pair for pair in left if best in pair]
+        if len(shared) == 1:
+            yield "–".join(shared[0]), shared[0]
+        else:
+            others = [one if two == best else two for one, two in shared]
+            yield pairs_subject((best, *others)), (best, *others)
+        left = [pair for pair in left if best not in pair]
+
+
+def pairs_subject(devices: Sequence[str]) -> str:
+    """`GPU4–GPU0-3,5` for the first of these devices with each other one."""
+    return f"{devices[0]}–{labels_folded(devices[1:])}"
+
+
+def trait_subject(devices: Sequence[str], trait: str) -> str:
+    """`GPU0-3 PCIe width`; the trait alone where it is that of a node."""
+    return f"{labels_folded(devices)} {trait}" if devices else trait
+
+
+def labels_folded(labels: Iterable[str]) -> str:
+    """`GPU0-3,5,NIC1` for labels of devices."""
+    numbers: dict[str, list[int]] = {}
+    for label in labels:
+        kind = label.rstrip("0123456789")
+        numbers.setdefault(kind, []).append(int(label[len(kind) :]))
+    return ",".join(f"{kind}{ranges(those)}" for kind, those in numbers.items())
+
+
+# -- how one node differs from those with the same devices -------------------------------------------------------------
+
+
+class _Trait(NamedTuple):
+    """Something that nodes with the same devices are expected to have in common; `device` is "" for the whole node."""
+
+    device: str
+    aspect: Aspect
+    name: str
+
+
+def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
+    """Every node that has something else than most of these; where two values are as frequent, the smaller text."""
+    groups: dict[tuple[tuple[_Trait, str], ...], list[str]] = {}  # nodes that have all in common, of which most do
+    for topology in alike:
+        groups.setdefault(tuple(_traits(topology).items()), []).append(topology.node)
+    values: dict[_Trait, Counter[str]] = {}
+    for traits, nodes in groups.items():
+        for trait, value in traits:
+            values.setdefault(trait, Counter())[value] += len(nodes)
+    usual = {trait: min(seen, key=lambda value: (-seen[value], value)) for trait, seen in values.items()}
+    # (aspect, name, value, usual) → device → its nodes; then devices with the same nodes are told together
+    told: dict[tuple[Aspect, str, str, str], dict[str, list[str]]] = {}
+    for traits, nodes in groups.items():
+        for trait, value in traits:
+            if value != usual[trait]:
+                key = (trait.aspect, trait.name, value, usual[trait])
+                told.setdefault(key, {}).setdefault(trait.device, []).extend(nodes)
+    for (aspect, name, value, most), devices in told.items():
+        together: dict[tuple[str, ...], list[str]] = {}
+        for device, names in devices.items():
+            together.setdefault(tuple(sorted(names, key=natural)), []).append(device)
+        for nodes_alike, labels in together.items():
+            of = () if labels == [""] else tuple(labels)
+            few = len(alike) > 2 * len(nodes_alike)
+            yield Difference(nodes_alike, aspect, trait_subject(of, name), value, most, "the rest", of, name, few)
+
+
+def _traits(topology: NodeTopology) -> Mapping[_Trait, str]:
+    found: dict[_Trait, str] = {}
+    drivers = {gpu.info.driver for gpu in topology.gpus if gpu.info and gpu.info.driver}
+    if len(drivers) == 1:
+        found[_Trait("", "driver", "driver")] = drivers.pop()
+    for gpu in topology.gpus:
+        found.update({trait: value for trait, value in _gpu_traits(gpu) if value is not None})
+    for nic in topology.nics:
+        found.update({trait: value for trait, value in _nic_traits(nic) if value is not None})
+    return found
+
+
+def _gpu_traits(gpu: Device) -> Iterator[tuple[_Trait, str | None]]:
+    info = gpu.info
+    if info is None:
+        return
+    most = (gpu.place.gen_max if gpu.place else None) or info.pcie_gen_max
+    yield _Trait(gpu.label, "pcie", "PCIe width"), None if gpu.width is None else f"x{gpu.width}"
+    yield _Trait(gpu.label, "pcie", "PCIe generation at most"), _text(most)
+    yield _Trait(gpu.label, "vbios", "VBIOS"), info.vbios
+    yield _Trait(gpu.label, "limit", "SM clock limit"), _text(info.max_sm_clock_mhz, " MHz")
+    yield _Trait(gpu.label, "limit", "memory clock limit"), _text(info.max_mem_clock_mhz, " MHz")
+    yield _Trait(gpu.label, "limit", "power limit"), _text(info.power_limit_w, " W")
+    for name, mode in (("MIG mode", info.mig_mode), ("ECC", info.ecc_mode)):
+        yield _Trait(gpu.label, "mode", name), None if mode is None else "on" if mode else "off"
+
+
+def _nic_traits(nic: Device) -> Iterator[tuple[_Trait, str | None]]:
+    for port in nic.ports:
+        number = f" port {port.port}" if len(nic.ports) > 1 else ""
+        yield _Trait(nic.label, "nic", f"state{number}"), port.state
+        rate = None if port.rate_bytes_s is None else f"{port.rate_bytes_s * 8 / 1e9:g} Gb/s"
+        yield _Trait(nic.label, "nic", f"rate{number}"), rate
+    yield _Trait(nic.label, "pcie", "PCIe width"), None if nic.width is None else f"x{nic.width}"
+
+
+def _text(value: float | None, unit: str = "") -> str | None:
+    return None if value is None else f"{value:g}{unit}"

@@ -1,0 +1,89 @@
+"""What of the differences between nodes another analysis has told already: of the same links, not of the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ..finding import Found
+from .classes import Difference, pairs_subject, trait_subject
+from .node import Device, NodeTopology
+
+
+class Told:
+    """Findings of the health analysis, asked by what a difference is about. `nodes` has the links of each node."""
+
+    def __init__(self, known: Iterable[Found] = (), nodes: Mapping[str, NodeTopology] | None = None) -> None:
+        self._nodes = nodes or {}
+        self._parts: dict[tuple[str, str], frozenset[str]] = {
+            (found.id, culprit): frozenset(found.parts) for found in known for culprit in found.culprits
+        }
+
+    def untold(self, difference: Difference) -> Iterator[Difference]:
+        """What nobody has told of it: for each node all of it, some of its devices, or nothing."""
+        left: dict[tuple[str, ...], list[str]] = {}
+        for node in difference.nodes:
+            left.setdefault(self._untold_devices(node, difference), []).append(node)
+        for devices, nodes in left.items():
+            if devices == difference.devices:
+                yield replace(difference, nodes=tuple(nodes))
+            elif difference.aspect == "relation" and len(devices) > 1:
+                yield replace(difference, nodes=tuple(nodes), devices=devices, subject=pairs_subject(devices))
+            elif difference.aspect != "relation" and devices and devices != _NOTHING:
+                subject = trait_subject(devices, difference.trait)
+                yield replace(difference, nodes=tuple(nodes), devices=devices, subject=subject)
+
+    def _untold_devices(self, node: str, difference: Difference) -> tuple[str, ...]:
+        if difference.aspect == "relation":
+            first, *others = difference.devices
+            left = [other for other in others if not self._is_pair_told(node, difference, first, other)]
+            return (first, *left)
+        if not difference.devices:
+            return _NOTHING if self._is_told(node, difference, "") else ()
+        return tuple(label for label in difference.devices if not self._is_told(node, difference, label))
+
+    def _is_told(self, node: str, difference: Difference, label: str) -> bool:
+        """Whether a trait of that device, or of the node, is what a finding is about."""
+        if difference.aspect == "driver":
+            return "driver" in self._parts.get(("version_skew", node), ())
+        name = self._name(node, label)
+        if difference.trait == "PCIe width":
+            return "width" in self._parts.get(("pcie_degraded", f"{node}:{name}"), ())
+        if difference.aspect == "nic" and difference.trait.startswith("state"):
+            port = difference.trait.removeprefix("state").removeprefix(" port ")
+            return ("nic_down", f"{node}:{name}" + (f"/{port}" if port not in ("", "1") else "")) in self._parts
+        return False
+
+    def _is_pair_told(self, node: str, difference: Difference, one: str, other: str) -> bool:
+        """Whether the NVLinks that these two GPUs lack are among those of which it is told that they are down."""
+        usual, now = _bonded(difference.usual), _bonded(difference.value)
+        devices = {device.label: device for device in self._nodes[node].gpus} if node in self._nodes else {}
+        if not usual or now is None or one not in devices or other not in devices:
+            return False
+        ends = ((devices[one], devices[other]), (devices[other], devices[one]))
+        return any(len(self._told_links(node, *end)) >= usual - now for end in ends)
+
+    def _told_links(self, node: str, gpu: Device, peer: Device) -> set[str]:
+        """The numbers of the NVLinks of `gpu` that may lead to `peer`, are down, and are told to be."""
+        told = self._parts.get(("nvlink_down", f"{node}:gpu{gpu.info.index if gpu.info else ''}"), frozenset())
+        links = [link for link in self._nodes[node].links if link.type == "nvlink" and link.a.id == gpu.vertex.id
+                 and (link.b.id == peer.vertex.id or link.b.kind in ("switch", "unknown"))]  # fmt: skip
+        return {str(number) for link in links for number in link.links if number not in link.up} & told
+
+    def _name(self, node: str, label: str) -> str | None:
+        """A device as findings call it: gpu4, mlx5_0."""
+        devices = self._nodes[node].devices if node in self._nodes else ()
+        device = next((device for device in devices if device.label == label), None)
+        if device is None:
+            return None
+        return f"gpu{device.info.index}" if device.info else device.name
+
+
+#: The devices of a difference that is about a whole node, and is told.
+_NOTHING = ("",)
+
+
+def _bonded(word: str) -> int | None:
+    """How many NVLinks a word of the matrix means; None where the driver does not say."""
+    number = word.removeprefix("NV")
+    return 0 if number == word else int(number) if number.isdecimal() else None

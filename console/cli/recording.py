@@ -1,0 +1,98 @@
+"""Recording while a headless command runs: its session begins before the fleet does, and ends after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from ..config import Config
+from ..core.control import Hub, LeftBehind, RecordingNow
+from ..core.store import Store
+from ..session.format.layout import Selection, Session, SessionError, named, sessions_folder
+from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
+from ..session.manage.retention import Limits, seconds
+from ..session.record import resume
+from ..session.record.initial_snapshot import known
+from ..session.record.recorder import Recorder
+from ..text.sanitize import printable
+
+
+def folder_of(config: Config) -> Path:
+    """Where this configuration keeps sessions."""
+    return sessions_folder(config.sessions.folder)
+
+
+def recorder_of(config: Config, hub: Hub, store: Store, want_clocks: Callable[[str, bool], object]) -> Recorder:
+    """The recorder of a console; `want_clocks` is its fleet's."""
+    age = config.sessions.max_age
+    limits = Limits(config.sessions.max_bytes, seconds(age) if age is not None else None)
+    hosts = [name for node in config.nodes for name in (node.name, node.host, node.address) if name]
+    return Recorder(
+        hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks
+    )
+
+
+class Tape:
+    """One named recording, from the start of a command to its end. Raises UsageError for what prevents it."""
+
+    def __init__(self, name: str, selection: Selection | None) -> None:
+        self.name, self.selection = name, selection
+        self.failed = False
+        self._recorder: Recorder | None = None
+        self._session: Session | None = None
+
+    def left_behind(self, config: Config) -> LeftBehind | None:
+        """Where a crashed console left this session: how to go on with it."""
+        try:
+            session = named(self.name, folder_of(config))
+            if not session.path.is_dir():
+                return None
+            selection = session.read().selection
+            names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
+            left = resume.take_up(session, names.host if names else str)
+        except (SessionError, OSError) as error:
+            raise _explained(error) from error
+        if not selection.anonymous:  # else it knows nobody by name
+            self._session = session
+        return left
+
+    def refold(self, store: Store) -> None:
+        """Tell the store what was known when the recording broke off."""
+        if self._session is not None:
+            resume.refold(self._session, store.apply)
+
+    async def begin(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        try:
+            await recorder.start(self.name, self.selection)
+        except (SessionError, OSError) as error:
+            raise _explained(error) from error
+
+    @property
+    def is_over(self) -> bool:
+        """Somebody ended it in another terminal."""
+        return self._recorder is not None and not self._recorder.now()
+
+    def line(self) -> str:
+        """How far it is, to stand behind the progress."""
+        return "".join(f" · rec {now.name} {_figures(now)}" for now in self._recorder.now()) if self._recorder else ""
+
+    async def end(self) -> None:
+        """Close the session, and say what came of it."""
+        if self._recorder is None:
+            return
+        for now in await self._recorder.close():
+            self.failed = self.failed or bool(now.trouble)
+            words = f"not all of it was written: {now.trouble}; " if now.trouble else ""
+            click.echo(f"\ngconsole: {words}recorded {now.name}: {_figures(now)}", err=True)
+
+
+def _figures(now: RecordingNow) -> str:
+    return printable(f"{now.records} records, {now.bytes / 1e6:.1f} MB" + (f" ({now.trouble})" if now.trouble else ""))
+
+
+def _explained(error: SessionError | OSError) -> click.UsageError:
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return click.UsageError(printable(text))

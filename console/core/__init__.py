@@ -1,0 +1,1 @@
+"""The record bus, the control protocols, and the store of current and recent records."""

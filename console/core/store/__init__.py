@@ -1,0 +1,30 @@
+"""What is true now, and what was: every record folded into current tables, bounded history and a list of events.
+
+`store.py` is the front that takes the records, `now.py` what it keeps of each thing; the rest is one file a part.
+"""
+
+from .captures import CaptureNow, Captures
+from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
+from .history_feed import FAMILIES
+from .jobs import JobOutput
+from .ranks import ENDED
+from .store import CLEARED_FINDINGS, Counts, Store
+
+__all__ = [
+    "CLEARED_FINDINGS",
+    "ENDED",
+    "FAMILIES",
+    "CaptureNow",
+    "Captures",
+    "Counts",
+    "GpuKey",
+    "GpuNow",
+    "GpuPartKey",
+    "JobOutput",
+    "LinkKey",
+    "NicKey",
+    "NodeNow",
+    "ProcessKey",
+    "RankNow",
+    "Store",
+]

@@ -1,0 +1,109 @@
+"""The latest captures, with every stack whole: the part of the store that holds `stack`, `collective`, `pg_status`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from ...records import Collective, Frame, PgStatus, Stack
+from ..versioned_table import Table
+
+#: So many captures are kept; a person compares a few, and a recording has them all.
+CAPTURES: Final = 16
+#: So many records are kept in all captures together: 4,096 ranks × 4 threads × 3 samples five times over.
+STACKS: Final = 262_144
+#: So many records of operations and groups are kept in all captures together: 1,024 ranks × 512 once.
+FLIGHT: Final = 524_288
+
+
+@dataclass(slots=True)
+class CaptureNow:
+    """All that has arrived of one capture. `stacks` have their frames, also those that travelled only once."""
+
+    id: str
+    started_rx: int  # console time of its first record, ns
+    ended_rx: int  # console time of its newest record, ns
+    stacks: list[Stack] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    groups: list[PgStatus] = field(default_factory=list)
+    ranks: set[tuple[str, int]] = field(default_factory=set)  # (node, pid) of those that something has come of
+    lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
+    dropped: int = 0  # records beyond `STACKS` and `FLIGHT`
+    paths: dict[tuple[str, int], tuple[Frame, ...]] = field(default_factory=dict)  # by (agent, path)
+    frames: dict[tuple[Frame, ...], tuple[Frame, ...]] = field(default_factory=dict)  # nodes share those that are equal
+
+
+class Captures:
+    """Captures by id, oldest first; `table` tells what changed. Of too many the oldest go."""
+
+    def __init__(self) -> None:
+        self.table: Table[str, CaptureNow] = Table()
+        self._held = 0
+        self._held_flight = 0
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def values(self) -> list[CaptureNow]:
+        return self.table.values()
+
+    def get(self, id_: str) -> CaptureNow | None:
+        return self.table.get(id_)
+
+    def add(self, record: Stack, version: int) -> None:
+        """Fold one record; frames that an earlier one of its agent had are put in their place."""
+        capture = self._capture(record, version)
+        if record.role == "rank":
+            capture.ranks.add((record.node, record.pid))
+        self._make_room(capture, version)
+        if self._held >= STACKS:
+            capture.dropped += 1
+            return
+        self._held += 1
+        capture.stacks.append(self._whole(capture, record))
+
+    def add_flight(self, record: Collective | PgStatus, version: int) -> None:
+        """Fold one record of what a communication library said."""
+        capture = self._capture(record, version)
+        self._make_room(capture, version)
+        if self._held_flight >= FLIGHT:
+            capture.dropped += 1
+            return
+        self._held_flight += 1
+        if isinstance(record, Collective):
+            capture.collectives.append(record)
+        else:
+            capture.groups.append(record)
+
+    def _capture(self, record: Stack | Collective | PgStatus, version: int) -> CaptureNow:
+        capture = self.table.get(record.capture)
+        if capture is None:
+            capture = CaptureNow(record.capture, record.rx, record.rx)
+            self.table.put(record.capture, capture, version)
+        else:
+            self.table.touch(record.capture, version)
+        capture.ended_rx = max(capture.ended_rx, record.rx)
+        return capture
+
+    def _whole(self, capture: CaptureNow, record: Stack) -> Stack:
+        if record.path is None:
+            return record
+        key = (record.agent, record.path)
+        frames: tuple[Frame, ...] | None
+        if record.frames is not None:
+            frames = capture.paths[key] = capture.frames.setdefault(record.frames, record.frames)
+        else:
+            frames = capture.paths.get(key)
+            capture.lost += frames is None
+        return msgspec.structs.replace(record, frames=frames)
+
+    def _make_room(self, newest: CaptureNow, version: int) -> None:
+        while len(self.table) > CAPTURES or self._held >= STACKS or self._held_flight >= FLIGHT:
+            oldest = next((capture for capture in self.table.values() if capture is not newest), None)
+            if oldest is None:
+                return
+            self._held -= len(oldest.stacks)
+            self._held_flight -= len(oldest.collectives) + len(oldest.groups)
+            self.table.drop(oldest.id, version)

@@ -1,0 +1,121 @@
+"""What the store knows of clocks: the newest windows and lines, and what they were drawn with beside the probes.
+
+Bins of probes are not kept: they are the largest thing that nodes say (thirty a second and node at default), and
+whoever makes windows of them (`clockwork`) has them from the hub.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ...records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow, GpuClock
+from ..versioned_table import Table
+
+#: Windows and lines of one node or edge that are kept: an hour of background windows. Nodes that come and go are
+#: compared with others each time: an edge without a window among the last is forgotten.
+KEPT_WINDOWS: Final = 64
+#: Snapshots of one node are kept as far back as its lines reach, and 12 min at least: one a second at most.
+KEPT_SNAPSHOTS: Final = 720
+KEPT_SNAPSHOTS_NS: Final = 720_000_000_000
+#: No node has more GPUs; an agent that says so says it in vain.
+MOST_GPUS: Final = 64
+
+#: An edge as it is probed: (node, dst).
+EdgeKey = tuple[str, str]
+
+
+class ClockBook:
+    """Snapshots, claims, costs, and the console's own results; bounded, whatever the nodes say."""
+
+    def __init__(self) -> None:
+        self.snapshots: Table[str, deque[ClockSnapshot]] = Table()
+        self.sources: Table[str, ClockSource] = Table()
+        self.gpus: Table[tuple[str, int], GpuClock] = Table()  # by node and index
+        self.costs: Table[str, ClockCost] = Table()
+        self.windows: Table[EdgeKey, deque[ClockWindow]] = Table()
+        self.nodes: Table[str, deque[ClockNode]] = Table()
+        self._near: dict[str, _Near] = {}
+
+    def add_snapshot(self, record: ClockSnapshot, version: int) -> None:
+        kept = self.snapshots.get(record.node)
+        if kept is None or kept[-1].agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
+            kept = deque(maxlen=KEPT_SNAPSHOTS)
+        kept.append(record)
+        lines = self.nodes.get(record.node)
+        since = record.rx - KEPT_SNAPSHOTS_NS
+        if lines:
+            since = min(since, lines[0].rx)
+        while kept[0].rx < since:
+            kept.popleft()
+        self.snapshots.put(record.node, kept, version)
+
+    def add_source(self, record: ClockSource, version: int) -> None:
+        self.sources.put(record.node, record, version)
+
+    def add_gpu(self, record: GpuClock, version: int) -> None:
+        if record.index < MOST_GPUS:
+            self.gpus.put((record.node, record.index), record, version)
+
+    def add_cost(self, record: ClockCost, version: int) -> None:
+        self.costs.put(record.node, record, version)
+
+    def add_window(self, record: ClockWindow, version: int) -> None:
+        key = (record.node, record.dst)
+        kept = self.windows.get(key) or deque(maxlen=KEPT_WINDOWS)
+        kept.append(record)
+        self.windows.put(key, kept, version)
+        near = self._near.setdefault(record.node, _Near())
+        near.edges.add(key)
+        if near.is_next(record):
+            self._forget_windows(near, version)
+
+    def _forget_windows(self, near: _Near, version: int) -> None:
+        """Those from before all that the node remembers, and edges that have no other."""
+        for key in tuple(near.edges):
+            kept = self.windows.get(key)
+            while kept and kept[0].rx < near.since:
+                kept.popleft()
+            if not kept:
+                self.windows.drop(key, version)
+                near.edges.remove(key)
+
+    def add_node(self, record: ClockNode, version: int) -> None:
+        kept = self.nodes.get(record.node) or deque(maxlen=KEPT_WINDOWS)
+        kept.append(record)
+        self.nodes.put(record.node, kept, version)
+
+    def forget(self, node: str, version: int) -> None:
+        """A node is no longer of this fleet."""
+        self.snapshots.drop(node, version)
+        self.sources.drop(node, version)
+        self.costs.drop(node, version)
+        self.nodes.drop(node, version)
+        for gpu in [key for key in self.gpus if key[0] == node]:
+            self.gpus.drop(gpu, version)
+        for edge in [key for key in self.windows if node in key]:
+            self.windows.drop(edge, version)
+            self._near[edge[0]].edges.discard(edge)
+        self._near.pop(node, None)
+
+
+class _Near:
+    """The edges that one node probes, and when its last `KEPT_WINDOWS` windows came."""
+
+    def __init__(self) -> None:
+        self.edges: set[EdgeKey] = set()
+        self._came: deque[int] = deque(maxlen=KEPT_WINDOWS)  # console time of the first result of each window, ns
+        self._window_id: int | None = None
+
+    def is_next(self, record: ClockWindow) -> bool:
+        """Whether another window has begun with this."""
+        if record.window_id == self._window_id:
+            return False
+        self._window_id = record.window_id
+        self._came.append(record.rx)
+        return True
+
+    @property
+    def since(self) -> int:
+        """When the oldest of these windows came; 0 while they are fewer."""
+        return self._came[0] if len(self._came) == KEPT_WINDOWS else 0

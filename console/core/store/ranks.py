@@ -1,0 +1,87 @@
+"""Ranks, those that ended among them, and since when each stands still: the part of the store that holds `rank`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...records import Rank, RankStat, Stack
+from ..versioned_table import Table
+from .entities import ProcessKey, RankNow
+from .retention import Past
+
+#: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
+ENDED_RANKS: Final = 16_384
+#: States in which a rank's process does nothing.
+STILL: Final = ("idle", "stopped", "uninterruptible")
+#: What the other threads of a rank whose main thread sleeps may take of a core: those of gloo and of the store tick on,
+#: and the kernel accounts whole ticks of 10 ms.
+BACKGROUND_PCT: Final = 5.0
+
+#: A rank with such a status is over, or never was.
+ENDED: Final = ("exited", "withdrawn")
+
+
+class Ranks:
+    """Ranks by process; `table` tells what changed."""
+
+    def __init__(self) -> None:
+        self.table: Table[ProcessKey, RankNow] = Table()
+        self._ended = Past(self.table, ENDED_RANKS, lambda now: now.rank.status in ENDED)
+
+    def add(self, record: Rank, version: int) -> None:
+        """Fold what is known of a rank; one that was taken for a rank by mistake goes."""
+        key = key_of(record)
+        now = self.table.get(key)
+        if record.status == "withdrawn":
+            self.table.drop(key, version)
+        elif now is None:
+            self.table.put(key, RankNow(record), version)
+        else:
+            now.rank = record
+            self.table.touch(key, version)
+        if record.status in ENDED:
+            self._ended.add(key, version)
+
+    def add_stat(self, record: RankStat, version: int) -> bool:
+        """Fold its figures; False for a process that is no rank."""
+        key = key_of(record)
+        now = self.table.get(key)
+        if now is None:
+            return False
+        _watch(now, record)
+        now.stat = record
+        self.table.touch(key, version)
+        return True
+
+    def take_past(self, other: Ranks, version: int) -> None:
+        """Since when each stands still, and its last figures where this one has none, as the other knows it."""
+        for key, now in self.table.items():
+            known = other.table.get(key)
+            if known is not None:
+                now.stat = now.stat or known.stat
+                now.still_since, now.broken, now.disturbed = known.still_since, known.broken, known.disturbed
+                self.table.touch(key, version)
+
+    def disturb(self, record: Stack) -> None:
+        """The agent stopped the process while it read its stack: what that moved was no movement of the rank's own."""
+        now = self.table.get(key_of(record))
+        if now is not None and record.mode == "blocking" and record.began is not None and record.ended is not None:
+            now.disturbed = record.ended
+            if now.broken is not None and now.broken[0] >= record.began:
+                now.still_since = now.broken[1]
+
+
+def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
+    """The process that a record is about."""
+    return (record.node, record.pid, record.start_ticks)
+
+
+def _watch(now: RankNow, record: RankStat) -> None:
+    """Whether the rank still stands still. What the agent's own reading did to it is no movement."""
+    sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
+    if record.state in STILL or sleeps:
+        now.still_since = now.still_since or record.mono
+    elif now.stat is None or now.stat.t > now.disturbed:
+        if now.still_since is not None:
+            now.broken = (record.t, now.still_since)
+        now.still_since = None

@@ -1,0 +1,342 @@
+"""What is true now, and what was: every record folded into current tables, bounded history and a list of events.
+
+One writer (the hub), any number of readers that ask "what changed since version N". Nothing here knows a screen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ...records import (
+    AgentCost,
+    ClockBins,
+    ClockCost,
+    ClockNode,
+    ClockSnapshot,
+    ClockSource,
+    ClockWindow,
+    Collective,
+    Console,
+    Finding,
+    Gap,
+    Gpu,
+    GpuClock,
+    GpuDigest,
+    GpuEvent,
+    GpuInfo,
+    GpuLink,
+    GpuProcess,
+    Host,
+    Job,
+    JobNode,
+    Link,
+    Log,
+    Mark,
+    Nic,
+    Node,
+    NodeState,
+    PgStatus,
+    Process,
+    Rank,
+    RankStat,
+    RawRecord,
+    Record,
+    Stack,
+)
+from ..versioned_table import Table
+from .captures import Captures
+from .clocks import ClockBook
+from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
+from .history_feed import Curves
+from .jobs import Jobs
+from .ranks import Ranks, key_of
+from .retention import Past
+from .steps import StepBook
+
+if TYPE_CHECKING:
+    from ..metric_history import History
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+EVENTS: Final = 10_000
+#: Findings that are no longer true are kept, for the report; one that comes and goes for days must not fill the memory.
+CLEARED_FINDINGS: Final = 4_096
+#: So many unknown kinds are counted by name, the rest as one.
+UNKNOWN_KINDS: Final = 100
+
+
+@dataclass
+class Counts:
+    """What could not be folded."""
+
+    unknown_kinds: dict[str, int] = field(default_factory=dict)  # "…" holds those beyond the first `UNKNOWN_KINDS`
+
+    def unknown(self, kind: str) -> None:
+        known = kind in self.unknown_kinds or len(self.unknown_kinds) < UNKNOWN_KINDS
+        name = kind if known else "…"
+        self.unknown_kinds[name] = self.unknown_kinds.get(name, 0) + 1
+
+
+class Store:
+    """The fold of all records. `version` grows with every batch."""
+
+    def __init__(
+        self, history_bytes: int | None = None, is_kept: Callable[[Record], bool] = lambda event: True
+    ) -> None:
+        """`is_kept`: what of all that happens has a place among the events; that is memory where nobody reads them."""
+        self.version = 0
+        self._is_kept = is_kept
+        self.nodes: Table[str, NodeNow] = Table()
+        self.gpus: Table[GpuKey, GpuNow] = Table()
+        self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
+        self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
+        self.nics: Table[NicKey, Nic] = Table()
+        self.links: Table[LinkKey, Link] = Table()
+        self._ranks = Ranks()
+        self.ranks = self._ranks.table
+        self.processes: Table[ProcessKey, Process] = Table()
+        self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
+        self.captures = Captures()
+        self.clocks = ClockBook()
+        self.steps = StepBook()
+        self.jobs = Jobs()
+        self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
+        self.counts = Counts()
+        self.console: Console | None = None
+        self.started_rx = 0  # console time of the oldest record, ns
+        self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
+        self._cleared = Past(self.findings, CLEARED_FINDINGS, lambda finding: finding.cleared_at is not None)
+        self._folds: dict[type, Callable[[Any], None]] = {
+            Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
+            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
+            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
+            Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
+            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._event, Gap: self._event,
+            Finding: self._finding, Job: self._job, JobNode: self._job_node, ClockBins: self._pass,
+            ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
+            GpuClock: self._clock(self.clocks.add_gpu), ClockCost: self._clock(self.clocks.add_cost),
+            ClockWindow: self._clock(self.clocks.add_window), ClockNode: self._clock(self.clocks.add_node),
+        }  # fmt: skip
+        self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
+
+    @property
+    def history(self) -> History | None:
+        """Figures over time; None where nobody draws curves."""
+        return self._curves.history if self._curves is not None else None
+
+    def apply(self, records: Sequence[Record | RawRecord]) -> None:
+        """Fold a batch; subscribe this to the hub."""
+        self.version += 1
+        for record in records:
+            if isinstance(record, RawRecord):
+                self.counts.unknown(record.kind)
+                continue
+            if not self.started_rx:
+                self.started_rx = record.rx
+            if record.rx > self.newest_rx:
+                self.newest_rx = record.rx
+            self._folds[type(record)](record)
+
+    def events_since(self, version: int) -> list[Record]:
+        """Events of the batches after that version, oldest first."""
+        found = []
+        for at, record in reversed(self.events):
+            if at <= version:
+                break
+            found.append(record)
+        return found[::-1]
+
+    def take_past(self, other: Store) -> None:
+        """Take over what another store, of the same instant, knows of the time before: curves, steps, stillness.
+
+        Of things that this one has heard nothing of lately, the last that the other has.
+        """
+        self.version += 1
+        self._curves, self.steps = other._curves, other.steps
+        self.steps.touch(self.version)
+        self._ranks.take_past(other._ranks, self.version)
+        for name, now in self.nodes.items():
+            known = other.nodes.get(name)
+            if known is not None and (now.host is None or now.cost is None):
+                now.host, now.cost = now.host or known.host, now.cost or known.cost
+                self.nodes.touch(name, self.version)
+        for key, card in self.gpus.items():
+            known_card = other.gpus.get(key)
+            if known_card is not None and (card.gpu is None or card.digest is None):
+                card.gpu, card.digest = card.gpu or known_card.gpu, card.digest or known_card.digest
+                self.gpus.touch(key, self.version)
+        for capture, _ in self.captures.table.items():  # what it says depends on how long ranks had stood still
+            self.captures.table.touch(capture, self.version)
+        self.gpus.take_missing(other.gpus, self.version)
+        self.gpu_links.take_missing(other.gpu_links, self.version)
+        self.nics.take_missing(other.nics, self.version)
+
+    # -- one fold a kind -----------------------------------------------------------------------------------------------
+
+    def _console(self, record: Console) -> None:
+        self.console = record
+
+    def _node_now(self, record: Record) -> NodeNow:
+        now = self.nodes.get(record.node)
+        if now is None:
+            now = NodeNow(record.node)
+            self.nodes.put(record.node, now, self.version)
+        else:
+            self.nodes.touch(record.node, self.version)
+        return now
+
+    def _heard(self, record: Record) -> NodeNow:
+        now = self._node_now(record)
+        now.heard = max(now.heard, record.rx)
+        return now
+
+    def _node_state(self, record: NodeState) -> None:
+        if record.state == "removed":
+            self._forget_node(record.node)
+            return
+        now = self._node_now(record)
+        before = now.state
+        now.state = record
+        if before is None or before.state != record.state:
+            self._event(record)
+
+    def _node(self, record: Node) -> None:
+        now = self._heard(record)
+        if now.node is not None and now.node.agent != record.agent:
+            now.host = now.cost = None
+            self._drop_facts(record.node)
+            if self._curves is not None and now.node.boot_id != record.boot_id:
+                self._curves.forget_node(record.node)
+        now.node = record
+
+    def _host(self, record: Host) -> None:
+        self._heard(record).host = record
+        self._remember("host", record.node, record)
+
+    def _cost(self, record: AgentCost) -> None:
+        self._heard(record).cost = record
+
+    def _gpu_info(self, record: GpuInfo) -> None:
+        self._gpu_now(record.node, record.uuid).info = record
+
+    def _gpu(self, record: Gpu) -> None:
+        self._gpu_now(record.node, record.uuid).gpu = record
+        self._remember("gpu", (record.node, record.uuid), record)
+
+    def _gpu_digest(self, record: GpuDigest) -> None:
+        self._gpu_now(record.node, record.uuid).digest = record
+
+    def _gpu_now(self, node: str, uuid: str) -> GpuNow:
+        key = (node, uuid)
+        now = self.gpus.get(key)
+        if now is None:
+            now = GpuNow()
+            self.gpus.put(key, now, self.version)
+        else:
+            self.gpus.touch(key, self.version)
+        return now
+
+    def _gpu_link(self, record: GpuLink) -> None:
+        self.gpu_links.put((record.node, record.uuid, record.link), record, self.version)
+
+    def _gpu_process(self, record: GpuProcess) -> None:
+        self._put(self.gpu_processes, (record.node, record.uuid, record.pid), record, record.gone)
+
+    def _nic(self, record: Nic) -> None:
+        key = (record.node, record.device, record.port)
+        if record.state == "gone":
+            self.nics.drop(key, self.version)
+            self._event(record)
+            return
+        self.nics.put(key, record, self.version)
+        self._remember("nic", key, record)
+
+    def _link(self, record: Link) -> None:
+        key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
+        self._put(self.links, key, record, record.gone)
+
+    def _process(self, record: Process) -> None:
+        self._put(self.processes, (record.node, record.pid, record.start_ticks), record, record.gone)
+
+    def _put(self, table: Table[K, V], key: K, record: V, gone: bool) -> None:
+        if gone:
+            table.drop(key, self.version)
+        else:
+            table.put(key, record, self.version)
+
+    def _rank(self, record: Rank) -> None:
+        self._ranks.add(record, self.version)
+        if record.status != "present":
+            self._event(record)
+
+    def _rank_stat(self, record: RankStat) -> None:
+        self.steps.add(record, self.version)
+        if self._ranks.add_stat(record, self.version):
+            self._remember("rank_stat", key_of(record), record)
+
+    def _stack(self, record: Stack) -> None:
+        self.captures.add(record, self.version)
+        self._ranks.disturb(record)
+
+    def _flight(self, record: Collective | PgStatus) -> None:
+        self.captures.add_flight(record, self.version)
+
+    def _pass(self, record: Record) -> None:
+        """Nothing of it is kept."""
+
+    def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
+        return lambda record: add(record, self.version)
+
+    def _finding(self, record: Finding) -> None:
+        key = (record.id, record.culprits)
+        self.findings.put(key, record, self.version)
+        self._event(record)
+        if record.cleared_at is not None:
+            self._cleared.add(key, self.version)
+
+    def _job(self, record: Job) -> None:
+        self.jobs.add(record, self.version)
+
+    def _job_node(self, record: JobNode) -> None:
+        self.jobs.add_node(record, self.version)
+        self._event(record)
+
+    def _log(self, record: Log) -> None:
+        if record.source == "job":
+            self.jobs.output.add(record, self.version)
+        else:
+            self._event(record)
+
+    def _event(self, record: Record) -> None:
+        if self._is_kept(record):
+            self.events.append((self.version, record))
+
+    # -- history, and what goes ----------------------------------------------------------------------------------------
+
+    def _remember(self, family: str, key: Hashable, record: Record) -> None:
+        if self._curves is not None:
+            self._curves.remember(family, key, record)
+
+    def _drop_facts(self, node: str) -> None:
+        """A new agent says everything anew: what only its predecessor said of this node is gone."""
+        tables: tuple[Table[Any, Any], ...] = (
+            self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+            self.links,
+        )
+        for table in tables:
+            for key in [key for key in table if key[0] == node]:
+                table.drop(key, self.version)
+
+    def _forget_node(self, node: str) -> None:
+        self._drop_facts(node)
+        self.clocks.forget(node, self.version)
+        if self._curves is not None:
+            self._curves.forget_node(node)
+        self.nodes.drop(node, self.version)
+
+    def _warn(self, text: str) -> None:
+        self._event(Log(source="console", severity="warning", text=text))

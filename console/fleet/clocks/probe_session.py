@@ -1,0 +1,128 @@
+"""One session of probes: the nodes open their ports, learn who their peers are, and go on until nobody renews it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from ...config.sections import ClockConfig
+from ...core.control import Hub
+from ...records import Failure, Log
+from ...text.nodeset_fold import fold
+from ...transport.errors import FleetError
+from ..link import Link
+from .edge_plan import Edge, edges
+
+#: A node whose console has gone stops probing after this; while probes are wanted it is told so again this often.
+LEASE_S: Final = 20.0
+RENEW_S: Final = 5.0
+_DEADLINE_S: Final = 5.0
+_KEY_BYTES: Final = 16
+
+
+class Port(msgspec.Struct, frozen=True):
+    """Where a node listens, as it answers."""
+
+    address: str
+    port: int
+    family: str
+    stamps: str
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often and how long triples are sent."""
+
+    cadence_us: int
+    spacing_us: int
+    bin_ms: int
+    cpu_cap_pct: int
+
+    @classmethod
+    def of(cls, config: ClockConfig, least_cadence_us: int = 0) -> Pace:
+        return cls(
+            max(config.probe_cadence_us, least_cadence_us), config.packet_spacing_us, config.snapshot_period_ms,
+            config.cpu_cap_pct,
+        )  # fmt: skip
+
+
+class Session:
+    """Ports, peers and keys of one mesh. `edges` is the plan; `without_udp` those that cannot be probed at all."""
+
+    def __init__(self, hub: Hub, links: Mapping[str, Link], config: ClockConfig, seed: int) -> None:
+        self.id = secrets.token_hex(8)
+        self.edges: tuple[Edge, ...] = edges(list(links), config.peers, seed)
+        self.without_udp: set[Edge] = set()
+        self._hub, self._links, self._config = hub, links, config
+        self._peers: dict[str, list[dict[str, Any]]] = {}
+        self._pace = Pace.of(config)
+
+    async def begin(self, pace: Pace) -> None:
+        """Have every node listen, tell each who its peers are, and let them probe."""
+        self._pace = pace
+        ports = await self._listen()
+        self._name_peers(ports)
+        await self.renew()
+
+    async def renew(self) -> bool:
+        """Let the probes go on for another lease; False where a node has lost its part (its agent is a new one)."""
+        told = await asyncio.gather(*(self._probe(node, peers) for node, peers in self._peers.items()))
+        return all(told)
+
+    async def end(self) -> None:
+        """Close every port that is open, now."""
+        await asyncio.gather(*(self._ask(self._links[node], "clock_stop", {}) for node in self._peers))
+        self._peers = {}
+
+    async def _listen(self) -> dict[str, Port]:
+        args = {"interface": self._config.interface, "for_s": LEASE_S}
+        answers = await asyncio.gather(*(self._ask(link, "clock_listen", args) for link in self._links.values()))
+        ports: dict[str, Port] = {}
+        refusals: dict[tuple[str, str], list[str]] = {}
+        for node, answer in zip(self._links, answers, strict=True):
+            if isinstance(answer, Failure):
+                refusals.setdefault((answer.text, answer.try_), []).append(node)
+                continue
+            try:
+                ports[node] = msgspec.convert(answer, Port)
+            except msgspec.ValidationError as error:
+                refusals.setdefault((f"its answer is none: {error}", ""), []).append(node)
+        for (text, try_), nodes in refusals.items():
+            text = f"{fold(nodes)} cannot take part in UDP probes of the clocks: {text}"
+            self._hub.say(Log(source="console", severity="warning", text=text, try_=try_))
+        return ports
+
+    def _name_peers(self, ports: Mapping[str, Port]) -> None:
+        """Each edge has a key of its own: a node can neither answer for another, nor probe where it was not named."""
+        self._peers = {node: [] for node in ports}
+        for number, (near, far) in enumerate(self.edges):
+            if near not in ports or far not in ports or ports[near].family != ports[far].family:
+                self.without_udp.add((near, far))
+                continue
+            key = secrets.token_hex(_KEY_BYTES)
+            for node, other, probes in ((near, far, True), (far, near, False)):
+                port = ports[other]
+                self._peers[node].append(
+                    {"edge": number, "name": other, "address": port.address, "port": port.port, "key": key,
+                     "probes": probes}
+                )  # fmt: skip
+
+    async def _probe(self, node: str, peers: Sequence[dict[str, Any]]) -> bool:
+        args = {
+            "session": self.id, "for_s": LEASE_S, "peers": peers, "cadence_us": self._pace.cadence_us,
+            "spacing_us": self._pace.spacing_us, "bin_ms": self._pace.bin_ms, "cpu_cap_pct": self._pace.cpu_cap_pct,
+        }  # fmt: skip
+        answer = await self._ask(self._links[node], "clock_probe", args)
+        return isinstance(answer, dict) and answer.get("probing") is True
+
+    async def _ask(self, link: Link, verb: str, args: dict[str, Any]) -> Any:
+        """The answer, or why there is none, as a Failure."""
+        try:
+            return await link.request(verb, args, _DEADLINE_S)
+        except FleetError as error:
+            return error.as_failure()

@@ -1,0 +1,1 @@
+"""What the console sends to a node to run the agent: payload, start frame, binaries, wheels."""

@@ -1,0 +1,106 @@
+"""What travels to a node at every start: the agent's own modules psutil's Python half and pynvml, in one payload."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import re
+import shlex
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+#: Runs on whatever `python3` a node has, so it is old Python on purpose; 2.7 must still get as far as the first exit.
+#: hashlib comes last of the three: it loads OpenSSL, which costs the agent 4 MB for as long as it lives.
+STAGE0 = (
+    "import sys,zlib;"
+    "v=sys.version_info;"
+    'v<(3,6) and sys.exit("gconsole: python_too_old %d.%d"%v[:2]);'
+    "from importlib.util import find_spec as f;"
+    'm=next(x for x in ("_sha2","_sha256","hashlib") if f(x));'
+    "i=sys.stdin.buffer;"
+    "h=i.readline().split();"
+    "b=i.read(int(h[2]));"
+    "n=int(h[3]);"
+    '__import__(m).sha256(b).hexdigest()==h[1].decode() or sys.exit("gconsole: bundle_rejected");'
+    "exec(zlib.decompress(b[:n]));"
+    "boot(i,b[n:])"
+)
+
+#: Any word that may be a name of pynvml's.
+_NVML_NAME = re.compile(rb"\b_?(?:c_)?(?:nvml|NVML)\w+")
+_PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """`preamble` is what goes to the standard input of STAGE0: a header line and the payload."""
+
+    digest: str  # SHA-256 of the payload: the version of the agent
+    preamble: bytes
+
+
+def command(python: str = "python3", run_as: str = "self") -> str:
+    """The shell text that starts the agent; short, and honest about its name in `ps`."""
+    sudo = "sudo -n -- " if run_as == "sudo" else ""
+    return f"exec {sudo}{shlex.quote(python)} -I -B -c {shlex.quote(STAGE0)} gconsole-agent"
+
+
+@cache
+def build() -> Bundle:
+    """The bundle of this installation. The same sources give the same digest."""
+    modules = dict(_modules("gconsole_remote"))
+    modules.update(_modules("psutil", only=_PSUTIL_MODULES))
+    modules["pynvml"] = _pruned_there("pynvml", _NVML_NAME)
+    boot = zlib.compress(_package_dir("gconsole_remote").joinpath("agent", "bootstrap.py").read_bytes(), 9)
+    rest = zlib.compress(json.dumps(modules, sort_keys=True).encode(), 9)
+    payload = boot + rest
+    digest = hashlib.sha256(payload).hexdigest()
+    header = f"gconsole {digest} {len(payload)} {len(boot)}\n"
+    return Bundle(digest, header.encode() + payload)
+
+
+def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[object]]]:
+    """(module name, [sha256 of its source, base64 of its zlib'd source, is it a package]) of a package's modules."""
+    root = _package_dir(package)
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        parts = [package, *path.relative_to(root).with_suffix("").parts]
+        is_package = parts[-1] == "__init__"
+        if only and path.stem not in only:
+            continue
+        name = ".".join(parts[:-1] if is_package else parts)
+        found.append((name, _module(path, is_package)))
+    return found
+
+
+def _module(path: Path, is_package: bool) -> list[object]:
+    source = path.read_bytes()
+    packed = base64.b64encode(zlib.compress(source, 9)).decode()
+    return [hashlib.sha256(source).hexdigest(), packed, is_package]
+
+
+def _pruned_there(module: str, pattern: re.Pattern[bytes]) -> list[object]:
+    """A module of which the node keeps only what the agent's own sources name; the names are part of its digest."""
+    digest, packed, is_package = _module(_file(module), is_package=False)
+    sources = (path.read_bytes() for path in _package_dir("gconsole_remote").rglob("*.py"))
+    names = sorted({name.decode() for source in sources for name in pattern.findall(source)})
+    digest = hashlib.sha256(f"{digest} {' '.join(names)}".encode()).hexdigest()
+    return [digest, packed, is_package, names]
+
+
+def _file(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.origin:
+        raise ModuleNotFoundError(f"{module} is not installed beside gconsole")
+    return Path(spec.origin)
+
+
+def _package_dir(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package} is not installed beside gconsole")
+    return Path(next(iter(spec.submodule_search_locations)))

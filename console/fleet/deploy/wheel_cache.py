@@ -1,0 +1,77 @@
+"""Fills the console's cache with the wheels that nodes of each architecture need; pip does the fetching."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ...text.atomic_files import make_folder, write_atomically
+from .binaries import ARCHES, PSUTIL, PY_SPY, Asset, Assets, Unreadable, wheel_dir, wheels
+
+#: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
+_PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1", "manylinux_2_28")
+_TIMEOUT_S = 300.0
+
+
+class WheelhouseError(Exception):
+    """pip could not find or fetch a wheel; the text says which, and its last words."""
+
+
+def fill(source: Path | None) -> None:
+    """Fetch what is missing, from the package index or from a folder of wheels. Raises WheelhouseError."""
+    folder = wheel_dir()
+    make_folder(folder)
+    for arch in ARCHES:
+        for name in (PSUTIL, PY_SPY):
+            if not any(_is_whole(Asset(name, arch, path)) for path in wheels(folder, name, arch)):
+                _fetch(name, arch, folder, source)
+
+
+def describe() -> list[str]:
+    """A line a binary: which version, for which architecture, from where."""
+    found = Assets()
+    lines = []
+    for name in (PSUTIL, PY_SPY):
+        for arch in ARCHES:
+            asset = found.get(name, arch)
+            glyph, where = ("◌", "missing; gconsole bundle") if asset is None else _state(asset)
+            lines.append(f"{glyph} {name} {importlib.metadata.version(name)} {arch}  {where}")
+    return lines
+
+
+def _state(asset: Asset) -> tuple[str, str]:
+    try:
+        return ("●", str(asset.source)) if asset.content else ("✖", f"{asset.source} is empty")
+    except Unreadable as error:
+        return "✖", str(error)
+
+
+def _is_whole(asset: Asset) -> bool:
+    try:
+        return bool(asset.content)
+    except Unreadable:
+        return False
+
+
+def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
+    wanted = f"{name}=={importlib.metadata.version(name)}"
+    origin = ["--no-index", "--find-links", str(source)] if source else []
+    platforms = [word for tag in _PLATFORMS for word in ("--platform", f"{tag}_{arch}")]
+    with tempfile.TemporaryDirectory() as scratch:
+        argv = [
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+            "--implementation", "cp", "--python-version", "3.11", "--abi", "abi3", "--abi", "none",
+            *platforms, *origin, "--dest", scratch, wanted,
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {error}") from error
+        fetched = list(Path(scratch).glob("*.whl"))
+        if done.returncode or not fetched:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word why"]
+            raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {last[0]}")
+        write_atomically(folder / fetched[0].name, fetched[0].read_bytes())

@@ -1,0 +1,31 @@
+"""What one node answers to one question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import Failure
+from ..transport.errors import FleetError
+from .link import Link
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one node said, or why it said nothing."""
+
+    node: str
+    value: Any = None
+    failure: Failure | None = None
+    rtt_ns: int | None = None
+
+
+async def answer(link: Link, verb: str, args: dict[str, Any], deadline_s: float, *, wait: bool = False) -> Answer:
+    """Ask one node; with `wait`, once its agent has had its first word. Never raises for what a node does."""
+    try:
+        if wait:
+            await link.first_word()
+        value = await link.request(verb, args, deadline_s)
+        return Answer(link.node.name, value=value, rtt_ns=link.rtt_ns)
+    except FleetError as error:
+        return Answer(link.node.name, failure=(link.failure or error).as_failure())

@@ -1,0 +1,85 @@
+"""`gconsole ps` as text: processes of all nodes, those with one role and command line on one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..core.store import Store
+from ..records import Process
+from ..report import coverage_code
+from ..session.format.redact import Redactor
+from ..text.nodeset_fold import fold, fold_ranks
+from ..text.sanitize import printable
+from ..text.secrets import without_secrets
+
+#: What a person looks for first.
+_ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")
+
+
+@dataclass
+class _Group:
+    """Processes that differ only in node, pid and rank."""
+
+    role: str
+    job: str | None
+    user: str
+    cmdline: str
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
+
+
+def to_text(store: Store) -> str:
+    """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
+    rows = [("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND")]
+    for group in _groups(store):
+        nodes = fold(sorted(set(group.nodes)))
+        pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
+        role, user = printable(group.role)[:20], printable(group.user)[:32]
+        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", role, user, group.cmdline + pid))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = []
+    for *cells, command in rows:
+        lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command]))
+    for now in store.nodes.values():
+        if now.state and now.state.error:
+            lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
+        elif now.host and now.host.unreadable:
+            lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users may not be read")
+    return "\n".join(map(printable, lines))
+
+
+def to_json(store: Store) -> str:
+    """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
+    failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
+    hide = Redactor()
+    processes = [hide(process) for process in sorted(store.processes.values(), key=_order)]
+    document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def exit_code(store: Store) -> int:
+    return coverage_code(store)
+
+
+def _order(process: Process) -> tuple[str, int]:
+    return (process.node, process.pid)
+
+
+def _groups(store: Store) -> list[_Group]:
+    groups: dict[tuple[str, str | None, str, str], _Group] = {}
+    for process in sorted(store.processes.values(), key=_order):
+        user = process.user or str(process.uid)
+        cmdline = printable(without_secrets(process.cmdline or f"[{process.comm}]"))[:100]
+        key = (process.role, process.job, user, cmdline)
+        group = groups.setdefault(key, _Group(*key))
+        group.nodes.append(process.node)
+        group.pids.append(process.pid)
+        if process.rank is not None:
+            group.ranks.append(process.rank)
+    place = {role: i for i, role in enumerate(_ROLES)}
+    return sorted(
+        groups.values(), key=lambda g: (g.job or "~", place.get(g.role, len(place)), min(g.ranks, default=0), g.cmdline)
+    )

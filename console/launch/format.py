@@ -1,0 +1,156 @@
+"""Plans and jobs as people read them, and as machines do."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..core.job_protocol import NodeStop
+from ..records import Failure
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
+from .plan import Plan, Refusal
+from .scale import Scaled
+from .state import JobView, NodeLine
+
+_FOLDER = "$GCONSOLE_JOB_DIR"
+
+
+def plan_text(plan: Plan) -> str:
+    """All that will run, and why not elsewhere."""
+    first = plan.first
+    gpus = f"{first.gpus_per_node} GPUs" if first.gpus_per_node else "no GPU"
+    interfaces = sorted({name for name in plan.interfaces.values() if name})
+    lines = [
+        f"job {plan.job}: {len(plan.orders)} nodes × {first.procs_per_node} = {first.world_size} ranks, "
+        f"{gpus} a node, {first.launcher}",
+        f"  ranks meet at {first.master_addr}:{first.master_port}"
+        + (f" over {', '.join(interfaces)}" if interfaces else ""),
+        f"  in {first.workdir or 'the home folder'}",
+    ]
+    if plan.brings is not None:
+        lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
+                     f"{_size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
+    if plan.scaled is not None:
+        lines += [f"  {plan.scaled.path} is adjusted, as a copy:", *(f"    {line}" for line in _scaled(plan.scaled))]
+    for node, order in plan.orders.items():
+        ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
+        given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
+        lines.append(f"  {node}  ranks {ranks}{given}")
+        lines += [f"    {shell(command.argv, {**order.env, **command.env})}" for command in order.commands]
+    lines += [f"  ▲ {warning}" for warning in plan.warnings]
+    return "\n".join(map(printable, [*lines, *_left_out(plan.left_out)]))
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """Why not, node by node, and what to ask for instead."""
+    lines = [f"✖ {refusal.reason}", *_left_out(refusal.left_out), *(f"  try: {change}" for change in refusal.change)]
+    return "\n".join(map(printable, lines))
+
+
+def to_json(found: Plan | Refusal) -> str:
+    """`{"schema": "gconsole.plan/1", …}`: the plan with an order for each node, or the refusal."""
+    document: dict[str, Any] = {"schema": "gconsole.plan/1"}
+    if isinstance(found, Plan):
+        document["plan"] = found
+    else:
+        document["refusal"] = found
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def shell(argv: Sequence[str], env: dict[str, str]) -> str:
+    """A command as it can be pasted into a shell on the node, where GCONSOLE_JOB_DIR is set."""
+    return " ".join([*(f"{name}={_quoted(value)}" for name, value in env.items()), *map(_quoted, argv)])
+
+
+def status_text(views: Sequence[JobView]) -> str:
+    """A paragraph a job, nodes in the same state on one line."""
+    return "\n".join(line for view in views for line in _job_lines(view)) if views else "no job that gconsole started"
+
+
+def status_json(views: Sequence[JobView]) -> str:
+    """`{"schema": "gconsole.launch/1", "jobs": […]}`: what was ordered, and a line for each node."""
+    jobs = [
+        {
+            "job": view.ordered.job, "state": view.state, "over": view.is_over, "unseen": view.unseen,
+            "exit_code": view.exit_code if view.is_over else None, "ordered": view.ordered,
+            "nodes": [{"node": line.node, "index": line.index, "now": line.now, "why": line.why or None}
+                      for line in view.lines],
+        }
+        for view in views
+    ]  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode({"schema": "gconsole.launch/1", "jobs": jobs}), indent=2).decode()
+
+
+def _job_lines(view: JobView) -> list[str]:
+    ordered = view.ordered
+    code = f", exit code {view.exit_code}" if view.is_over and view.state != "completed" else ""
+    lines = [
+        f"{ordered.job}  {view.state}{code}  {len(ordered.nodes)} nodes × {ordered.procs_per_node} = "
+        f"{ordered.world_size} ranks  {shlex.join(ordered.command)}"
+    ]
+    first = view.first_bad
+    if first is not None and first.state == "failed" and first.reason and len(view.lines) > 1:
+        lines.append(f"  first on {first.node}: {first.reason}")
+    groups: dict[str, list[str]] = {}
+    for line in view.lines:
+        groups.setdefault(_node_words(line), []).append(line.node)
+    lines += [f"  {fold(nodes)}  {words}" for words, nodes in groups.items()]
+    return [printable(line) for line in lines]
+
+
+def _node_words(line: NodeLine) -> str:
+    now = line.now
+    if now is None:
+        return f"unknown: {line.why}"
+    words: list[str] = [now.state]
+    if now.signal is not None:
+        words.append(f"by {signal_name(now.signal)}")
+    elif now.exit_code:
+        words.append(f"exit code {now.exit_code}")
+    if now.local_rank is not None and now.state == "failed":
+        words.append(f"(local rank {now.local_rank})")
+    return " ".join(words) + (f": {now.reason}" if now.reason else "")
+
+
+def _scaled(scaled: Scaled) -> list[str]:
+    """What differs in the copy of a configuration, and why."""
+    reasons = [f"{one.key}: {one.before} → {one.after}, {one.why}" for one in scaled.changes]
+    return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
+
+
+def _size(value: int) -> str:
+    return f"{value / (1 << 20):.1f} MiB" if value >= 1 << 20 else f"{value / 1024:.1f} KiB"
+
+
+def stop_words(answer: NodeStop | Failure) -> str:
+    """What stopping a job came to on one node: the proof that nothing is left of it, what is, or why nobody knows."""
+    if isinstance(answer, Failure):
+        return f"unknown: {answer.text}"
+    left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"
+    return f"{answer.state}: {answer.found} processes ended, {left}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; the number for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _left_out(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for node, reason in pairs:
+        groups.setdefault(reason, []).append(node)
+    return [f"  – {fold(nodes)}: {reason}" for reason, nodes in groups.items()]
+
+
+def _quoted(word: str) -> str:
+    if word.startswith(_FOLDER):
+        return f'"{_FOLDER}"{shlex.quote(word.removeprefix(_FOLDER)) if word != _FOLDER else ""}'
+    return shlex.quote(word)

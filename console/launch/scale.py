@@ -1,0 +1,185 @@
+"""A training configuration adjusted to a number of ranks, as a copy: what changes, and why. Pure.
+
+A batch that is meant for the whole job is divided among its ranks; one that is meant for each rank stays, and the job's
+own grows with them. The learning rate follows the job's batch (the linear rule: Goyal et al. 2017, arXiv:1706.02677):
+where that stays the same, so does the rate.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, Literal
+
+import msgspec
+
+from .config_file import Tree, dump, load
+
+#: What the batch in the file is meant for; `auto` goes by the name of its key.
+Batch = Literal["auto", "job", "rank"]
+#: Keys of batches, as trainers call them: of the whole job, and of each of its ranks.
+JOB_BATCH: Final = frozenset({"batch_size", "train_batch_size", "global_batch_size", "total_batch_size"})
+RANK_BATCH: Final = frozenset({
+    "per_device_train_batch_size", "per_device_batch_size", "micro_batch_size", "batch_size_per_gpu",
+    "batch_size_per_device", "micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu",
+})  # fmt: skip
+RATES: Final = frozenset({"lr", "learning_rate", "base_lr", "max_lr", "min_lr", "peak_lr"})
+OUTPUTS: Final = frozenset({"output_dir", "output_folder", "save_dir", "checkpoint_dir", "logging_dir"})
+#: On the nodes without rank 0 what is written goes below the job's own folder there.
+ELSEWHERE: Final = "$GCONSOLE_JOB_DIR"
+
+
+@dataclass(frozen=True)
+class ScaleConfig:
+    """A file as the person named it, and what is in it."""
+
+    path: str
+    text: str
+    batch: Batch = "auto"
+
+
+    @property
+    def name(self) -> str:
+        """Of the copy."""
+        return self.path.replace("\\", "/").rpartition("/")[2]
+
+    @property
+    def place(self) -> str:
+        """Where the copy lies on a node."""
+        return f"{ELSEWHERE}/config/{self.name}"
+
+    def within(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The command with the copy in the place of the file."""
+        return tuple(self._instead(word) for word in command)
+
+    def _instead(self, word: str) -> str:
+        before, equals, value = word.rpartition("=")
+        return before + equals + self.place if PurePosixPath(value) == PurePosixPath(self.path) else word
+
+
+@dataclass(frozen=True)
+class Size:
+    """The job that it is adjusted to."""
+
+    job: str
+    nodes: int
+    procs_per_node: int
+    master_addr: str
+    master_port: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.procs_per_node
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One setting that differs in the copy; `key` is its path: `optimizer.lr`."""
+
+    key: str
+    before: str
+    after: str
+    why: str
+
+
+class Scaled(msgspec.Struct, frozen=True):
+    """The copy for the node of rank 0, that for every other node, and what differs from the file."""
+
+    path: str
+    name: str  # of the copy, in the job's folder
+    first: str
+    others: str
+    changes: tuple[Change, ...]
+    difference: str  # of the first copy, as `diff -u` writes it
+
+
+class CannotScale(ValueError):
+    """The configuration says something that cannot be adjusted; the message says what."""
+
+
+def scale(config: ScaleConfig, size: Size) -> Scaled:
+    """The adjusted copies. Raises BadConfigFile and CannotScale."""
+    name = config.name
+    first = load(name, config.text)
+    changes, factor = _batches(first, config.batch, size.world_size)
+    changes += _rates(first, factor)
+    _describe(first, size, changes)
+    text = dump(name, first, config.text)
+    moved = [*_outputs(first)] if size.nodes > 1 else []
+    others = dump(name, first, config.text) if moved else text
+    lines = difflib.unified_diff(
+        config.text.splitlines(), text.splitlines(), config.path, config.place, lineterm=""
+    )
+    return Scaled(config.path, name, text, others, (*changes, *moved), "\n".join(lines))
+
+
+def _batches(tree: Tree, meant: Batch, world_size: int) -> tuple[list[Change], float]:
+    """What becomes of the batches, and by how much the job's own grows; 1 where there is none."""
+    changes, factors = [], set()
+    for table, key, path in _settings(tree, JOB_BATCH | RANK_BATCH):
+        value = _whole(table[key], path)
+        if meant == "rank" or (meant == "auto" and key.lower() in RANK_BATCH):
+            factors.add(float(world_size))
+            continue
+        each = max(1, round(value / world_size))
+        factors.add(each * world_size / value)
+        table[key] = each
+        same = each * world_size == value
+        whole = f"{each} on each of {world_size} ranks is " + (f"the {value} it was" if same else
+                                                               f"{each * world_size}, nearest to {value}")  # fmt: skip
+        changes.append(Change(path, str(value), str(each), whole))
+    if len(factors) > 1:
+        raise CannotScale("the file has batches for the job and for each rank; say which is meant: --scale-batch")
+    return [change for change in changes if change.before != change.after], factors.pop() if factors else 1.0
+
+
+def _rates(tree: Tree, factor: float) -> list[Change]:
+    changes = []
+    for table, key, path in _settings(tree, RATES) if factor != 1.0 else ():
+        try:
+            before = float(table[key])
+        except (TypeError, ValueError):
+            continue  # a schedule by name, or a formula: nothing that a factor means anything to
+        table[key] = float(f"{before * factor:.12g}")
+        changes.append(Change(path, str(before), str(table[key]), f"the job's batch is {factor:g} times what it was"))
+    return changes
+
+
+def _outputs(tree: Tree) -> Iterator[Change]:
+    """Only the node of rank 0 writes where the person said; two nodes that share a disk would disturb each other."""
+    for table, key, path in _settings(tree, OUTPUTS):
+        before = table[key]
+        if isinstance(before, str):
+            table[key] = f"{ELSEWHERE}/{key}"
+            yield Change(path, before, table[key], "on the nodes without rank 0")
+
+
+def _describe(tree: Tree, size: Size, changes: Sequence[Change]) -> None:
+    """What the job is, for a script that wants to know before it has a process group."""
+    table = {
+        "job": size.job, "world_size": size.world_size, "nodes": size.nodes, "procs_per_node": size.procs_per_node,
+        "master_addr": size.master_addr, "master_port": size.master_port,
+        "adjusted": [change.key for change in changes],
+    }  # fmt: skip
+    tree["gconsole_distributed" if "distributed" in tree else "distributed"] = table
+
+
+def _settings(tree: Any, keys: frozenset[str], path: str = "") -> Iterator[tuple[Any, str, str]]:
+    """(table, key, path) of the settings of these names, at any depth, in the order of the file."""
+    if isinstance(tree, list):
+        for at, item in enumerate(tree):
+            yield from _settings(item, keys, f"{path}[{at}].")
+    elif isinstance(tree, dict):
+        for key in list(tree):
+            value = tree[key]
+            if isinstance(value, dict | list):
+                yield from _settings(value, keys, f"{path}{key}.")
+            elif str(key).lower() in keys:
+                yield tree, key, f"{path}{key}"
+
+
+def _whole(value: Any, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise CannotScale(f"{path} = {value!r} is no batch size")
+    return int(value)

@@ -1,0 +1,78 @@
+"""A folder that travels to the nodes before a job starts: what is in it, read once on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from ..core.job_protocol import SyncFile, SyncFolder, SyncLink
+
+#: What no job needs: a repository's history, and bytecode that Python makes anew.
+LEFT_OUT = frozenset({".git", "__pycache__"})
+#: A folder of code has fewer files, and data sets have better ways to travel.
+MOST_FILES, MOST_BYTES = 10_000, 2 << 30
+
+
+class BadFolder(ValueError):
+    """The folder cannot be copied to nodes; the message says why and what to do."""
+
+
+def read_folder(folder: Path) -> SyncFolder:
+    """Everything in a folder but `LEFT_OUT`. Raises BadFolder, also for links that lead out of it."""
+    root = folder.expanduser().resolve()
+    if not root.is_dir():
+        raise BadFolder(f"{folder} is no folder")
+    files: list[SyncFile] = []
+    links: list[SyncLink] = []
+    total = 0
+    try:
+        for path in _below(root):
+            name = path.relative_to(root).as_posix()
+            if path.is_symlink():
+                links.append(SyncLink(name, _target(root, path)))
+                continue
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise BadFolder(f"{path} is no file: a socket, a pipe or a device cannot be copied")
+            total += found.st_size
+            if total > MOST_BYTES or len(files) >= MOST_FILES:
+                raise BadFolder(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB; "
+                                "name the part that holds the code")  # fmt: skip
+            files.append(SyncFile(name, found.st_size, _sha256(path), stat.S_IMODE(found.st_mode) & 0o777))
+    except OSError as error:
+        raise BadFolder(f"{error.filename or folder}: {error.strerror}") from error
+    return SyncFolder(str(root), tuple(files), tuple(links))
+
+
+def has_program(folder: SyncFolder, program: str) -> bool:
+    """Whether a program is one of those that travel: `./run.sh`, `bin/train`."""
+    path = PurePosixPath(program)
+    return "/" in program and not path.is_absolute() and str(path) in {file.path for file in folder.files}
+
+
+def _below(root: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(root, onerror=_raise):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        linked = [name for name in folders if Path(place, name).is_symlink()]
+        yield from (Path(place, name) for name in sorted([*names, *linked]) if name not in LEFT_OUT)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _target(root: Path, link: Path) -> str:
+    """Where a link leads, told from where it stands; it works on a node only where that travels, too."""
+    there = link.resolve()
+    if not there.is_relative_to(root):
+        raise BadFolder(f"{link} is a link that leads out of the folder, to {there}; "
+                        "copy what it needs into the folder, or give the path on the nodes")  # fmt: skip
+    return os.path.relpath(there, link.parent.resolve())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

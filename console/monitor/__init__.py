@@ -1,0 +1,1 @@
+"""Live evaluation of the store: findings, hang diagnosis, skew, clocks, topology."""

@@ -1,0 +1,111 @@
+"""Windows and lines of nodes as JSONL, for other programs: one object a line, `type` "window" or "node".
+
+alpha is a rate near 1.0 in both, beta_ns an offset; an unknown figure is null. The names are those of the records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ..core.control import Published
+from ..records import ClockNode, ClockWindow
+from ..text.atomic_files import open_new
+
+
+class WindowLine(msgspec.Struct, tag="window"):
+    """One edge and window: far clock = near clock * alpha + beta at its centre; see `clock_window`."""
+
+    window_id: int
+    src: str
+    dst: str
+    alpha: float | None
+    beta_ns: int | None
+    bound_ns: int | None
+    pairs: int
+    kept: int
+    lost: int
+    min_rtt_ns: int | None
+    method: str
+    stamps: str
+    status: str
+    udp_blocked: bool
+    flagged: bool
+    residual_ns: int | None
+    repeat_ns: int | None
+    t: int  # console time of its end, ns
+
+
+class NodeLine(msgspec.Struct, tag="node"):
+    """One node and window: its line to the common clock; see `clock_node`."""
+
+    window_id: int
+    node: str
+    reference: str
+    offset_ns: int | None
+    alpha: float | None
+    drift_ppm: float | None
+    drift_bound_ppm: float | None
+    bound_ns: int | None
+    repeat_ns: int | None
+    r_squared: float | None
+    at_mono: int
+    at_common: int | None
+    edges: int
+    min_rtt_ns: int | None
+    method: str
+    stamps: str | None
+    status: str
+    warnings: tuple[str, ...]
+    t: int
+
+
+Line = WindowLine | NodeLine
+
+
+def line_of(record: ClockWindow | ClockNode) -> Line:
+    """The line of one record."""
+    if isinstance(record, ClockWindow):
+        own = {name: getattr(record, name) for name in WindowLine.__struct_fields__ if name != "src"}
+        return WindowLine(src=record.node, **own)
+    return NodeLine(**{name: getattr(record, name) for name in NodeLine.__struct_fields__})
+
+
+class ClockLines:
+    """A sink of the hub that writes a line for each window and node; the first failure is kept, and ends it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.failure: OSError | None = None
+        self._file = file
+
+    def __call__(self, records: Sequence[Published]) -> None:
+        if self.failure is not None:
+            return
+        wrote = False
+        try:
+            for record in records:
+                if isinstance(record, ClockWindow | ClockNode):
+                    self._file.write(msgspec.json.encode(line_of(record)) + b"\n")
+                    wrote = True
+            if wrote:
+                self._file.flush()
+        except OSError as error:
+            self.failure = error
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            self.failure = self.failure or error
+
+
+def new_file(folder: str, cluster: str) -> ClockLines:
+    """Lines into a new file of that folder, which is made where it is not there. Raises OSError."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in cluster)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return ClockLines(open_new(Path(folder, f"clocks-{name}-{stamp}.jsonl")))

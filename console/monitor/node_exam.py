@@ -1,0 +1,97 @@
+"""What `gconsole doctor` found: the checks of all nodes as a table, equal results folded over nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ..records import Failure
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
+
+State = Literal["ok", "info", "warn", "fail"]
+_GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}
+
+
+class Answer(Protocol):
+    """What one node said (`value`: the agent's list of checks), or why it said nothing."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def failure(self) -> Failure | None: ...
+    @property
+    def rtt_ns(self) -> int | None: ...
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at on one node."""
+
+    name: str
+    state: State
+    text: str
+    try_: str = msgspec.field(name="try", default="")
+
+
+class NodeExam(msgspec.Struct, frozen=True):
+    node: str
+    reached: bool
+    checks: tuple[Check, ...]
+    rtt_ns: int | None = None  # there and back through the agent, shortest seen
+
+
+def examine(answers: Sequence[Answer]) -> list[NodeExam]:
+    """Each node's checks; a node that could not be reached, or answered nonsense, has one, which says why."""
+    return [_exam(answer) for answer in answers]
+
+
+def _exam(answer: Answer) -> NodeExam:
+    try:
+        checks = msgspec.convert(answer.value, tuple[Check, ...]) if answer.failure is None else ()
+    except msgspec.ValidationError as error:
+        return _unreached(answer.node, Failure("no_answer", f"what came back is no answer: {error}"))
+    if answer.failure is not None:
+        return _unreached(answer.node, answer.failure)
+    reach = Check("reach", "ok", "host key, login and agent work")
+    return NodeExam(answer.node, True, (reach, *checks), answer.rtt_ns)
+
+
+def _unreached(node: str, failure: Failure) -> NodeExam:
+    return NodeExam(node, False, (Check("reach", "fail", f"{failure.name}: {failure.text}", failure.try_),))
+
+
+def to_json(exams: Sequence[NodeExam]) -> str:
+    """`{"schema": "gconsole.monitor.node_exam/1", "nodes": [...]}`."""
+    document = {"schema": "gconsole.monitor.node_exam/1", "nodes": list(exams)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def to_text(exams: Sequence[NodeExam]) -> str:
+    """A block a check, a line a distinct result, nodes folded; troubles carry what to try."""
+    names = list(dict.fromkeys(check.name for exam in exams for check in exam.checks))
+    lines = []
+    for name in names:
+        results: dict[Check, list[str]] = {}
+        for exam in exams:
+            for check in exam.checks:
+                if check.name == name:
+                    results.setdefault(check, []).append(exam.node)
+        for i, (check, nodes) in enumerate(results.items()):
+            lines.append(f"{name if i == 0 else '':8s} {_GLYPHS[check.state]} {fold(nodes)}  {check.text}")
+            if check.try_ and check.state != "ok":
+                lines.append(f"{'':8s}   try: {check.try_}")
+    return "\n".join(map(printable, lines))
+
+
+def exit_code(exams: Sequence[NodeExam]) -> int:
+    """4 nothing reached, 1 a check failed on a reached node, 3 some nodes unreached, 0 fine."""
+    reached = [exam for exam in exams if exam.reached]
+    if not reached:
+        return 4
+    if any(check.state == "fail" for exam in reached for check in exam.checks):
+        return 1
+    return 3 if len(reached) < len(exams) else 0

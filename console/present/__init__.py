@@ -1,0 +1,1 @@
+"""Terminal-free rendering of one topic each, as text and styled spans."""

@@ -1,0 +1,58 @@
+"""A line of text in pieces: what a model hands to a widget. Styles are names; the theme says what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from ..text.cells import fit, width_of
+from .status import GLYPHS, Status
+
+#: Every style name a widget knows: plain, quiet, loud, the five states, `badge`s (drawn reversed), what is picked, …
+STYLES = (
+    "text", "muted", "strong", "accent", "rule", "key",
+    "ok", "warning", "failed", "unknown", "stale",
+    "badge", "badge-warning", "badge-failed", "pick", "tab",
+)  # fmt: skip
+
+
+class Span(NamedTuple):
+    """Some text in one style; `action` is what a click on it runs."""
+
+    text: str
+    style: str = "text"
+    action: str = ""
+
+
+class Line(NamedTuple):
+    """One line; `key` names what it is about, where a cursor may stand on it."""
+
+    spans: tuple[Span, ...] = ()
+    key: Hashable | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self.spans)
+
+
+def plain(text: str, style: str = "text") -> Line:
+    """A line in one style that no cursor visits."""
+    return Line((Span(text, style),))
+
+
+def glyph(status: Status) -> Span:
+    """The glyph of a state, in its colour."""
+    return Span(GLYPHS[status], status)
+
+
+def cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """The spans in at most that many cells, with an ellipsis where something is missing."""
+    kept: list[Span] = []
+    for span in spans:
+        size = width_of(span.text)
+        if size > width:
+            kept.append(span._replace(text=fit(span.text, width)))
+            break
+        kept.append(span)
+        width -= size
+    return tuple(kept)

@@ -1,0 +1,154 @@
+"""The nodes in the report: reached or not, what is in them, how it is connected, and what the agents cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..core.store import GpuKey, GpuNow, NodeNow, Store
+from ..records import Failure, Gpu, GpuInfo
+from ..text.nodeset_fold import natural
+from ..topology.schema import ClassLine
+
+
+class NodeLine(msgspec.Struct):
+    """One node: reached or not, and why not."""
+
+    node: str
+    state: str  # ok, failed, lost
+    error: Failure | None
+    hostname: str | None
+    python: str | None
+    kernel: str | None
+    agent: str | None
+    simulated: bool | None  # None where the node never said
+    unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
+
+
+class GpuLine(msgspec.Struct):
+    """One GPU, or one MIG device, and what its driver said last. None is unknown; `GpuInfo` says why."""
+
+    node: str
+    index: int
+    uuid: str
+    name: str | None
+    parent: str | None  # of a MIG device: the uuid of its GPU
+    pci_bus_id: str | None
+    mem_total_bytes: int | None
+    mem_used_bytes: int | None
+    util_pct: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    temp_c: float | None
+    driver: str | None
+    lost: str | None  # why the driver cannot reach it; None while it answers
+    clocks_event_reasons: tuple[str, ...]
+    ecc_uncorrected_volatile: int | None
+    recovery_action: str | None
+    ranks: list[int]  # that use it, as far as its processes tell
+    simulated: bool
+
+
+class NicLine(msgspec.Struct):
+    """One RDMA port or physical Ethernet interface, at its last word. None is unknown."""
+
+    node: str
+    device: str
+    port: int
+    rdma: bool
+    state: str | None
+    rate_bytes_s: float | None
+    link_layer: str | None
+    netdev: str | None
+    pci_bus_id: str | None
+    rx_bytes_s: float | None
+    tx_bytes_s: float | None
+
+
+class CostLine(msgspec.Struct):
+    """What the agent cost its node, at its last word."""
+
+    node: str
+    cpu_pct: float | None
+    rss_bytes: int | None
+    tx_bytes_s: float | None
+    watch_cpu_pct: float | None  # of `cpu_pct`, what reading watched variables took over the last minute
+
+
+class TopologyLines(msgspec.Struct):
+    """The classes of nodes that are connected alike; `gconsole topo --format json` has every link, too."""
+
+    classes: list[ClassLine]
+
+
+def node_line(now: NodeNow) -> NodeLine:
+    """A node as the report has it."""
+    state = now.state.state if now.state else "failed"
+    node = now.node
+    return NodeLine(
+        node=now.name,
+        state=state if state in ("ok", "lost") else "failed",
+        error=now.state.error if now.state else None,
+        hostname=node.hostname if node else None,
+        python=node.python if node else None,
+        kernel=node.kernel if node else None,
+        agent=node.agent if node else None,
+        simulated=node.simulated if node else None,
+        unreadable=now.host.unreadable if now.host else None,
+    )
+
+
+def gpu_lines(store: Store) -> list[GpuLine]:
+    """Every GPU in the order of nodes and indices, MIG devices behind their GPU."""
+    ranks: dict[GpuKey, set[int]] = {}
+    for process in store.gpu_processes.values():
+        if process.rank is not None:
+            ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
+    lines = [_gpu_line(key, store.gpus[key], sorted(ranks.get(key, ()))) for key in store.gpus]
+    return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
+
+
+def nic_lines(store: Store) -> list[NicLine]:
+    """Every port in the order of nodes, RDMA before others."""
+    nics = sorted(store.nics.values(), key=lambda nic: (natural(nic.node), not nic.rdma, natural(nic.device), nic.port))
+    return [
+        NicLine(
+            node=nic.node, device=nic.device, port=nic.port, rdma=nic.rdma, state=nic.state,
+            rate_bytes_s=nic.rate_bytes_s, link_layer=nic.link_layer, netdev=nic.netdev, pci_bus_id=nic.pci_bus_id,
+            rx_bytes_s=nic.rx_bytes_s, tx_bytes_s=nic.tx_bytes_s,
+        )
+        for nic in nics
+    ]
+
+
+def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
+    node, uuid = key
+    info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
+    gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last figures are old
+    return GpuLine(
+        node=node, index=info.index, uuid=uuid, name=info.name, parent=info.parent, pci_bus_id=info.pci_bus_id,
+        mem_total_bytes=info.mem_total_bytes, mem_used_bytes=gpu.mem_used_bytes, util_pct=gpu.util_pct,
+        power_w=gpu.power_w, power_limit_w=info.power_limit_w, temp_c=gpu.temp_c, driver=info.driver, lost=info.lost,
+        clocks_event_reasons=gpu.clocks_event_reasons, ecc_uncorrected_volatile=gpu.ecc_uncorrected_volatile,
+        recovery_action=gpu.recovery_action, ranks=ranks, simulated=info.simulated,
+    )
+
+
+def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:
+    """What the agents of these nodes cost, of those that said so."""
+    return [
+        CostLine(now.name, cost.cpu_pct, cost.rss_bytes, cost.tx_bytes_s, cost.watch_cpu_pct)
+        for now in nodes
+        if (cost := now.cost)
+    ]
+
+
+def topology_lines(store: Store) -> TopologyLines:
+    """The classes of nodes; none where there is nothing but CPUs."""
+    if not store.gpus and not store.nics:
+        return TopologyLines([])
+    from ..topology.json_document import class_lines  # networkx takes 75 ms to import; a fleet of CPUs needs none
+    from ..topology.snapshot import gather
+
+    return TopologyLines(class_lines(gather(store).classes))

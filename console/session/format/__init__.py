@@ -1,0 +1,1 @@
+"""The session format on disk: segments, index, Parquet parts, folder layout, redaction."""

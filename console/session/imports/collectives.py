@@ -1,0 +1,184 @@
+"""Files in which communication libraries say what ranks did: PyTorch's Flight Recorder dumps (pickle, JSON), answers of
+NCCL RAS (text or JSON), NCCL's log, NCCL Inspector's log.
+
+What a file is, is told by what is in it. Nothing in a pickle is ever executed: the reader knows only plain values.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
+
+from ...records import Collective, CollectiveSource, PgStatus
+
+#: A larger file is not read; and none for longer than that.
+MOST_BYTES: Final = 256 << 20
+MOST_S: Final = 60.0
+MOST_FILES: Final = 20_000
+#: What one capture of imported files is called.
+CAPTURE: Final = "import"
+
+Fact = Collective | PgStatus
+T = TypeVar("T", Collective, PgStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a file that could not be read, or was left out."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass(slots=True)
+class Imported:
+    """What files said. `read` are those that were one of ours, whatever came of it."""
+
+    records: list[Fact] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    read: list[Path] = field(default_factory=list)
+
+
+def import_folder(folder: Path, job: str | None = None) -> Imported:
+    """Everything of ours in a folder and below; other files are passed over. `job` is the folder's name by default."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    found = import_files(paths[:MOST_FILES], job or folder.resolve().name)
+    if len(paths) > MOST_FILES:
+        found.problems.append(Problem(str(folder), f"only the first {MOST_FILES} files were looked at"))
+    return found
+
+
+def import_files(paths: Iterable[Path], job: str) -> Imported:
+    """Everything of ours in these files. Nothing is raised: what cannot be read is a problem that names its file."""
+    found = Imported()
+    logs: list[tuple[Path, CollectiveSource, list[dict[str, Any]]]] = []
+    for path in paths:
+        try:
+            data = _bytes_of(path)
+            kind = source_of(data)
+            if kind is None:
+                continue
+            found.read.append(path)
+            if kind == "fr_dump":
+                found.records += _of_trace(data, path, job, found.problems)
+            elif kind == "ras":
+                found.records += _of_ras(data, path, job, found.problems)
+            else:
+                logs.append((path, kind, _of_log(data, kind, path, found.problems)))
+        except (OSError, flight_recorder.BadTrace, nccl_ras.BadRas) as error:
+            found.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))
+    found.records += _of_logs(logs, job, found.problems)
+    return found
+
+
+def source_of(data: bytes) -> CollectiveSource | None:
+    """Which of the sources these bytes are of; None for something else."""
+    head = data[: 1 << 16]
+    if head[:1] == b"\x80":
+        return "fr_dump" if b"pg_config" in data or b"entries" in data else None
+    if b'"coll_perf"' in head or b'"p2p_perf"' in head:
+        return "inspector"
+    begin = head.lstrip()[:1]
+    if begin == b"{" and b'"communicators"' in head:
+        return "ras"
+    if begin == b"{" and any(key in data for key in (b'"pg_status"', b'"pg_config"', b'"profiling_name"')):
+        return "fr_dump"
+    if b"Job summary\n===" in head or re.search(rb"^#\d+-\d+ \([0-9a-f]+\) [A-Z]{5,}", head, re.MULTILINE):
+        return "ras"
+    return "nccl_log" if b"NCCL INFO" in data else None
+
+
+def rank_of(path: Path) -> int | None:
+    """The rank that a file's name says: `nccl_trace_rank_12`, `rank3.json`, `dump.0.pickle`."""
+    named = re.findall(r"rank[_.-]?(\d{1,7})", path.name, re.IGNORECASE)
+    numbers = named or re.findall(r"(?<![0-9])(\d{1,7})(?![0-9])", path.name)
+    return int(numbers[-1]) if numbers else None
+
+
+def _bytes_of(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise OSError(0, f"more than {MOST_BYTES >> 20} MiB")
+    return path.read_bytes()
+
+
+def _of_trace(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
+    said = flight_recorder.parse(data, time.monotonic() + MOST_S)
+    rank = rank_of(path)
+    if rank is None:
+        problems.append(Problem(str(path), "its name does not say of which rank it is"))
+    problems += [Problem(str(path), text) for text in said.problems]
+    head = {"capture": CAPTURE, "source": "fr_dump", "job": job, "rank": rank, "version": said.version}
+    sent = {"entries_sent": len(said.entries), "size_bytes": len(data)}
+    groups = [{**head, **sent, **group} for group in said.groups or [{"entries": said.held}]]
+    return [*_made(PgStatus, groups, path, problems), *_made(Collective, _with(said.entries, head), path, problems)]
+
+
+def _of_ras(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
+    said = nccl_ras.parse(data)
+    problems += [Problem(str(path), text) for text in said.problems]
+    head = {"capture": CAPTURE, "source": "ras", "job": job, "rank": None, "version": said.version}
+    return list(_made(PgStatus, _with(said.groups, head), path, problems))
+
+
+def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Problem]) -> list[dict[str, Any]]:
+    if kind == "inspector":
+        inspected = nccl_inspector.parse(data, most=1 << 20)
+        if inspected.bad:
+            problems.append(Problem(str(path), f"{inspected.bad} lines made no sense"))
+        return list(inspected.entries)
+    said = nccl_log.parse(data, most=1 << 20)
+    if said.unnamed:
+        text = f"{said.unnamed} operations are of communicators whose Init lines are not in it"
+        problems.append(Problem(str(path), text))
+    return list(said.entries)
+
+
+def _of_logs(
+    logs: Sequence[tuple[Path, CollectiveSource, list[dict[str, Any]]]], job: str, problems: list[Problem]
+) -> list[Fact]:
+    """A log names processes: which rank of the job that is, is its number in the largest communicator."""
+    largest: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (-1, -1))
+    for _, _, entries in logs:
+        for one in entries:
+            if None not in (one["group_rank"], one["group_size"], one["pid"]):
+                place = (str(one["host"]), one["pid"])
+                largest[place] = max(largest[place], (one["group_size"], one["group_rank"]))
+    records: list[Fact] = []
+    for path, kind, entries in logs:
+        made = []
+        for one in entries:
+            rank = largest.get((str(one["host"]), one["pid"] or -1), (-1, -1))[1]
+            fields = {key: value for key, value in one.items() if key != "host"}
+            made.append({**fields, "capture": CAPTURE, "source": kind, "job": job, "rank": rank if rank >= 0 else None})
+        records += _made(Collective, made, path, problems)
+    return records
+
+
+def _with(lines: Iterable[dict[str, Any]], head: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**line, **head} for line in lines]
+
+
+def _made(kind: type[T], lines: Iterable[dict[str, Any]], path: Path, problems: list[Problem]) -> list[T]:
+    """Records of these fields; what does not fit is left out and said once."""
+    made, bad = [], []
+    for line in lines:
+        try:
+            made.append(msgspec.convert({**line, "kind": kind.__struct_config__.tag}, kind))
+        except msgspec.ValidationError as error:
+            bad.append(str(error))
+    if bad:
+        problems.append(Problem(str(path), f"{len(bad)} operations or groups do not fit: {bad[0]}"))
+    return made

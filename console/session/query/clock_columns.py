@@ -1,0 +1,159 @@
+"""Where the clock model meets what is kept: `t_cluster` and `bound_ns` beside every record's own stamps.
+
+Stamps are never rewritten; a record that no model reaches has null in both. What SQL gets is the model's own line
+(`analysis.clock.CommonClock`), piece by piece: the same instant, to a nanosecond, and a bound that is nowhere smaller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Self
+
+from ...analysis.clock import CommonClock
+from ...core.control import Published
+from ...records import ClockNode, ClockSnapshot, Record
+from .table_names import tables_named
+from .views import SHORT_VIEWS
+
+#: Kinds of records that tell the common clock.
+CLOCK_KINDS: Final = ("clock_node", "clock_snapshot")
+#: A line is carried on so far beyond its first and its last window, ns.
+BEYOND_NS: Final = 3_600_000_000_000
+#: Rounding: of the instant at both ends of a piece, and of the piece between them.
+_ROUNDING_NS: Final = 3
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A straight piece of one node's line: from `from_mono` to `to_mono` of its MONOTONIC_RAW, ns.
+
+    common = common + (mono - mono0) * (1 + rate); bound = bound_ns + |mono - mono0| * growth.
+    """
+
+    node: str
+    from_mono: int
+    to_mono: int
+    mono: int
+    common: int
+    rate: float
+    bound_ns: int
+    growth: float
+
+
+def pieces(records: Iterable[ClockNode]) -> Iterator[Piece]:
+    """The lines of all nodes, as pieces; `records` in the order in which they were said."""
+    lines: dict[str, list[ClockNode]] = {}
+    for record in records:
+        if record.at_common is not None and record.alpha is not None and record.bound_ns is not None:
+            known = lines.setdefault(record.node, [])
+            if known and record.at_mono <= known[-1].at_mono:
+                known.clear()  # rebooted: MONOTONIC_RAW began anew
+            known.append(record)
+    clock = CommonClock(lines, {})
+    for node, known in lines.items():
+        yield from _pieces_of(clock, node, [record.at_mono for record in known])
+
+
+def _pieces_of(clock: CommonClock, node: str, middles: list[int]) -> Iterator[Piece]:
+    first, last = middles[0], middles[-1]
+    yield _end(clock, node, first, first - BEYOND_NS)
+    for begin, end in pairwise(middles):
+        yield _between(clock, node, begin, end)
+    yield _end(clock, node, last, last + BEYOND_NS)
+
+
+def _between(clock: CommonClock, node: str, begin: int, end: int) -> Piece:
+    here, half, there = (_at(clock, node, mono) for mono in (begin, (begin + end) // 2, end))
+    # between two windows the bound rises by what the clock may wander unseen, most in the middle
+    wander = max(0, half[1] - (here[1] + there[1]) // 2)
+    bound = max(here[1], there[1]) + wander + _ROUNDING_NS
+    rate = (there[0] - here[0] - (end - begin)) / (end - begin)
+    return Piece(node, begin, end, begin, here[0], rate, bound, 0.0)
+
+
+def _end(clock: CommonClock, node: str, near: int, far: int) -> Piece:
+    here, there = _at(clock, node, near), _at(clock, node, far)
+    gone = far - near
+    rate, growth = (there[0] - here[0] - gone) / gone, (there[1] - here[1]) / abs(gone)
+    return Piece(node, min(near, far), max(near, far), near, here[0], rate, here[1] + _ROUNDING_NS, growth)
+
+
+def _at(clock: CommonClock, node: str, mono: int) -> tuple[int, int]:
+    at = clock.to_cluster(node, mono)
+    assert at is not None  # it has a line
+    return at.ns, at.bound_ns
+
+
+def with_cluster_time(sql: str, pieces_table: str = "") -> str:
+    """That query of records with the two columns added; without a table of pieces both are null."""
+    if not pieces_table:
+        return f"SELECT *, NULL::BIGINT AS t_cluster, NULL::BIGINT AS bound_ns FROM ({sql})"
+    gone = "(r.mono - p.mono)"
+    return f"""
+        SELECT r.*,
+               CASE WHEN r.mono <= p.to_mono THEN p.common + {gone} + floor({gone} * p.rate)::BIGINT END AS t_cluster,
+               CASE WHEN r.mono <= p.to_mono THEN p.bound_ns + ceil(abs({gone}) * p.growth)::BIGINT END AS bound_ns
+        FROM ({sql}) r ASOF LEFT JOIN {pieces_table} p ON r.node = p.node AND r.mono >= p.from_mono
+    """
+
+
+#: A star that stands for columns, and not between two figures.
+_STAR: Final = re.compile(r"(\b(select|distinct|all)|,|\.|\bon\s*\([^)]*\))\s*\*", re.IGNORECASE)
+
+
+def asks_for_cluster_time(sql: str) -> bool:
+    """Whether the question may show either column: by name, by `*`, or by a short view that has them.
+
+    Only then are they worth what they cost: a look into the line of its node for every row.
+    """
+    words = re.sub(r"count\s*\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
+    named = set(re.findall(r"\w+", words.lower()))
+    if named & {"t_cluster", "bound_ns", "columns", "summarize", "table"} or _STAR.search(words):
+        return True
+    if any(view.name in named and "t_cluster" in view.sql for view in SHORT_VIEWS):
+        return True
+    return re.match(r"\s*(select|with)\b", words, re.IGNORECASE) is None or re.search(
+        r"(^|[(;])\s*from\b", words, re.IGNORECASE
+    ) is not None
+
+
+def tables_for(sql: str) -> tuple[frozenset[str], bool]:
+    """The tables that a question needs, and whether it may show the time of the cluster, which needs one more."""
+    timed = asks_for_cluster_time(sql)
+    return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed
+
+
+class ClusterTime:
+    """Instants of nodes on the common clock, where a session knows it; else as the node says."""
+
+    def __init__(self, clock: CommonClock, nodes: frozenset[str]) -> None:
+        self._clock, self._nodes = clock, nodes
+
+    @classmethod
+    def of(cls, records: Iterable[Published]) -> Self:
+        """The common clock, as these records of clocks tell it."""
+        lines: dict[str, list[ClockNode]] = {}
+        snapshots: dict[str, list[ClockSnapshot]] = {}
+        for record in records:
+            if isinstance(record, ClockNode):
+                lines.setdefault(record.node, []).append(record)
+            elif isinstance(record, ClockSnapshot):
+                snapshots.setdefault(record.node, []).append(record)
+        return cls(CommonClock(lines, snapshots), frozenset(lines))
+
+    def knows(self, node: str) -> bool:
+        """Whether that node's instants are on the common clock."""
+        return node in self._nodes
+
+    def of_record(self, record: Record) -> int:
+        """When a record was made."""
+        at = self._clock.to_cluster(record.node, record.mono)
+        return record.t if at is None else at.ns
+
+    def of_instant(self, node: str, at: int) -> int:
+        """An instant of that node's CLOCK_REALTIME."""
+        found = self._clock.to_cluster(node, at, "real")
+        return at if found is None else found.ns

@@ -1,0 +1,1 @@
+"""Recording a session: recorder, selection, resume and repair after a crash."""

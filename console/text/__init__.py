@@ -1,0 +1,1 @@
+"""Text and files of our own: sanitising, secrets, formats, atomic writes."""

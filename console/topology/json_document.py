@@ -1,0 +1,132 @@
+"""The topology as JSON: what `gconsole topo --format json` writes, and the classes that the report has, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import combinations
+
+import msgspec
+
+from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_port, own_link
+from ..analysis.topology.classes import NodeClass
+from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
+from ..analysis.topology.routes import between, peer_access
+from .schema import (
+    SCHEMA,
+    ClassLine,
+    DeviceLine,
+    DifferenceLine,
+    ParallelGroupLine,
+    TopologyDocument,
+    TopologyLink,
+    TopologyNode,
+)
+from .snapshot import Fleet, Traffic
+
+
+def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
+    """The classes, largest first."""
+    return [_class_line(made) for made in classes]
+
+
+def document(fleet: Fleet, node: str | None = None) -> TopologyDocument:
+    """Everything, or one node and its class."""
+    nodes = [fleet.nodes[node]] if node is not None else list(fleet.nodes.values())
+    names = {topology.node for topology in nodes}
+    classes = tuple(made for made in fleet.classes if names & set(made.nodes))
+    return TopologyDocument(
+        SCHEMA,
+        class_lines(classes),
+        [_node_line(fleet, topology) for topology in nodes],
+        [line for topology in nodes for line in _link_lines(fleet, topology)],
+        list(_group_lines(fleet, names if node is not None else None)),
+    )
+
+
+def to_json(fleet: Fleet, node: str | None = None) -> str:
+    """The document, indented."""
+    return msgspec.json.format(msgspec.json.encode(document(fleet, node)), indent=2).decode()
+
+
+def _class_line(made: NodeClass) -> ClassLine:
+    labels = tuple(device.label for device in made.model.devices)
+    differences = [
+        DifferenceLine(d.nodes, d.subject, d.value, d.usual, d.than, d.text) for d in (*made.differences, *made.odd)
+    ]
+    rows = [[made.model.word(one, other) for other in labels] for one in labels]
+    return ClassLine(made.name, made.nodes, made.title, made.model.simulated, labels, rows, differences)
+
+
+def _node_line(fleet: Fleet, topology: NodeTopology) -> TopologyNode:
+    made = fleet.class_of(topology.node)
+    devices = [_device_line(fleet, topology, device) for device in topology.devices]
+    switches = [switch for switch in topology.switches if switch]
+    return TopologyNode(topology.node, made.name if made else None, topology.simulated, switches, devices)
+
+
+def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> DeviceLine:
+    on = fleet.ranks.get(device.vertex)
+    address = device.info.pci_bus_id if device.info else next((port.pci_bus_id for port in device.ports), None)
+    return DeviceLine(
+        device.label, device.vertex.kind, device.vertex.id, device.name, address,
+        int(device.numa) if device.numa and device.numa.isdecimal() else None, device.cpus,
+        device.place.gen if device.place else None, device.width,
+        [nic.label for nic in topology.nearest_nics(device)] if device.info else [],
+        sorted(rank for _, rank in on.ranks) if on else [], bool(on and on.presumed),
+        [group.label for group in fleet.laid.on(topology.node, device.label)] if device.info else [],
+    )  # fmt: skip
+
+
+def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[TopologyLink]:
+    labels = {device.vertex.id: device.label for device in topology.devices}
+    devices = {device.vertex.id: device for device in topology.devices}
+    for link in topology.links:
+        if link.type == "nvlink" and link.a.id in devices:
+            traffic = fleet.figures.nvlinks(devices[link.a.id].vertex, link.links)
+            known = "up" not in link.unsupported
+            yield _line(topology.node, "nvlink", labels[link.a.id], labels.get(link.b.id) or link.b.id or link.b.kind,
+                        of_nvlinks([link]), traffic, up=bool(link.up) if known else None,
+                        unsupported=link.unsupported)  # fmt: skip
+        elif link.type == "pcie" and link.a.id in devices:
+            device = devices[link.a.id]
+            measured = fleet.figures.pcie(device.vertex)
+            yield _line(topology.node, "pcie", device.label, f"NUMA{link.b.id}", own_link(link), measured, via=link.via,
+                        unsupported=link.unsupported)  # fmt: skip
+    for nic in topology.nics:
+        for port in nic.ports:
+            up = None if port.state is None else port.state in UP_STATES
+            traffic = fleet.figures.port(topology.node, port.device, port.port)
+            yield _line(topology.node, "network", nic.label, network_of(port).id, of_port(port), traffic, up=up)
+    for one, other in combinations(topology.gpus, 2):
+        yield _pair(topology, one, other)
+
+
+def _group_lines(fleet: Fleet, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
+    """The groups, those of some nodes only where these are named."""
+    for group in fleet.groups:
+        nodes = fleet.laid.nodes(group)
+        if names is None or set(nodes) & set(names):
+            yield ParallelGroupLine(group.job, group.kind, group.label, group.name, group.desc, group.ranks,
+                                    group.is_whole, nodes, fleet.laid.relation(group))  # fmt: skip
+
+
+def _line(
+    node: str, kind: str, a: str, b: str, bandwidth: Bandwidth | None, traffic: Traffic, *, up: bool | None = None,
+    via: tuple[str, ...] = (), unsupported: dict[str, str] | None = None,
+) -> TopologyLink:  # fmt: skip
+    line = TopologyLink(node, kind, a, b, up=up, via=via, unsupported=unsupported or {})
+    line.rx_bytes_s, line.tx_bytes_s = traffic
+    if bandwidth is not None:
+        line.bandwidth_bytes_s, line.bandwidth_source = bandwidth.bytes_s, bandwidth.source
+        line.bandwidth_text = bandwidth.text
+    return line
+
+
+def _pair(topology: NodeTopology, one: Device, other: Device) -> TopologyLink:
+    access, route = peer_access(topology, one, other), between([topology], one.vertex, other.vertex)
+    line = TopologyLink(topology.node, "pair", one.label, other.label, topology.word(one.label, other.label))
+    line.peer_access, line.why = access.allowed, access.why
+    if route is not None:
+        line.bandwidth_bytes_s, line.at_most = route.bytes_s, route.is_bound
+        line.bandwidth_text, line.via = route.narrowest or None, tuple(stop.id for stop in route.stops[1:-1])
+    return line

@@ -1,0 +1,1 @@
+"""One command channel to one node: asyncssh, OpenSSH, local, Slurm and Kubernetes exec."""

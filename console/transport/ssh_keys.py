@@ -1,0 +1,158 @@
+"""The keys a login may use: from the agent, from files; each loaded once and shared by all connections."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+
+from .ssh_config import Resolved
+
+#: Asks the person for a secret: (who wants it, what is asked) → the answer, or None where nobody is there.
+Ask = Callable[[str, str], Awaitable[str | None]]
+#: A passphrase is asked for so often; a key that stays closed is not asked for again before a person reconnects.
+_TRIES = 3
+
+
+@dataclass
+class Identities:
+    """Keys to offer, best first, and the key files that could not be opened without a passphrase."""
+
+    keys: list[asyncssh.SSHKeyPair] = field(default_factory=list)
+    locked: list[Path] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # key files that are no keys, with the reason
+
+
+class KeyRing:
+    """Loads identities in OpenSSH's order: the agent's keys that match a configured file, its others, then files.
+
+    A key with a certificate (`CertificateFile`, or one beside the key) is offered with it first, then alone.
+    """
+
+    def __init__(self, ask: Ask | None = None) -> None:
+        self._ask = ask
+        self._agents: dict[str, asyncio.Task[tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]]] = {}
+        self._files: dict[Path, asyncio.Task[asyncssh.SSHKey | None]] = {}
+
+    async def identities(self, resolved: Resolved) -> Identities:
+        """What may be offered to one host."""
+        files = resolved.identity_files
+        beside = (Path(f"{path}-cert.pub") for path in files)
+        certificates = _certificates([*resolved.certificate_files, *(path for path in beside if path.is_file())])
+        agent_keys = await self._agent_keys(resolved.identity_agent)
+        wanted = [public for public in map(_public_part, files) if public]
+        matching = [key for key in agent_keys if key.key_public_data in wanted]
+        others = [] if resolved.identities_only else [key for key in agent_keys if key not in matching]
+        found = Identities(keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)])
+        held = {key.key_public_data for key in agent_keys}
+        for path in files:
+            if _public_part(path) in held:
+                continue
+            try:
+                key = await self._file_key(path)
+            except (asyncssh.KeyImportError, OSError) as error:
+                found.broken.append(f"{path}: {error}")
+                continue
+            if key is None:
+                found.locked.append(path)
+            elif key.public_data not in held:
+                [pair] = asyncssh.load_keypairs([key])
+                found.keys.extend(_with_certificates(pair, certificates))
+        return found
+
+    async def _agent_keys(self, socket: str) -> list[asyncssh.SSHKeyPair]:
+        if not socket:
+            return []
+        if socket not in self._agents:
+            self._agents[socket] = asyncio.create_task(_open_agent(socket))
+        return list((await asyncio.shield(self._agents[socket]))[1])
+
+    async def _file_key(self, path: Path) -> asyncssh.SSHKey | None:
+        """The key in a file; None for an encrypted one whose passphrase nobody gave."""
+        if path not in self._files:
+            self._files[path] = asyncio.create_task(self._load(path))
+        return await asyncio.shield(self._files[path])
+
+    async def _load(self, path: Path) -> asyncssh.SSHKey | None:
+        try:
+            return asyncssh.read_private_key(path)
+        except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
+            if not _is_locked(error):
+                raise
+        if self._ask is None:
+            return None
+        prompt = f"Passphrase for {path}"
+        for _ in range(_TRIES):
+            passphrase = await self._ask(str(path), prompt)
+            if passphrase is None:
+                return None
+            try:
+                return asyncssh.read_private_key(path, passphrase)
+            except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError):
+                prompt = f"That did not open it. Passphrase for {path}"
+        return None
+
+    def ask_again(self) -> None:
+        """What nobody would open before may be asked for again: a person wants another attempt."""
+        for path, task in list(self._files.items()):
+            if task.done() and not task.cancelled() and task.exception() is None and task.result() is None:
+                del self._files[path]
+
+    async def close(self) -> None:
+        for asking in self._files.values():
+            asking.cancel()
+        for task in self._agents.values():
+            agent = (await task)[0]
+            if agent is not None:
+                agent.close()
+
+
+async def _open_agent(socket: str) -> tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]:
+    """The agent and its keys; an agent that is not there has none, which is what OpenSSH makes of it too."""
+    try:
+        agent = await asyncssh.connect_agent(socket)
+        return agent, list(await agent.get_keys())
+    except (OSError, ValueError, asyncssh.Error):
+        return None, []
+
+
+def _certificates(paths: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
+    """The certificates that can be read; OpenSSH passes over the others too."""
+    found = []
+    for path in paths:
+        try:
+            found.append(asyncssh.read_certificate(path))
+        except (OSError, asyncssh.KeyImportError):
+            continue
+    return found
+
+
+def _with_certificates(
+    key: asyncssh.SSHKeyPair, certificates: Sequence[asyncssh.SSHCertificate]
+) -> list[asyncssh.SSHKeyPair]:
+    """The key with each of its certificates, then alone."""
+    pairs = []
+    for certificate in certificates:
+        if certificate.key.public_data == key.public_data:
+            pair = copy.copy(key)
+            pair.set_certificate(certificate)
+            pairs.append(pair)
+    return [*pairs, key]
+
+
+def _is_locked(error: Exception) -> bool:
+    """asyncssh has one type for a missing passphrase of PKCS keys and another for OpenSSH's own format."""
+    return isinstance(error, asyncssh.KeyEncryptionError) or "assphrase" in str(error)
+
+
+def _public_part(path: Path) -> bytes | None:
+    """The public key that lies beside a private one, as the agent names it."""
+    try:
+        public: bytes = asyncssh.read_public_key(f"{path}.pub").public_data
+        return public
+    except (OSError, asyncssh.KeyImportError):
+        return None

@@ -1,0 +1,1 @@
+"""Parts of the app that act: captures, nodes, jobs, recordings, the clipboard, shutdown."""

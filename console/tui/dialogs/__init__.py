@@ -1,0 +1,1 @@
+"""Dialogs that open over a view."""

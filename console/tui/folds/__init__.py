@@ -1,0 +1,1 @@
+"""Data derived from the store for the screen: jobs, verdicts, clocks."""

@@ -1,0 +1,296 @@
+"""The filter a person types: terms, all of which must hold.
+
+    state:stuck,missing node:node0[1-3]* util:<10 -simulated "two words"
+
+A term is `field:value`, or a word that occurs anywhere in the row; `-` before it turns it around. Values with commas
+are alternatives. `<  <=  >  >=` compare figures, `0-7` is a range, `=` and `!=` take a whole text or figure; `none` is
+what nobody knows, and what is unknown holds in no comparison. Names take `*`, `?` and sets of numbers as in
+`node[001-064]`. Quotes, and a backslash before one character, take any special meaning away.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from .filter_patterns import BadPattern, Between, Compared, Letters, Pattern, figures, pattern
+
+R = TypeVar("R")
+#: What a field reads of a row: a text or a figure, or several of which any may hold; None for unknown.
+Value = str | float | tuple[str, ...] | tuple[float, ...] | None
+#: `word`: the whole of it must be given; `text`: a part is enough; `number`, and `size` in bytes, can be compared.
+Kind = Literal["word", "text", "number", "size"]
+_SIGNS: Final = ("<=", ">=", "!=", "<", ">", "=")
+_FIELD = re.compile(r"-?([A-Za-z_]+):")
+_SAFE = re.compile(r"[\w.+/@-]+")
+
+
+class FilterError(ValueError):
+    """A filter that cannot be read. `start` and `end` say where, in characters; `unfinished`: more may be coming."""
+
+    def __init__(self, text: str, start: int, end: int, try_: str, *, unfinished: bool = False) -> None:
+        super().__init__(text)
+        self.text, self.start, self.end, self.try_, self.unfinished = text, start, end, try_, unfinished
+
+
+@dataclass(frozen=True)
+class Field(Generic[R]):
+    """Something of a row that has a name in filters."""
+
+    name: str
+    kind: Kind
+    read: Callable[[R], Value]
+    tells: str
+    aliases: tuple[str, ...] = ()
+    offered: bool = True  # whether the values that occur are worth offering
+
+
+@dataclass(frozen=True)
+class Vocabulary(Generic[R]):
+    """What filters over one kind of row may say; `words` are the texts that a free word is looked for in."""
+
+    fields: tuple[Field[R], ...]
+    words: Callable[[R], Iterable[str]]
+
+    def field(self, name: str) -> Field[R] | None:
+        name = name.casefold()
+        return next((field for field in self.fields if name == field.name or name in field.aliases), None)
+
+
+@dataclass(frozen=True)
+class Term(Generic[R]):
+    """One term. `tests` are alternatives; None among them is `none`."""
+
+    text: str
+    negated: bool
+    field: Field[R] | None
+    whole: bool
+    tests: tuple[Pattern | Between | Compared | None, ...]
+
+    def matches(self, row: R, vocabulary: Vocabulary[R]) -> bool:
+        value = self.field.read(row) if self.field else tuple(vocabulary.words(row))
+        return any(_holds(test, value, self.whole) for test in self.tests) != self.negated
+
+
+def _holds(test: Pattern | Between | Compared | None, value: Value, whole: bool) -> bool:
+    if test is None:
+        return value is None or value == ()
+    if value is None:
+        return False
+    values = value if isinstance(value, tuple) else (value,)
+    if isinstance(test, Pattern):
+        return any(test.matches(str(text)) if whole else test.occurs_in(str(text)) for text in values)
+    return any(isinstance(figure, int | float) and test.matches(figure) for figure in values)
+
+
+@dataclass(frozen=True)
+class Filter(Generic[R]):
+    """All terms of a filter; without any, every row passes."""
+
+    vocabulary: Vocabulary[R]
+    terms: tuple[Term[R], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    @property
+    def text(self) -> str:
+        """It as one types it, with single blanks."""
+        return " ".join(term.text for term in self.terms)
+
+    def matches(self, row: R) -> bool:
+        return all(term.matches(row, self.vocabulary) for term in self.terms)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def parse(text: str, vocabulary: Vocabulary[R]) -> Filter[R]:
+    """The filter this text means. Raises FilterError."""
+    return Filter(vocabulary, tuple(_term(text, start, end, vocabulary) for start, end in _tokens(text)))
+
+
+def _tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Where terms begin and end: blanks part them, except in quotes."""
+    start: int | None = None
+    opened: int | None = None
+    at = 0
+    while at < len(text):
+        if text[at].isspace() and opened is None:
+            if start is not None:
+                yield start, at
+            start = None
+        else:
+            start = at if start is None else start
+            if text[at] == "\\":
+                at += 1
+                if at == len(text):
+                    raise FilterError(
+                        "nothing follows the backslash", at - 1, at, "write \\\\ for one", unfinished=True
+                    )
+            elif text[at] == '"':
+                opened = at if opened is None else None
+        at += 1
+    if opened is not None:
+        raise FilterError("the quote is not closed", opened, len(text), 'end it with "', unfinished=True)
+    if start is not None:
+        yield start, len(text)
+
+
+def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> Term[R]:
+    source = text[start:end]
+    last = end == len(text)
+    named = _FIELD.match(source)
+    if named is None:
+        negated = source.startswith("-")
+        letters = _letters(source[negated:])
+        if not letters:
+            raise FilterError("no word follows", start, end, "write e.g. -simulated", unfinished=last)
+        return Term(source, negated, None, False, (_pattern(letters, start, end),))
+    field = vocabulary.field(named[1])
+    if field is None:
+        name_start = start + named.start(1)
+        raise FilterError(f"no field {named[1]}", name_start, start + named.end(1), _nearest(named[1], vocabulary))
+    rest = source[named.end() :]
+    sign = next((sign for sign in _SIGNS if rest.startswith(sign)), "")
+    at = start + named.end() + len(sign)
+    if sign in ("<", "<=", ">", ">=") and field.kind in ("word", "text"):
+        why = f"{field.name} is no figure; {sign} compares figures"
+        raise FilterError(why, at - len(sign), end, f"write {field.name}:TEXT, or -{field.name}:TEXT for the others")
+    tests = tuple(_test(field, sign, text[first:past], first, past, past == len(text)) for first, past in
+                  _alternatives(text, at, end))  # fmt: skip
+    negated = source.startswith("-") != (sign == "!=")
+    return Term(source, negated, field, field.kind == "word" or sign in ("=", "!="), tests)
+
+
+def _test(
+    field: Field[R], sign: str, text: str, start: int, end: int, last: bool
+) -> Pattern | Between | Compared | None:
+    letters = _letters(text)
+    if not text:
+        raise FilterError(f"no value for {field.name}", start, end, f"{field.name}: {field.tells}", unfinished=last)
+    if text == "none" and sign in ("", "=", "!="):
+        return None
+    if field.kind in ("word", "text"):
+        return _pattern(letters, start, end)
+    try:
+        return figures("".join(letter for letter, _ in letters), sign, binary=field.kind == "size")
+    except BadPattern as error:
+        raise FilterError(str(error), start, end, error.try_, unfinished=last and text in "+-") from error
+
+
+def _pattern(letters: Letters, start: int, end: int) -> Pattern:
+    try:
+        return pattern(letters)
+    except BadPattern as error:
+        raise FilterError(str(error), start, end, error.try_, unfinished="not closed" in str(error)) from error
+
+
+def _letters(text: str) -> Letters:
+    """The characters of a term without its quotes and backslashes, each with whether it means just itself."""
+    letters: Letters = []
+    quoted = escaped = False
+    for character in text:
+        if escaped:
+            letters.append((character, True))
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == '"':
+            quoted = not quoted
+        else:
+            letters.append((character, quoted))
+    return letters
+
+
+def _alternatives(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the values between commas begin and end; commas in quotes and brackets part nothing."""
+    quoted = bracket = False
+    at = first = start
+    while at < end:
+        character = text[at]
+        if character == "\\":
+            at += 1
+        elif character == '"':
+            quoted = not quoted
+        elif not quoted and character in "[]":
+            bracket = character == "["
+        elif character == "," and not quoted and not bracket:
+            yield first, at
+            first = at + 1
+        at += 1
+    yield first, end
+
+
+def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
+    names = [field.name for field in vocabulary.fields]
+    aliases = {alias: field.name for field in vocabulary.fields for alias in field.aliases}
+    near = difflib.get_close_matches(name.casefold(), [*names, *aliases], 1)
+    if near:
+        return f"did you mean {aliases.get(near[0], near[0])}?"
+    return f"there are {', '.join(names)}; quotes make it a word"
+
+
+# -- completing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What may stand from `start` to `end` of the text, the best first."""
+
+    start: int
+    end: int
+    options: tuple[str, ...] = ()
+
+
+def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]) -> Completion:
+    """How what stands before the cursor may go on. `values` gives the values of a field that occur now."""
+    start = _start_of_term(text[:cursor])
+    named = _FIELD.match(text[start:cursor])
+    if named is None:
+        start += text.startswith("-", start) and start < cursor
+        typed = text[start:cursor].casefold()
+        names = [field.name + ":" for field in vocabulary.fields if field.name.startswith(typed)]
+        return Completion(start, cursor, tuple(names))
+    field = vocabulary.field(named[1])
+    start += named.end()
+    start += len(next((sign for sign in _SIGNS if text[start:cursor].startswith(sign)), ""))
+    if field is None:
+        return Completion(cursor, cursor)
+    *_, (start, _) = _alternatives(text, start, cursor)
+    typed = "".join(letter for letter, _ in _letters(text[start:cursor])).casefold()
+    found = [value for value in values(field.name) if value.casefold().startswith(typed)]
+    options = tuple(quoted(value) for value in found)
+    return Completion(start, cursor, options if options != (text[start:cursor],) else ())
+
+
+def settled(text: str, vocabulary: Vocabulary[R]) -> str:
+    """The text without a last word that may yet become a field: nobody means `sta` on the way to `state:`."""
+    start = _start_of_term(text)
+    word = text[start:].removeprefix("-").casefold()
+    is_beginning = word and any(field.name.startswith(word) for field in vocabulary.fields)
+    return text[:start] if is_beginning else text
+
+
+def _start_of_term(text: str) -> int:
+    """Where the term that the text ends in begins; an open quote is part of it."""
+    start, open_, at = 0, False, 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == '"':
+            open_ = not open_
+        elif text[at].isspace() and not open_:
+            start = at + 1
+        at += 1
+    return start
+
+
+def quoted(value: str) -> str:
+    """The value as one types it, in quotes where it would mean something else."""
+    if _SAFE.fullmatch(value) and value != "none":
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

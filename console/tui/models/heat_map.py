@@ -1,0 +1,158 @@
+"""The heat map: a row of figures a node, one figure a GPU, on a scale of 16 levels for colour and height."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...core.store import GpuKey, GpuNow, NodeNow
+from ...core.versioned_table import Table
+from ...present.spans import Span
+from ...present.status import Status
+from ...text import format
+from .gpu_metrics import Metric, Peers
+from .node_summary import NodeSummary
+
+#: Steps of colour from the lowest to the highest figure; more cannot be told apart and would only repaint.
+LEVELS = 16
+
+
+class Cell(NamedTuple):
+    """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown.
+
+    `apart` says that it is far from what its peers have: "▼" below, "▲" above them, "" where it is not.
+    """
+
+    text: str
+    level: int | None
+    apart: str = ""
+
+
+_UNKNOWN = Cell(format.UNKNOWN, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """One node's figures. `note` stands in the place of cells that do not exist."""
+
+    node: str
+    status: Status
+    cells: tuple[Cell, ...] = ()
+    note: str = ""
+
+
+def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: Metric, peers: Peers | None = None) -> HeatRow:
+    """The row of one node; the last known figures of a node that is silent stay, and are drawn as stale."""
+    if not gpus:
+        return HeatRow(node.name, node.status, note=_note(node))
+    peers = peers if node.fresh else None
+    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric, peers) for gpu in gpus))
+
+
+def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
+    """Where no GPU is known: the CPUs of the node, all together, as its one cell."""
+    value = now.host.cpu_pct if now and now.host else None
+    if value is None:
+        return HeatRow(node.name, node.status, note=_note(node))
+    return HeatRow(node.name, node.status, (Cell(format.whole(value), _level(value / 100)),))
+
+
+def _note(node: NodeSummary) -> str:
+    if node.reason and node.status == "failed":
+        return node.reason.partition(":")[0]
+    return "" if node.fresh else node.word
+
+
+def _cell(gpu: GpuNow, metric: Metric, peers: Peers | None) -> Cell:
+    value = metric.read(gpu)
+    if value is None:
+        return _UNKNOWN
+    return Cell(metric.write(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
+
+
+def _level(share: float) -> int:
+    return min(LEVELS - 1, max(0, int(share * LEVELS)))
+
+
+class GpuIndex:
+    """The GPUs of each node in the order of their index, kept up to date from what the store says changed."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[GpuNow, ...]] = {}
+        self._keys: dict[str, set[GpuKey]] = {}
+        self._version: dict[str, int] = {}
+        self.total = 0
+        self.simulated: set[str] = set()  # nodes with a simulated GPU
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+    def of(self, node: str) -> tuple[GpuNow, ...]:
+        return self._of.get(node, ())
+
+    def __iter__(self) -> Iterator[GpuNow]:
+        """All GPUs, node by node."""
+        for gpus in self._of.values():
+            yield from gpus
+
+    def version(self, node: str) -> int:
+        """The store's version when a figure of that node's GPUs changed last, as far as this index was told."""
+        return self._version.get(node, 0)
+
+    def copied(self) -> GpuIndex:
+        """The GPUs as they are now; the copy is not to be updated."""
+        copy = GpuIndex()
+        copy._of = {node: tuple(replace(gpu) for gpu in gpus) for node, gpus in self._of.items()}
+        copy._version, copy.total, copy.simulated = dict(self._version), self.total, set(self.simulated)
+        return copy
+
+    def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey], version: int) -> None:
+        """Take in what changed up to that version of the store."""
+        nodes: set[str] = set()
+        for key in changed:
+            nodes.add(key[0])
+            known = self._keys.setdefault(key[0], set())
+            (known.add if key in gpus else known.discard)(key)
+        for node in nodes:
+            self._arrange(node, gpus)
+            self._version[node] = version
+
+    def _arrange(self, node: str, gpus: Table[GpuKey, GpuNow]) -> None:
+        found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (index_of(item[1]), item[0]))
+        self.total += len(found) - len(self._of.get(node, ()))
+        self._of[node] = tuple(gpu for _, gpu in found)
+        if any(_is_simulated(gpu) for gpu in self._of[node]):
+            self.simulated.add(node)
+        else:
+            self.simulated.discard(node)
+
+
+def index_of(gpu: GpuNow) -> int:
+    """The driver's number of a GPU on its node."""
+    record = gpu.gpu or gpu.info
+    return record.index if record else 0
+
+
+def uuid_of(gpu: GpuNow) -> str:
+    """What names a GPU for ever; empty where nothing was said of it."""
+    record = gpu.gpu or gpu.info
+    return record.uuid if record else ""
+
+
+def pointed_spans(node: str, gpu: GpuNow, metric: Metric, *, all_of_it: bool) -> tuple[Span, ...]:
+    """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
+    now, value = gpu.gpu, metric.read(gpu)
+    said = format.UNKNOWN if value is None else f"{metric.write(value)} {metric.unit}"
+    more = [] if now is None or not all_of_it else [
+        text for name, text in (
+            ("util", f"{format.percent(now.util_pct)} %"), ("memory", format.size(now.mem_used_bytes)),
+            ("power", f"{format.whole(now.power_w)} W"), ("temperature", f"{format.whole(now.temp_c)} °C"),
+        ) if name != metric.name
+    ]  # fmt: skip
+    rest = "".join(f"  {text}" for text in more)
+    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(said, "text"), Span(rest, "muted"))
+
+
+def _is_simulated(gpu: GpuNow) -> bool:
+    return bool((gpu.gpu and gpu.gpu.simulated) or (gpu.info and gpu.info.simulated))

@@ -1,0 +1,49 @@
+"""Rows of a tree whose branches hold ranks: what is unfolded, in the order it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...present.spans import Span
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One row and what is below it. `ranks` is the text of its rank set, `note` a word or two before it.
+
+    `key` tells the branch from every other one, also of the next tree: what is folded stays folded.
+    """
+
+    key: Hashable
+    text: tuple[Span, ...]
+    ranks: str = ""
+    note: str = ""
+    children: tuple[Branch, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A branch where it stands; `parent` is the place of its parent's row, -1 for a root."""
+
+    branch: Branch
+    depth: int
+    parent: int
+    folded: bool
+
+
+def unfolded(roots: Sequence[Branch], folded: Collection[Hashable]) -> list[Row]:
+    """The rows to draw, from the top. A tree may be thousands deep: nothing here recurs."""
+    rows: list[Row] = []
+    waiting: list[tuple[Iterator[Branch], int]] = [(iter(roots), -1)]
+    while waiting:
+        branches, parent = waiting[-1]
+        branch = next(branches, None)
+        if branch is None:
+            waiting.pop()
+            continue
+        is_folded = bool(branch.children) and branch.key in folded
+        rows.append(Row(branch, len(waiting) - 1, parent, is_folded))
+        if branch.children and not is_folded:
+            waiting.append((iter(branch.children), len(rows) - 1))
+    return rows

@@ -1,0 +1,1 @@
+"""Themes: built-in TOML files, the user's own, and their conversion to Textual."""

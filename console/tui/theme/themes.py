@@ -1,0 +1,227 @@
+"""Themes: one TOML each in `gconsole.tui.theme.builtin`, read into Textual's own.
+
+A file names colours by what they mean. Every widget takes them from the variables made here (`$status-ok`, `$muted`,
+…), so that a new theme is one file and no code. `pairs` lists what is written on what, for the check of contrast.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Annotated
+
+import msgspec
+from textual.theme import Theme
+
+#: The file stems; Textual's names carry a prefix, because it brings a "light" and a "dark" family of its own.
+DEFAULT = "dark"
+#: The order in which those that come with gconsole are offered.
+_ORDER = (DEFAULT, "light", "high-contrast", "colour-blind-safe", "terminal")
+_PREFIX = "gconsole-"
+#: The least contrast of a text and its ground (WCAG 2.2, level AA).
+READABLE = 4.5
+#: The terminal's own ground; and its hues, which a palette that is fit for use keeps readable on that ground. Its
+#: blacks, whites and greys are not among them: in many palettes one of them is the ground.
+OWN_GROUND = "ansi_default"
+HUES = frozenset(
+    f"ansi_{bright}{hue}"
+    for bright in ("", "bright_")
+    for hue in ("red", "green", "yellow", "blue", "magenta", "cyan")
+)
+_NAMED = "|".join([*sorted(HUES), OWN_GROUND, *(f"ansi_{bright}{grey}" for bright in ("", "bright_")
+                                                for grey in ("black", "white"))])  # fmt: skip
+
+#: "#rrggbb", or in a theme of the terminal's own colours "ansi_red", "ansi_default", …
+Color = Annotated[str, msgspec.Meta(pattern=f"^(#[0-9a-fA-F]{{6}}|{_NAMED})$")]
+Scale = Annotated[tuple[Color, ...], msgspec.Meta(min_length=2)]
+
+
+class Colors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Colours of the frame. `rule` is for lines, never for text."""
+
+    background: Color
+    surface: Color
+    panel: Color
+    foreground: Color
+    muted: Color
+    rule: Color
+    accent: Color
+    cursor: Color
+    cursor_blurred: Color
+
+
+class StatusColors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One colour a state; the glyph beside it says the same."""
+
+    ok: Color
+    warning: Color
+    failed: Color
+    unknown: Color
+    stale: Color
+
+
+class HeatColors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Colours of a figure from its lowest to its highest value, two or more each."""
+
+    load: Scale
+    temperature: Scale
+
+
+class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One theme as its file says it. `ansi` means the terminal's own 16 colours, and no others."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,40}$")]
+    dark: bool
+    colors: Colors
+    status: StatusColors
+    heat: HeatColors
+    ansi: bool = False
+
+
+class BadTheme(ValueError):
+    """A theme file that cannot be used; the message names the file and the key."""
+
+
+def read_theme(text: str, source: str) -> ThemeFile:
+    """One theme from its TOML. Raises BadTheme."""
+    try:
+        theme = msgspec.convert(tomllib.loads(text), ThemeFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadTheme(f"{source}: {_explained(str(error))}") from error
+    for key, color in colors_of(theme):
+        if color.startswith("ansi_") != theme.ansi:
+            raise BadTheme(f"{source}: {key} = {color!r}: {_MIXED}")
+    return theme
+
+
+_MIXED = "colours are #rrggbb, or with ansi = true all of them names such as ansi_red; never both"
+
+
+def _explained(error: str) -> str:
+    """The reader's complaint, without its regular expression."""
+    at = error.partition(" - at ")[2] or "somewhere"
+    if "matching regex '^(#" in error:
+        return f"{at}: not a colour: write #rrggbb, or ansi_red and the like with ansi = true"
+    return f"{at}: letters, digits, - and _ only" if "matching regex" in error else error
+
+
+def colors_of(theme: ThemeFile) -> Iterator[tuple[str, str]]:
+    """Every colour of the theme: (its key in the file, the colour)."""
+    for part in ("colors", "status", "heat"):
+        for key, value in msgspec.structs.asdict(getattr(theme, part)).items():
+            for color in (value,) if isinstance(value, str) else value:
+                yield f"{part}.{key}", color
+
+
+@cache
+def theme_files() -> tuple[ThemeFile, ...]:
+    """The themes that come with gconsole, the default first. Raises BadTheme."""
+    files = [entry for entry in resources.files("gconsole.tui.theme.builtin").iterdir() if entry.name.endswith(".toml")]
+    found = [read_theme(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
+    return tuple(sorted(found, key=lambda theme: _ORDER.index(theme.name)))
+
+
+def textual_name(name: str) -> str:
+    """What Textual calls the theme of that name."""
+    return _PREFIX + name
+
+
+def as_textual(theme: ThemeFile) -> Theme:
+    """The theme as Textual wants it, with our own variables."""
+    colors, status = theme.colors, theme.status
+    return Theme(
+        name=textual_name(theme.name),
+        dark=theme.dark,
+        ansi=theme.ansi,
+        primary=colors.accent,
+        secondary=colors.muted,
+        accent=colors.accent,
+        foreground=colors.foreground,
+        background=colors.background,
+        surface=colors.surface,
+        panel=colors.panel,
+        success=status.ok,
+        warning=status.warning,
+        error=status.failed,
+        variables={
+            "muted": colors.muted,
+            "rule": colors.rule,
+            "cursor": colors.cursor,
+            "cursor-blurred": colors.cursor_blurred,
+            **{f"status-{key}": value for key, value in msgspec.structs.asdict(status).items()},
+            "heat-load": " ".join(theme.heat.load),
+            "heat-temperature": " ".join(theme.heat.temperature),
+            "scrollbar": colors.rule,
+            "scrollbar-hover": colors.muted,
+            "scrollbar-active": colors.accent,
+            "scrollbar-background": colors.background,
+            "scrollbar-background-hover": colors.background,
+            "scrollbar-background-active": colors.background,
+            "scrollbar-corner-color": colors.background,
+            **(_ANSI if theme.ansi else {}),
+        },
+    )
+
+
+#: What Textual's own parts need where it cannot work out colours; black on cyan is readable in every palette we know.
+_ANSI = {
+    "ansi-background": "ansi_black",
+    "ansi-foreground": "ansi_white",
+    "scrollbar-hover": "ansi_cyan",
+    **{
+        f"{part}-{which}": color
+        for part in ("block-cursor", "input-cursor", "input-selection", "screen-selection")
+        for which, color in (("background", "ansi_cyan"), ("foreground", "ansi_black"))
+    },
+}
+
+
+def weaknesses(theme: ThemeFile) -> Iterator[str]:
+    """What of the theme may not be readable, in words.
+
+    What the terminal's own colours look like nobody here knows. Of such a theme it is checked that every text is a hue,
+    or the terminal's own text colour, on the terminal's own ground: that pair the person has chosen.
+    """
+    if not theme.ansi:
+        for what, text, ground in pairs(theme):
+            found = contrast(text, ground)
+            if found < READABLE:
+                yield f"{what} has a contrast of {found:.1f}, less than {READABLE}"
+        return
+    grounds = ("background", "surface", "panel", "cursor", "cursor_blurred")
+    for key, color in colors_of(theme):
+        name = key.removeprefix("colors.")
+        if name in grounds and color != OWN_GROUND:
+            yield f"{theme.name}: {name} is {color}, on which no text is sure to be readable; use {OWN_GROUND}"
+        if name not in (*grounds, "rule") and color not in HUES | {OWN_GROUND}:
+            yield f"{theme.name}: {key} is {color}, which many terminals give the colour of their ground"
+
+
+def pairs(theme: ThemeFile) -> Iterator[tuple[str, str, str]]:
+    """Every text colour beside every background it is drawn on: (what, text, background). Not for ANSI themes."""
+    colors = theme.colors
+    texts = {"foreground": colors.foreground, "muted": colors.muted, "accent": colors.accent}
+    texts |= msgspec.structs.asdict(theme.status)
+    backgrounds = ("background", "surface", "panel", "cursor", "cursor_blurred")
+    for background in backgrounds:
+        for name, color in texts.items():
+            yield f"{theme.name}: {name} on {background}", color, getattr(colors, background)
+    for name, color in texts.items():  # badges are drawn reversed
+        yield f"{theme.name}: background on {name}", colors.background, color
+    for scale in ("load", "temperature"):
+        for i, color in enumerate(getattr(theme.heat, scale)):
+            yield f"{theme.name}: heat {scale} {i}", color, colors.background
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours #rrggbb, 1 to 21 (WCAG 2.2: relative luminance)."""
+
+    def luminance(color: str) -> float:
+        channels = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)

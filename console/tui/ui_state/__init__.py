@@ -1,0 +1,1 @@
+"""UI state that persists between starts: one small file per cluster."""

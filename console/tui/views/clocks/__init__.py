@@ -1,0 +1,1 @@
+"""The Clocks view: screen, model and columns."""

@@ -1,0 +1,198 @@
+"""One node's clock in full, and the matrix of all edges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....present.spans import Line, Span, cut, plain
+from ....present.status import GLYPHS
+from ....records import ClockNode, ClockWindow
+from ....text import format
+from ....text.cells import clean
+from ....text.nodeset_fold import natural
+from ...models.detail import Fact
+from ...models.page import fact_lines
+from ...models.plot import Plot
+from ..topology.model import Cell, Grid
+from .model import ClockRow, ClockSeen, micro, service_text
+
+#: So many past windows are listed.
+_LISTED = 64
+
+
+def head_spans(seen: ClockSeen) -> tuple[Span, ...]:
+    """`common clock = node001 · 62 of 64 nodes known · worst ±48 µs (node044)`."""
+    if seen.reference is None:
+        return (Span("  nobody's clock has been compared yet ", "muted"),)
+    known = sum(row.line is not None and row.line.bound_ns is not None for row in seen.rows)
+    spans = [
+        Span("  common clock = ", "muted"), Span(clean(seen.reference), "accent"),
+        Span(f"  {known} of {len(seen.rows)} nodes known", "text" if known == len(seen.rows) else "warning"),
+    ]  # fmt: skip
+    worst = seen.worst
+    if worst is not None and worst.line is not None and worst.line.bound_ns:
+        spans.append(Span(f"  worst ±{micro(worst.line.bound_ns)} µs ({clean(worst.node)})", "muted"))
+    return (*spans, Span(" "))
+
+
+def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
+    """What is known of one clock, its edges, and its past windows, the newest first."""
+    gpus = (*_gpu_lines(row, width), plain("")) if row.gpus else ()
+    edges, past = _edge_lines(row, width), _past_lines(row, width)
+    return (*fact_lines(facts(row), width), plain(""), *gpus, *edges, plain(""), *past)
+
+
+def facts(row: ClockRow) -> list[Fact]:
+    """What is known of one clock."""
+    line, found = row.line, []
+    if line is None or line.at_common is None:
+        found.append(Fact("common clock", row.note.text if row.note else "unknown", row.status))
+    else:
+        if row.is_reference:
+            found.append(Fact("common clock", "this node's own: the others are compared with it"))
+        bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, whatever the paths are like"
+        against = f"of CLOCK_REALTIME from {clean(line.reference)}'s"
+        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {against}"))
+        found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
+        if line.drift_ppm is not None:
+            limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window alone)"
+            found.append(Fact("drift", f"{line.drift_ppm:+.3f} ppm{limit}"))
+        if line.repeat_ns is not None:
+            found.append(Fact("repeats", f"to {micro(line.repeat_ns)} µs: repeatability, not accuracy"))
+        stamps = f", {line.stamps.replace('_', ' ')} stamps" if line.stamps else ""
+        found.append(Fact("measured by", f"{line.method}{stamps}, {line.edges} edges"))
+        found.append(Fact("age", format.age(row.age_ns), "stale" if row.status == "stale" else "text"))
+    if line is not None and line.warnings:
+        found.append(Fact("warnings", " ".join(line.warnings), "warning"))
+    source = row.source
+    if source is not None:
+        found.append(Fact("", ""))
+        found.append(Fact("its service", clean(service_text(source) or format.UNKNOWN),
+                          "warning" if source.synced is False else "text"))  # fmt: skip
+        if source.source:
+            found.append(Fact("follows", clean(source.source)))
+        if source.text:
+            found.append(Fact("it says", clean(source.text)))
+    if row.cost is not None:
+        cost = row.cost
+        text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
+        found.append(Fact("probing costs", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
+    return found
+
+
+def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
+    """The timer of each GPU against this node's CLOCK_REALTIME."""
+    sim = "  SIM" if any(one.simulated for one in row.gpus) else ""
+    title = Span("  timer minus CLOCK_REALTIME", "muted")
+    lines = [Line((Span("GPU TIMERS", "accent"), Span(f" {len(row.gpus)}", "muted"), title, Span(sim, "warning")))]
+    for one in row.gpus:
+        name = Span(f"gpu{one.index:<3} ", "muted")
+        if one.ahead_ns is None:
+            lines.append(Line(cut((name, Span(clean(one.error or format.UNKNOWN), "warning")), width)))
+            continue
+        drift = "" if one.drift_ppm is None else f"  drift {one.drift_ppm:+.3f} ppm"
+        bound = f"±{micro(one.bound_ns)} µs"
+        text = f"{micro(one.ahead_ns, signed=True):>12} {bound:<10}  moves by {one.step_ns} ns{drift}"
+        lines.append(Line(cut((name, Span(text)), width)))
+    return lines
+
+
+def _edge_lines(row: ClockRow, width: int) -> list[Line]:
+    lines = [Line((Span("EDGES", "accent"), Span(f" {len(row.edges)}", "muted")))]
+    for edge in sorted(row.edges, key=lambda one: natural(one.dst if one.node == row.node else one.node)):
+        other, arrow = (edge.dst, "→") if edge.node == row.node else (edge.node, "←")
+        style = "warning" if edge.flagged or edge.status != "ok" else "text"
+        text = (
+            f"±{micro(edge.bound_ns)} µs  rtt {micro(edge.min_rtt_ns)}  residual {micro(edge.residual_ns, signed=True)}"
+            f"  kept {edge.kept}/{edge.pairs}  {edge.method}"
+        )
+        words = [word for word, holds in (("contradicted", edge.flagged), ("UDP blocked", edge.udp_blocked)) if holds]
+        words += [edge.status.replace("_", " ")] if edge.status != "ok" else []
+        remark = Span("  " + ", ".join(words), "warning")
+        lines.append(Line(cut((Span(f"{arrow} {clean(other)}  ", "muted"), Span(text, style), remark), width)))
+    return lines
+
+
+def _past_lines(row: ClockRow, width: int) -> list[Line]:
+    lines = [Line((Span("WINDOWS", "accent"), Span(f" {len(row.past)}", "muted")))]
+    for line in reversed(row.past[-_LISTED:]):
+        when = format.clock_time(line.rx) if line.rx else format.UNKNOWN
+        text = (
+            f"{micro(line.offset_ns, signed=True):>10} ±{micro(line.bound_ns):<8} µs  "
+            f"drift {format.UNKNOWN if line.drift_ppm is None else f'{line.drift_ppm:+.2f}'} ppm  {line.method}"
+        )
+        words = " ".join((*(() if line.status == "ok" else (line.status,)), *line.warnings))
+        spans = (Span(f"{when}  ", "muted"), Span(text), Span(f"  {words}", "warning"))
+        lines.append(Line(cut(spans, width)))
+    return lines
+
+
+def offset_plot(row: ClockRow) -> Plot:
+    """The node's offset over its windows, in µs about the mean: evenly spaced, a window each."""
+    known = [one.offset_ns for one in row.past]
+    values = np.array([np.nan if one is None else one / 1000 for one in known], dtype=np.float64)
+    middle = float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+    reach = float(np.nanmax(np.abs(values - middle), initial=1.0)) if values.size else 1.0
+    return Plot("offset", "µs", values, _step_s(row.past), low=middle - reach, high=middle + reach)
+
+
+def _step_s(past: Sequence[ClockNode]) -> float:
+    if len(past) < 2:
+        return 1.0
+    return max(1.0, (past[-1].rx - past[0].rx) / 1e9 / (len(past) - 1))
+
+
+# -- edges -------------------------------------------------------------------------------------------------------------
+
+
+def edge_grid(seen: ClockSeen) -> Grid:
+    """Node × node: the bound of each edge in µs, once; `▲` where the others contradict it, `✖` without a bound."""
+    names = sorted({name for one in seen.windows for name in (one.node, one.dst)}, key=natural)
+    number = {name: place for place, name in enumerate(names)}
+    cells = [[Cell("·", "muted") for _ in names] for _ in names]
+    for place in range(len(names)):
+        cells[place][place] = Cell("X", "muted")
+    for one in seen.windows:
+        cell = _edge_cell(one)
+        cells[number[one.node]][number[one.dst]] = cells[number[one.dst]][number[one.node]] = cell
+    labels = tuple(clean(name) for name in names)
+    return Grid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
+
+
+def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
+    """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
+    if len(names) < 2:
+        return tuple(names)
+    least, most = min(names), max(names)  # in the order of their letters: what these share, all share
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    start = least[:alike].rstrip("0123456789")
+    return tuple(name[len(start) :] or name for name in names)
+
+
+def _edge_cell(one: ClockWindow) -> Cell:
+    if one.bound_ns is None:
+        return Cell(f"{GLYPHS['failed']}{one.status.replace('_', ' ')}", "failed")
+    if one.flagged:
+        return Cell(f"{GLYPHS['warning']}{micro(one.bound_ns)}", "warning")
+    return Cell(f"{micro(one.bound_ns)}{'s' if one.method == 'ssh' else ''}", "text")
+
+
+def edge_text(seen: ClockSeen, row: int, column: int) -> str:
+    """One line about the edge under the cursor."""
+    names = sorted({name for one in seen.windows for name in (one.node, one.dst)}, key=natural)
+    if not (row < len(names) and column < len(names)) or row == column:
+        return "each cell: the bound of that edge in µs; s: over SSH"
+    ends = {names[row], names[column]}
+    one = next((found for found in seen.windows if {found.node, found.dst} == ends), None)
+    if one is None:
+        return f"{clean(names[row])} and {clean(names[column])} are not probed against each other"
+    blocked = "  UDP blocked" if one.udp_blocked else ""
+    return (
+        f"{clean(one.node)} → {clean(one.dst)}  {one.status.replace('_', ' ')}  ±{micro(one.bound_ns)} µs  "
+        f"rtt {micro(one.min_rtt_ns)} µs  residual {micro(one.residual_ns, signed=True)} µs  "
+        f"kept {one.kept} of {one.pairs}  {one.method}{blocked}"
+    )
+

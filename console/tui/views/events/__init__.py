@@ -1,0 +1,1 @@
+"""The Events view: screen, model and columns."""

@@ -1,0 +1,286 @@
+"""The stream of events: everything that happened, each in one line and, opened, as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import localtime, strftime
+
+from ....present.spans import Span
+from ....present.status import GLYPHS, SEVERITY_STATUS, Status, rank_status
+from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
+from ....records.event import Severity
+from ....text import format
+from ....text.cells import clean
+from ...models.detail import Fact, Story
+from ...models.row import PlainRow
+
+#: So many of the newest are kept; the oldest go a thousand at a time, so that line numbers seldom move.
+KEPT, SLACK = 10_000, 1_000
+#: What needs nobody's attention, and what a person wrote: no state of anything, so no state's glyph.
+QUIET, NOTE = Span("·", "muted"), Span("◆", "accent")
+
+_SECOND, _MILLISECOND = 1_000_000_000, 1_000_000
+_NODE_STATUS: dict[str, Status] = {"ok": "ok", "lost": "failed", "failed": "failed"}
+_NODE_TEXT = {"ok": "data come in", "connecting": "connecting", "expected": "waiting for its turn to connect"}
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow(PlainRow):
+    """One event, seen at the instant `now` (console time, ns). `number` counts the events, from 0."""
+
+    number: int
+    record: Record
+    now: int
+
+    @property
+    def key(self) -> int:
+        return self.number
+
+    @property
+    def version(self) -> tuple[int, str]:
+        return (self.number, self.age)
+
+    @property
+    def age(self) -> str:
+        """How long ago it came here."""
+        return format.age(self.now - self.record.rx) if self.record.rx else format.UNKNOWN
+
+    @property
+    def node(self) -> str:
+        return clean(self.record.node) or "console"
+
+    @property
+    def mark(self) -> Span:
+        """Its severity as a glyph."""
+        status = event_status(self.record)
+        if isinstance(self.record, Mark):
+            return NOTE
+        return Span(GLYPHS[status], status) if status else QUIET
+
+    @property
+    def span(self) -> Span:
+        """What happened, in one phrase."""
+        status = event_status(self.record)
+        style = "accent" if isinstance(self.record, Mark) else status if status and status != "ok" else "text"
+        return Span(event_text(self.record), style)
+
+
+class EventRows(Sequence[EventRow]):
+    """The rows as they read at one instant; each is made when it is looked at."""
+
+    def __init__(self, first: int, records: Sequence[Record], now: int) -> None:
+        self.first = first  # number of the oldest
+        self._records, self._now = records, now
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # rows are asked for one by one, never by slice
+        return EventRow(self.first + at, self._records[at], self._now)
+
+
+class EventLog:
+    """The newest events, oldest first, each with a number that it keeps."""
+
+    def __init__(self, records: Iterable[Record] = (), first: int = 0) -> None:
+        self.first = first
+        self.records: list[Record] = list(records)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """What happened since the last time, oldest first."""
+        self.records += records
+        if len(self.records) >= KEPT + SLACK:
+            gone = len(self.records) - KEPT
+            del self.records[:gone]
+            self.first += gone
+
+    @property
+    def end(self) -> int:
+        """The number that the next event gets."""
+        return self.first + len(self.records)
+
+    def rows(self, now: int) -> EventRows:
+        """All of them as they read at `now`; a view of this log, no copy."""
+        return EventRows(self.first, self.records, now)
+
+    def find(self, number: int) -> Record | None:
+        """The event of that number, while it is kept."""
+        return self.records[number - self.first] if self.first <= number < self.end else None
+
+    def of_node(self, node: str, most: int) -> list[tuple[int, Record]]:
+        """The newest events of a node with their numbers, newest first."""
+        return self.newest(lambda record: record.node == node, most)
+
+    def newest(self, wanted: Callable[[Record], bool], most: int) -> list[tuple[int, Record]]:
+        """The newest events of some kind with their numbers, newest first."""
+        found = []
+        for at in range(len(self.records) - 1, -1, -1):
+            if wanted(self.records[at]):
+                found.append((self.first + at, self.records[at]))
+                if len(found) == most:
+                    break
+        return found
+
+    def copied(self) -> EventLog:
+        """The same events, growing no more."""
+        return EventLog(self.records, self.first)
+
+
+def event_status(record: Record) -> Status | None:
+    """How bad it is; None for what needs nobody's attention."""
+    if isinstance(record, NodeState):
+        return _NODE_STATUS.get(record.state)
+    if isinstance(record, Rank):
+        return rank_status(record.status)
+    if isinstance(record, Gap):
+        return "warning"
+    if isinstance(record, Finding) and record.cleared_at is not None:
+        return "ok"
+    if isinstance(record, GpuEvent) and record.event in _GOOD_GPU_EVENTS:
+        return "ok"
+    if isinstance(record, JobNode):
+        return "failed" if record.state == "failed" else None
+    if isinstance(record, Nic):
+        return "warning"
+    if isinstance(record, Finding | Log | GpuEvent):
+        return None if record.severity == "info" else SEVERITY_STATUS[record.severity]
+    return None
+
+
+def severity_word(record: Record) -> Severity:
+    """How bad it is, in the word of findings and log lines."""
+    if isinstance(record, Finding | Log) and event_status(record) != "ok":
+        return record.severity
+    status = event_status(record)
+    return "error" if status == "failed" else "warning" if status in ("warning", "stale") else "info"
+
+
+def is_of_node(record: Record) -> bool:
+    """Whether the node itself said so, by its own clock; much about a node is what the console observes."""
+    observed = isinstance(record, NodeState | Gap | Mark | Finding)
+    return bool(record.node) and not observed and not (isinstance(record, Log) and record.source == "console")
+
+
+def event_kind(record: Record) -> str:
+    """One word: who says it, or what it is about."""
+    if isinstance(record, Log):
+        return clean(record.source)
+    return _KINDS.get(type(record), "event")
+
+
+def event_text(record: Record) -> str:
+    """What happened, in one phrase on one line."""
+    if isinstance(record, NodeState):
+        return _node_text(record)
+    if isinstance(record, Rank):
+        return _rank_text(record)
+    if isinstance(record, Gap):
+        counted = f"{format.count(record.count)} lost" if record.count is not None else "uncounted"
+        return clean(f"hole in {record.source}: {counted}, {record.reason}")
+    if isinstance(record, Finding):
+        return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{record.id}: {record.text}")
+    if isinstance(record, GpuEvent):
+        place = record.pci_bus_id if record.index is None else f"gpu{record.index}"
+        return clean(f"{place or 'a GPU'}: {record.text}")
+    if isinstance(record, Nic):
+        return clean(f"{record.device} port {record.port} is gone")
+    if isinstance(record, JobNode):
+        reason = f": {record.reason}" if record.reason else ""
+        return clean(f"the job {record.job} is {record.state} here{reason}")
+    if isinstance(record, Log | Mark):
+        return clean(record.text)
+    return type(record).__name__
+
+
+def _node_text(state: NodeState) -> str:
+    if state.error is None:
+        again = f" (attempt {state.attempt})" if state.attempt > 1 else ""
+        return _NODE_TEXT.get(state.state, state.state) + again
+    text, name = clean(state.error.text), clean(state.error.name).replace("_", " ")
+    told = state.state == "lost" or text.lower().startswith(name.lower())
+    return f"{state.state}: {text if told else f'{name}: {text}'}"
+
+
+def _rank_text(rank: Rank) -> str:
+    number = format.UNKNOWN if rank.rank is None else str(rank.rank)
+    why = f": {rank.reason}" if rank.reason else ""
+    return clean(f"rank {number} of {rank.job} {_RANK_WORDS.get(rank.status, rank.status)}{why}")
+
+
+_KINDS: dict[type[Record], str] = {
+    NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
+    JobNode: "job",
+}  # fmt: skip
+#: What is over, or came back.
+_GOOD_GPU_EVENTS = ("link_up", "clocks_free", "back")
+_RANK_WORDS = {
+    "exited": "exited",
+    "stale": "is left over from an earlier attempt",
+    "no_permission": "may not be read",
+    "withdrawn": "was none",
+}
+
+
+def clock_ms(ns: int) -> str:
+    """An instant as local time to the millisecond, "14:02:11.042"; unknown for 0."""
+    if not ns:
+        return format.UNKNOWN
+    return f"{format.clock_time(ns)}.{ns % _SECOND // _MILLISECOND:03}"
+
+
+def event_story(record: Record, now: int) -> Story:
+    """The whole event: what, where, when by which clock, and what to try."""
+    status = event_status(record)
+    title = f"{event_kind(record)}  {clean(record.node) or 'console'}"
+    return Story(title, status or "unknown", (*_said(record), *_when(record, now)))
+
+
+def _said(record: Record) -> Iterator[Fact]:
+    """What each kind knows beside its one phrase."""
+    yield Fact("what", event_text(record), event_status(record) or "text")
+    if isinstance(record, NodeState):
+        if record.error and record.error.try_:
+            yield Fact("try", clean(record.error.try_), "accent")
+        yield Fact("attempt", str(record.attempt))
+        if record.retry_at is not None:
+            yield Fact("next attempt", format.clock_time(record.retry_at))
+    elif isinstance(record, Log):
+        if record.try_:
+            yield Fact("try", clean(record.try_), "accent")
+        yield Fact("severity", record.severity)
+    elif isinstance(record, GpuEvent):
+        if record.try_:
+            yield Fact("try", clean(record.try_), "accent")
+        yield Fact("told by", {"nvml": "the driver (NVML)", "kernel": "the kernel's log"}[record.source])
+        yield Fact("uuid", clean(record.uuid or format.UNKNOWN))
+        if record.xid is not None:
+            yield Fact("XID", clean(f"{record.xid}{f', {record.sub_code}' if record.sub_code else ''}"))
+    elif isinstance(record, Gap):
+        if record.first_seq is not None:
+            yield Fact("records", f"{record.first_seq} to {record.last_seq}")
+    elif isinstance(record, Rank):
+        yield Fact("job", clean(f"{record.job}, attempt {record.attempt}"))
+        yield Fact("process", f"pid {record.pid}")
+        yield Fact("found by", clean(record.source))
+    elif isinstance(record, Finding):
+        yield Fact("confidence", record.confidence)
+        yield Fact("culprits", clean(", ".join(record.culprits)) or "nobody")
+        yield Fact("victims", clean(", ".join(record.victims)) or "nobody")
+        for text in record.evidence:
+            yield Fact("evidence", clean(text))
+
+
+def _when(record: Record, now: int) -> Iterator[Fact]:
+    if not record.rx:
+        return
+    yield Fact("", "")
+    yield Fact("our clock", f"{_date(record.rx)} {clock_ms(record.rx)}, {format.age(now - record.rx)} ago")
+    if is_of_node(record) and record.t:
+        apart = (record.t - record.rx) / _SECOND  # its way here, and what the clocks differ by
+        yield Fact("node's clock", f"{_date(record.t)} {clock_ms(record.t)}, {apart:+.3f} s from ours")
+    yield Fact("record", clean(f"#{record.seq} of {record.agent or format.UNKNOWN}"), "muted")
+
+
+def _date(ns: int) -> str:
+    return strftime("%Y-%m-%d", localtime(ns / _SECOND))

@@ -1,0 +1,1 @@
+"""The GPUs view: screen, model and columns."""

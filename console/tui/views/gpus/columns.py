@@ -1,0 +1,165 @@
+"""The GPUs view as a list: what its columns say, how they sort, what GPUs are grouped by, what is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ....present.status import BY_WEIGHT, GLYPHS
+from ....text import format
+from ....text.cells import clean
+from ....text.nodeset_fold import natural
+from ...models.field import Field, field, integer, word
+from ...models.gpu_metrics import held_pct
+from ...models.grouping import NONE, Grouping
+from ...models.list_kind import Kind
+from ...models.plot import bars
+from ...models.steady_order import Noise
+from .filter import GPUS, memory_pct_of
+from .model import GpuRow, age_text, ranks_text
+
+_LOAD, _RATE, _FEW = Noise(absolute=2.0), Noise(absolute=1e6, share=0.1), Noise(absolute=15.0)
+#: Cells of the curve of the last minute in a row.
+CURVE_CELLS, _CURVE_S = 10, 60
+
+
+def _style(row: GpuRow, text: str) -> str:
+    return "muted" if text == format.UNKNOWN else "text"
+
+
+def _live(row: GpuRow, text: str) -> str:
+    """Figures that are not fresh are drawn as stale."""
+    return _style(row, text) if row.summary.fresh or text == format.UNKNOWN else "stale"
+
+
+def _curved(row: GpuRow, text: str) -> str:
+    return "accent" if row.summary.fresh else "stale"
+
+
+def _bad(row: GpuRow, text: str) -> str:
+    """A counter that should be 0."""
+    return _live(row, text) if text in (format.UNKNOWN, "0") else "warning"
+
+
+def _state_text(row: GpuRow) -> str:
+    status, said = row.standing
+    age = age_text(row)
+    return f"{GLYPHS[status]} {said.replace('_', ' ')}" + (f" {age}" if age else "")
+
+
+def _now(name: str) -> Callable[[GpuRow], Any]:
+    return lambda row: getattr(row.gpu, name) if row.gpu else None
+
+
+def _info(name: str) -> Callable[[GpuRow], Any]:
+    return lambda row: getattr(row.info, name) if row.info else None
+
+
+def _badness(standing: tuple[Any, str]) -> tuple[int, str]:
+    return (BY_WEIGHT.index(standing[0]), standing[1])
+
+
+def _curve(row: GpuRow) -> str:
+    """The utilisation of the last minute, oldest first."""
+    if row.recent is None:
+        return format.UNKNOWN
+    return bars(row.recent(row.key, "util_pct", _CURVE_S), CURVE_CELLS, 0, 100)
+
+
+def _reasons(row: GpuRow) -> str | None:
+    """What keeps the clocks down; an idle GPU is no reason to look."""
+    found = [reason for reason in (row.gpu.clocks_event_reasons if row.gpu else ()) if reason != "gpu_idle"]
+    return ", ".join(found) or None
+
+
+def _slot(row: GpuRow) -> str | None:
+    """PCIe generation and lanes now."""
+    info = row.info
+    return f"{info.pcie_gen}x{info.pcie_width}" if info and info.pcie_gen and info.pcie_width else None
+
+
+def _errors(*names: str) -> Callable[[GpuRow], int | None]:
+    """The sum of those counters that are known."""
+
+    def read(row: GpuRow) -> int | None:
+        found = [getattr(row.gpu, name) for name in names] if row.gpu else []
+        known = [value for value in found if value is not None]
+        return sum(known) if known else None
+
+    return read
+
+
+FIELDS: dict[str, Field[GpuRow]] = {
+    found.key: found
+    for found in (
+        field("state", "state", lambda row: row, _state_text, lambda row, _: row.standing[0],
+              lambda row: _badness(row.standing)),
+        field("node", "node", lambda row: row.summary.name, clean, _style, natural),
+        field("gpu", "gpu", lambda row: row.index, integer, _style),
+        field("util", "util %", _now("util_pct"), format.percent, _live, noise=_LOAD),
+        Field("curve", "last minute", _curve, _now("util_pct"), _curved, _LOAD),
+        field("mem", "mem %", memory_pct_of, format.percent, _live, noise=_LOAD),
+        field("used", "used", _now("mem_used_bytes"), format.size, _live, noise=Noise(share=0.02)),
+        field("bus", "bus %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
+        field("power", "W", _now("power_w"), format.whole, _live, noise=_FEW),
+        field("temp", "°C", _now("temp_c"), format.whole, _live, noise=_LOAD),
+        field("mem_temp", "mem °C", _now("mem_temp_c"), format.whole, _live, noise=_LOAD),
+        field("fan", "fan %", _now("fan_pct"), format.whole, _live, noise=_LOAD),
+        field("sm_clock", "SM MHz", _now("sm_clock_mhz"), format.whole, _live, noise=_FEW),
+        field("mem_clock", "mem MHz", _now("mem_clock_mhz"), format.whole, _live, noise=_FEW),
+        field("pstate", "P", _now("pstate"), integer, _live),
+        field("held", "held %", lambda row: held_pct(row.gpu), format.percent, _bad, noise=_LOAD),
+        field("reasons", "clocks limited by", _reasons, word, _live),
+        field("sm", "SM %", _now("sm_pct"), format.percent, _live, noise=_LOAD),
+        field("occupancy", "warps %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
+        field("tensor", "tensor %", _now("tensor_pct"), format.percent, _live, noise=_LOAD),
+        field("dram", "DRAM %", _now("dram_pct"), format.percent, _live, noise=_LOAD),
+        field("encoder", "enc %", _now("encoder_pct"), format.percent, _live, noise=_LOAD),
+        field("decoder", "dec %", _now("decoder_pct"), format.percent, _live, noise=_LOAD),
+        field("nvlink_rx", "NVL in/s", _now("nvlink_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        field("nvlink_tx", "NVL out/s", _now("nvlink_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        field("pcie_rx", "PCIe in/s", _now("pcie_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        field("pcie_tx", "PCIe out/s", _now("pcie_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        field("slot", "PCIe", _slot, word, _live),
+        field("ecc", "ECC", _now("ecc_uncorrected_volatile"), integer, _bad),
+        field("ecc_corrected", "ECC corr", _now("ecc_corrected_volatile"), integer, _live),
+        field("rows", "rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"), integer, _bad),
+        field("replays", "replays", _now("pcie_replays"), integer, _live),
+        field("nvlink_errors", "NVL err", _errors("nvlink_crc_errors", "nvlink_replay_errors",
+              "nvlink_recovery_errors"), integer, _bad),
+        Field("ranks", "ranks", ranks_text, lambda row: row.ranks or None, _style),
+        field("model", "model", _info("name"), word, _style, natural),
+        field("driver", "driver", _info("driver"), word, _style, natural),
+        field("uuid", "uuid", lambda row: row.uuid, word, _style),
+    )
+}  # fmt: skip
+
+
+def _badness_of_word(word_: str) -> tuple[int, str]:
+    return (0 if word_ != "ok" else 1, word_)
+
+
+#: What GPUs can be grouped by.
+GROUPINGS: Final[tuple[Grouping[GpuRow], ...]] = (
+    NONE,
+    Grouping("node", lambda seen: seen.row.summary.name),
+    Grouping("state", lambda seen: seen.row.standing[1], _badness_of_word, is_state=True),
+    Grouping("model", lambda seen: (seen.row.info.name if seen.row.info else None)),
+    Grouping("job", lambda seen: ", ".join(seen.around.jobs_of.get(seen.row.summary.name, ())) or None),
+    Grouping("tag", lambda seen: seen.around.all_tags(seen.row.summary.name)),
+)
+
+
+def _object(row: GpuRow) -> dict[str, Any]:
+    """What the screen makes of it, and its records as they came, in their own units."""
+    status, said = row.standing
+    return {
+        "node": row.summary.name, "index": row.index, "uuid": row.uuid, "state": said, "status": status,
+        "ranks": row.ranks, "finding": row.finding.id if row.finding else None, "gpu_info": row.info, "gpu": row.gpu,
+    }  # fmt: skip
+
+
+KIND: Final = Kind(
+    "GPU", "node", FIELDS, GPUS, GROUPINGS, lambda row: row.standing, _object,
+    remark=lambda row: row.note.text if row.note else "",
+)  # fmt: skip

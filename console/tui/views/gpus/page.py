@@ -1,0 +1,160 @@
+"""The page of one GPU: every figure in words, and its curves beside or above them. Part of the GPUs view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+
+from ....core.store import GpuKey
+from ....present.spans import Span
+from ....present.status import GLYPHS
+from ....records import Finding, GpuEvent, Record
+from ...models.detail import Story
+from ...models.page import Thing
+from ...snapshot import Frame
+from ...widgets.bar import Bar
+from ...widgets.history import History
+from ...widgets.report import Report
+from ..base import Teller
+from ..events.model import EventRow, event_story
+from ..paged_list import Page
+from .model import GpuRow
+from .page_model import EVENTS_SHOWN, Known, page_lines
+from .plots import FIGURES, is_known, plot_of
+
+#: From this width on the curves stand beside the figures, else one of them above.
+WIDE = 110
+#: Lines of one curve.
+_CURVE = 8
+#: Cells beside the text: a margin and the scrollbar.
+_BESIDE = 3
+_EDGE = Span("─ ", "rule")
+
+
+class GpuPage(Page[GpuKey]):
+    """`look` shows the GPU of `key` as that row."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._title = Bar(fill="─")
+        self.report = Report(id="gpu-facts")
+        self._curves = [History(classes="gpu-curve") for _ in FIGURES]
+        self._first = 0  # of the figures that are drawn
+        self._hour = False
+        self._seen: tuple[Frame, GpuRow | None] | None = None
+        self._shown: object = None
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        with Container(id="gpu-body"):
+            yield Vertical(*self._curves, id="gpu-curves")
+            yield self.report
+
+    def turn_to(self, key: GpuKey | None) -> None:
+        self.key, self._shown, self._seen = key, None, None
+        self.report.show(())
+        self.report.scroll_home(animate=False, immediate=True)
+
+    def home(self) -> Report:
+        return self.report
+
+    def next_figure(self) -> None:
+        """Draw the next figure; where several are drawn, begin with it."""
+        self._first = (self._first + 1) % len(FIGURES)
+        self._again()
+
+    def turn_span(self) -> None:
+        """Five minutes, or the hour."""
+        self._hour = not self._hour
+        self._again()
+
+    def look(self, frame: Frame, row: GpuRow | None) -> None:
+        """Show this frame; nothing is made anew where nothing of the GPU changed."""
+        self._seen = (frame, row)
+        if self.key is None:
+            return
+        version = row.version if row else None
+        second = frame.now // 1_000_000_000
+        basis = (self.key, self.size, version, second, frame.events.end, self._first, self._hour)
+        if basis != self._shown:
+            self._shown = basis
+            self._write(frame, row, second)
+
+    def _write(self, frame: Frame, row: GpuRow | None, second: int) -> None:
+        assert self.key is not None
+        if row is None:
+            self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" has this GPU no more ", "muted")))
+            return
+        status, said = row.standing
+        state = Span(f" {GLYPHS[status]} {said.replace('_', ' ')} ", status)
+        self._title.show((_EDGE, Span(f"{row.summary.name} gpu{row.index}", "accent"), state),
+                         (Span(" Esc", "key"), Span(" back ─", "muted")))  # fmt: skip
+        width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - _BESIDE
+        self.report.show(page_lines(_known(frame, row), width))
+        self._draw_curves(frame, row, second)
+
+    def _draw_curves(self, frame: Frame, row: GpuRow, second: int) -> None:
+        """As many as there is room for, from the chosen one on; figures that were never told are left out."""
+        room = max(1, (self.size.height - 1) // _CURVE) if self._is_wide else 1
+        plots = []
+        for figure in (*FIGURES[self._first :], *FIGURES[: self._first]) if frame.history else ():
+            assert frame.history is not None
+            plot = plot_of(frame.history, row.key, figure, row.info, hour=self._hour)
+            if is_known(plot):
+                plots.append(plot)
+            if len(plots) == room:
+                break
+        for at, curve in enumerate(self._curves):
+            curve.display = at < len(plots)
+            if at < len(plots):
+                curve.show(plots[at], (row.key, second, plots[at].title, self._hour, row.gpu and row.gpu.seq))
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.size.width >= WIDE
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(self._is_wide, "wide")
+        self.call_after_refresh(self._again)
+
+    def _again(self) -> None:
+        self._shown = None
+        if self._seen is not None:
+            self.look(*self._seen)
+
+    def teller(self) -> Teller | None:
+        """The story of an event under the cursor; all else is told by its own line."""
+        thing = self.report.selected
+        if not isinstance(thing, Thing) or thing.kind != "event" or not isinstance(thing.key, int):
+            return None
+        number = thing.key
+
+        def tell(frame: Frame) -> Story | None:
+            record = frame.events.find(number)
+            return event_story(record, frame.now) if record else None
+
+        return tell
+
+
+def _known(frame: Frame, row: GpuRow) -> Known:
+    processes = [process for process in frame.gpu_processes.values() if (process.node, process.uuid) == row.key]
+    links = [link for link in frame.gpu_links.values() if (link.node, link.uuid) == row.key]
+    return Known(
+        row, sorted(processes, key=lambda process: -(process.mem_used_bytes or 0)),
+        sorted(links, key=lambda link: link.link),
+        [EventRow(number, record, frame.now) for number, record in frame.events.newest(_about(row), EVENTS_SHOWN)],
+    )  # fmt: skip
+
+
+def _about(row: GpuRow) -> Callable[[Record], bool]:
+    """Whether an event is one of this GPU, or blames it."""
+
+    def is_about(record: Record) -> bool:
+        if isinstance(record, GpuEvent):
+            return (record.node, record.uuid) == row.key
+        return isinstance(record, Finding) and row.name in record.culprits
+
+    return is_about

@@ -1,0 +1,1 @@
+"""The Hang view: screen, model and columns."""

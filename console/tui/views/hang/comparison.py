@@ -1,0 +1,76 @@
+"""Two branches side by side, or a capture and the one before it: what is the same, and where they part."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import zip_longest
+from typing import Final
+
+from ....analysis.stacks.fold import Fold, Group, Step
+from ....text.cells import clean, fit
+from ....text.rank_ranges import ranges
+from .stack_tree import place_of
+
+#: Of more changes the calls are not shown; who moved is told of all.
+_MOST_SHOWN: Final = 8
+
+
+def side_by_side(
+    one: tuple[Step, ...], one_ranks: Sequence[int], other: tuple[Step, ...], other_ranks: Sequence[int], width: int
+) -> list[str]:
+    """The calls of two branches from the outermost inward; `=` where they are the same, `│` from where they part."""
+    half = max(10, (width - 3) // 2)
+    lines = [f"{fit(f'[{ranges(one_ranks)}]', half)}   {fit(f'[{ranges(other_ranks)}]', half)}"]
+    same = True
+    for left, right in zip_longest(one, other):
+        same = same and left is not None and right is not None and _name(left) == _name(right)
+        lines.append(f"{fit(_text(left), half)} {'=' if same else '│'} {fit(_text(right), half)}".rstrip())
+    return lines
+
+
+def _name(step: Step) -> tuple[str, str]:
+    return step.function, step.file
+
+
+def _text(step: Step | None) -> str:
+    return "" if step is None else f"{clean(step.function)}  {place_of(step)}"
+
+
+def moved(before: Fold, after: Fold, width: int) -> list[str]:
+    """Who stands elsewhere than in the capture before, and who where they stood; then their calls, then and now."""
+    then, now = _places(before), _places(after)
+    changes: dict[tuple[Hashable, Hashable], list[int]] = defaultdict(list)
+    stayed = []
+    for rank in sorted(then.keys() | now.keys()):
+        was, place = _place(then.get(rank)), _place(now.get(rank))
+        if was == place:
+            stayed.append(rank)
+        else:
+            changes[was, place].append(rank)
+    lines = [
+        f"[{ranges(ranks)}]  {_leaf(then.get(ranks[0]))}  →  {_leaf(now.get(ranks[0]))}" for ranks in changes.values()
+    ]
+    lines.append(f"[{ranges(stayed)}]  where they were" if stayed else "nobody where they were")
+    for ranks in [ranks for ranks in changes.values() if ranks[0] in then and ranks[0] in now][:_MOST_SHOWN]:
+        was_path, path = then[ranks[0]].path, now[ranks[0]].path
+        lines += ["", *side_by_side(was_path, ranks, path, ranks, width)]
+    return lines
+
+
+def _place(group: Group | None) -> Hashable:
+    """What two groups at the same place have in common."""
+    return (group.calls, group.cls) if group is not None else None
+
+
+def _places(found: Fold) -> dict[int, Group]:
+    """Where each rank stands."""
+    return {rank: group for group in found.groups if group.role == "rank" for rank in group.ranks}
+
+
+def _leaf(group: Group | None) -> str:
+    if group is None:
+        return "not seen"
+    if not group.path:
+        return group.status.replace("_", " ")
+    return f"{_text(group.path[-1])} ({group.cls.replace('_', ' ')})"

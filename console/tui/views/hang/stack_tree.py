@@ -1,0 +1,178 @@
+"""A capture as rows of a tree, the ranks of a branch, and the threads of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ....analysis.stacks.fold import PLAIN, Fold, Step
+from ....analysis.stacks.fold import Branch as Fork
+from ....present.spans import Line, Span, cut, plain
+from ....present.status import GLYPHS
+from ....records import Frame, Local, Stack
+from ....text import format
+from ....text.cells import clean, fit
+from ....text.rank_ranges import ranges
+from ...models.job_ranks import RankRow
+from ...models.page import wrapped
+from ...models.tree_rows import Branch
+
+_TITLES = {"rank": "ranks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
+#: Calls shown of one thread; a recursion has thousands, of which the outermost and the innermost tell.
+_OUTER, _INNER = 20, 60
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The roots as the widget draws them, and by key the ranks and calls of each branch."""
+
+    roots: tuple[Branch, ...] = ()
+    ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    paths: Mapping[Hashable, tuple[Step, ...]] = field(default_factory=dict)
+
+
+def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
+    """The calls of all ranks and of what is below them; branches that only culprits are in stand out."""
+    ranks: dict[Hashable, tuple[int, ...]] = {}
+    paths: dict[Hashable, tuple[Step, ...]] = {}
+    blamed = frozenset(culprits)
+
+    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[Step, ...]) -> tuple[Branch, ...]:
+        grown = []
+        for fork in forks:
+            apart = fork.step.lines if found.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
+            key = (*above, fork.step.function, fork.step.file, fork.cls, apart, fork.step.values)
+            ranks[key], paths[key] = fork.ranks, (*path, fork.step)
+            style = "failed" if blamed and blamed.issuperset(fork.ranks) and fork.ranks else "text"
+            values = "".join(f"  {clean(name)} = {clean(value)}" for name, value in fork.step.values)
+            text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
+            text += [Span(values, "accent")] if values else []
+            note = (fork.cls or "").replace("_", " ")
+            grown.append(Branch(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
+        return tuple(grown)
+
+    roots: list[Branch] = []
+    roles = ["rank", *sorted({group.role for group in found.groups} - {"rank"})]
+    for role in roles:
+        branches = [*grow(found.trees.get(role, ()), (role,), ()), *_unread(found, role, ranks)]
+        if role == "rank":
+            roots += branches
+        elif branches:
+            inside = tuple(sorted({rank for group in found.groups if group.role == role for rank in group.ranks}))
+            ranks[(role,)] = inside
+            title = (Span(_TITLES.get(role, clean(role).replace("_", " ")), "accent"),)
+            roots.append(Branch((role,), title, ranges(inside), "", tuple(branches)))
+    return Tree(tuple(roots), ranks, paths)
+
+
+def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[Branch]:
+    """Groups without a stack, with the reason and the remedy."""
+    for group in found.groups:
+        if group.role == role and not group.path:
+            key = (role, group.status, group.reason, group.cls)
+            ranks[key] = group.ranks
+            why = group.status.replace("_", " ") + (f": {group.reason}" if group.reason else "")
+            text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
+            text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
+            note = "" if group.cls == "unknown" else group.cls.replace("_", " ")
+            yield Branch(key, tuple(text), ranges(group.ranks), note)
+
+
+def place_of(step: Step) -> str:
+    """The file of a call, and its line where the ranks stand at few."""
+    file = clean(step.file)
+    return f"{file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 and step.lines != (0,) else file
+
+
+def rank_lines(
+    ranks: Sequence[int], rows: Mapping[int, RankRow], culprits: Sequence[int], width: int
+) -> tuple[Line, ...]:
+    """A line a rank of a branch: where it runs, and what its process does now. A line's key is the rank."""
+    lines = []
+    for rank in ranks:
+        row = rows.get(rank)
+        named = Span(f"{rank:>5} ", "failed" if rank in culprits else "text")
+        if row is None or row.rank is None:
+            lines.append(Line((named, Span("not on any node that can be seen", "muted")), rank))
+            continue
+        stat = row.stat
+        wchan = stat.wchan if stat and stat.wchan not in (None, "0") else ""
+        state = Span(f"{GLYPHS[row.status]} {fit(row.state.replace('_', ' '), 15)} ", row.status)
+        who = Span(f"{clean(row.rank.node)} pid {row.rank.pid}", "text")
+        busy = Span(f"  {format.percent(stat.cpu_pct if stat else None)} %  {clean(wchan or '')}", "muted")
+        lines.append(Line(cut((named, state, who, busy), width), rank))
+    return tuple(lines)
+
+
+def thread_lines(stacks: Sequence[Stack], rank: int, width: int) -> tuple[Line, ...]:
+    """All threads of a rank's processes as last read, the main one first, each from the outermost call inward."""
+    own = [stack for stack in stacks if stack.rank == rank]
+    if not own:
+        return (plain(f"Nothing was read of rank {rank} in this capture.", "muted"),)
+    last: dict[tuple[str, int], int] = {}
+    for stack in own:
+        key = (stack.role, stack.pid)
+        last[key] = max(last.get(key, 0), stack.sample)
+    lines: list[Line] = []
+    for role, pid in sorted(last, key=lambda key: (key[0] != "rank", key)):
+        threads = [one for one in own if (one.role, one.pid) == (role, pid) and one.sample == last[(role, pid)]]
+        lines += [plain("")] if lines else []
+        lines += _process_lines(threads[0], width)
+        for stack in sorted(threads, key=_main_first):
+            lines += _thread_lines(stack, width)
+    return tuple(lines)
+
+
+def _main_first(stack: Stack) -> tuple[bool, int]:
+    is_main = stack.thread_name == "MainThread" or stack.os_thread_id == stack.pid
+    return (not is_main, stack.os_thread_id or stack.thread_id or 0)
+
+
+def _process_lines(stack: Stack, width: int) -> Iterator[Line]:
+    """What the kernel says of the process, and why there is no stack where there is none."""
+    role = "" if stack.role == "rank" else f"{clean(stack.role).replace('_', ' ')} "
+    parts = [f"{role}pid {stack.pid}", f"state {stack.proc_state or format.UNKNOWN}"]
+    parts += [f"wchan {clean(stack.wchan)}"] if stack.wchan and stack.wchan != "0" else []
+    parts += [f"in {clean(stack.syscall)}"] if stack.syscall else []
+    parts += [f"CPU +{stack.cpu_delta_s:.2f} s"] if stack.cpu_delta_s is not None else []
+    parts += [f"debugged by {stack.tracer_pid}"] if stack.tracer_pid else []
+    yield Line(cut((Span("  ".join(parts), "muted"),), width), ("process", stack.pid))
+    if stack.status != "ok":
+        why = f"{stack.status.replace('_', ' ')}: {clean(stack.reason or '')}"
+        for part in wrapped(why, width):
+            yield plain(part, "warning")
+        for part in wrapped(f"try: {clean(stack.try_)}", width) if stack.try_ else ():
+            yield plain(part, "accent")
+
+
+def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
+    if stack.frames is None:
+        return
+    words = [clean(stack.thread_name or "thread")]
+    words += [f"{stack.os_thread_id}"] if stack.os_thread_id is not None else []
+    words += ["holds the GIL"] if stack.gil else []
+    words += ["active" if stack.active else "idle"] if stack.active is not None else []
+    words += ["read while it stood still"] if stack.mode == "blocking" else []
+    key = ("thread", stack.pid, stack.os_thread_id, stack.thread_id)
+    yield Line(cut((Span("  ".join(words), "accent"),), width), key)
+    named: dict[int, list[Local]] = {}
+    for local in stack.locals or ():
+        named.setdefault(local.frame, []).append(local)
+    count = len(stack.frames)
+    for at, frame in enumerate(stack.frames):
+        if _OUTER <= at < count - _INNER:
+            if at == _OUTER:
+                yield plain(f"    … {count - _OUTER - _INNER} calls …", "muted")
+            continue
+        yield from _frame_lines(frame, named.get(at, ()), width, is_leaf=at == count - 1)
+
+
+def _frame_lines(frame: Frame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:
+    line = f":{frame.line}" if frame.line else ""
+    style = "strong" if is_leaf else "muted" if frame.native else "text"
+    file = clean(frame.file.rsplit("/", 1)[-1])
+    yield Line(cut((Span(f"  {clean(frame.function)}", style), Span(f"  {file}{line}", "muted")), width))
+    if frame.source:
+        yield Line(cut((Span("      │ ", "muted"), Span(clean(frame.source.strip()), "accent")), width))
+    for local in named:
+        yield Line(cut((Span(f"      {clean(local.name)} = ", "muted"), Span(clean(local.value))), width))

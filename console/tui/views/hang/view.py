@@ -1,0 +1,313 @@
+"""3 Hang: who holds the job, and the proof: verdict, tree of stacks, ranks of a branch, threads of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.widget import Widget
+
+from ....present.spans import Span
+from ....present.stacks import shape_words
+from ...controllers.clipboard import TakingApp
+from ...dialogs.prompts import LinesDialog
+from ...folds.verdicts import JobSeen
+from ...keymap.actions import bindings, in_scope
+from ...models.job_ranks import RankRow
+from ...snapshot import Frame
+from ...widgets.line_view import LineView
+from ...widgets.panel import Panel
+from ...widgets.progress import Progress
+from ...widgets.rank_tree import RankTree
+from ...widgets.report import Report
+from ..base import CancelWanted, CaptureWanted, View
+from .collectives import collective_lines
+from .comparison import moved, side_by_side
+from .stack_tree import Tree, rank_lines, thread_lines, tree_of
+from .verdict_lines import NOTHING, About, by_badness, culprits_of, verdict_lines
+
+#: From this width on ranks and threads stand beside the tree; below it one part is on the screen at a time.
+WIDE = 110
+#: The verdict takes so much of the height at most.
+_MOST_VERDICT = 0.45
+_MOST_RANKS = 0.35
+
+
+class Hang(View):
+    """Tab walks from the verdict to the tree, to the ranks of a branch, to the threads of a rank."""
+
+    scope = "hang"
+    first = ("hang.cancel", "app.capture", "app.diagnose")
+    BINDINGS = bindings(in_scope("hang"))
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._verdict = Report(id="hang-verdict")
+        self._progress = Progress(id="hang-progress")
+        self._tree = RankTree(id="hang-tree")
+        self._ranks, self._threads = Report(id="hang-ranks"), Report(id="hang-threads")
+        self._collectives = Report(id="hang-collectives")
+        self._tree_panel = Panel("STACKS", self._tree, id="hang-tree-panel")
+        self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
+        self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
+        self._model = Tree()
+        self._of: JobSeen | None = None  # what the tree is of
+        self._job = ""  # the chosen one; empty is the worst
+        self._marked: Hashable | None = None  # the branch that the next x compares with
+        self._frame: Frame | None = None
+        self._shown: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield self._verdict
+        yield self._progress
+        yield self._collectives
+        with Container(id="hang-body"):
+            yield self._tree_panel
+            with Vertical(id="hang-side"):
+                yield self._ranks_panel
+                yield self._threads_panel
+
+    def on_mount(self) -> None:
+        self._progress.display = False
+
+    def home(self) -> Widget:
+        return self._tree if self._model.roots else self._verdict
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def look(self, frame: Frame) -> None:
+        self._frame = frame
+        self._look_progress(frame)
+        basis = (frame.hang, self.size)
+        if basis != self._shown:
+            self._shown = basis
+            self._write(frame)
+        self._write_ranks(frame)
+
+    def _look_progress(self, frame: Frame) -> None:
+        now = frame.capturing
+        if now is None and self._progress.has_focus:
+            self.screen.set_focus(self.home())
+        self._progress.display = now is not None
+        if now is not None:
+            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
+
+    def _write(self, frame: Frame) -> None:
+        lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NOTHING
+        self._verdict.show(lines)
+        self.set_class(not frame.hang, "empty")
+        room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
+        self._verdict.styles.height = max(3, min(len(lines), room))
+        chosen = self._chosen(frame)
+        self._grow_tree(chosen)
+        self._collectives.show(collective_lines(chosen.said if chosen else None, self.size.width - 3))
+
+    def _chosen(self, frame: Frame) -> JobSeen | None:
+        """The job whose stacks are drawn: the one that was chosen, else the worst."""
+        ordered = by_badness(frame.hang)
+        return next((one for one in ordered if one.job == self._job), ordered[0] if ordered else None)
+
+    def _grow_tree(self, seen: JobSeen | None) -> None:
+        if seen is self._of:
+            return
+        had_tree = bool(self._model.roots)
+        self._of = seen
+        self._model = tree_of(seen.fold, culprits_of(seen)) if seen and seen.fold else Tree()
+        self._tree.show(self._model.roots)
+        if seen is not None and not had_tree:
+            self._point_at(culprits_of(seen))
+        self._head()
+
+    def _point_at(self, ranks: tuple[int, ...]) -> None:
+        """Put the cursor where the first of these ranks stands: the innermost branch that has it."""
+        if not ranks:
+            return
+        within = [key for key, members in self._model.ranks.items() if ranks[0] in members]
+        if within:
+            self._tree.point(max(within, key=lambda key: len(self._model.paths.get(key, ()))))
+
+    def _head(self) -> None:
+        seen = self._of
+        if seen is None or seen.fold is None:
+            self._tree_panel.head("STACKS")
+            return
+        found = seen.fold
+        groups = sum(group.role == "rank" for group in found.groups)
+        shape = shape_words(found.shape)
+        left = ", ".join((f"{len(found.ranks)} ranks", f"{groups} group{'s' * (groups != 1)}", *shape))
+        right = [f"capture {seen.number} of {seen.captures}"]
+        if not shape:  # there is no room for both
+            right += [f"spread {found.spread_ns / 1e6:.1f} ms"] if found.spread_ns is not None else []
+            right += [f"took {found.took_ns / 1e9:.1f} s"] if found.took_ns is not None else []
+        right += [f"{seen.incomplete} stacks missing"] if seen.incomplete else []
+        spans = (Span("  ".join(right), "warning" if seen.incomplete else "muted"),)
+        self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())
+
+    def _write_ranks(self, frame: Frame) -> None:
+        """The ranks of the branch under the cursor, and the threads of the chosen one."""
+        ranks = self._model.ranks.get(self._tree.selected, ())
+        seen = self._of
+        width = (self._ranks.size.width or self.size.width) - 2
+        rows = _rows_of(frame, seen.job) if seen else {}
+        self._ranks.show(rank_lines(ranks, rows, culprits_of(seen), width))
+        self._ranks_panel.head("RANKS", (Span(str(len(ranks)), "muted"),))
+        limit = max(3, int(self.size.height * _MOST_RANKS))
+        if self.has_class("wide"):
+            self._ranks_panel.styles.height = min(len(ranks) + 1, limit)
+        rank = self._ranks.selected
+        if seen is None or not isinstance(rank, int):
+            self._threads.show(())
+            return
+        self._threads.show(thread_lines(seen.stacks, rank, (self._threads.size.width or self.size.width) - 2))
+        self._threads_panel.head("THREADS", (Span(f"of rank {rank}", "muted"),))
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width >= WIDE, "wide")
+        if self._frame is not None:
+            self.call_after_refresh(self.look, self._frame)
+
+    # -- walking -----------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> tuple[LineView, ...]:
+        return (self._verdict, self._tree, self._ranks, self._threads)
+
+    def action_walk(self) -> None:
+        """The next of verdict, tree, ranks, threads."""
+        self._walk(1)
+
+    def action_walk_back(self) -> None:
+        """The one before."""
+        self._walk(-1)
+
+    def _walk(self, by: int) -> None:
+        parts = self._parts()
+        here = next((at for at, part in enumerate(parts) if part.has_focus), 0)
+        self._go(parts[(here + by) % len(parts)])
+
+    def _go(self, part: LineView) -> None:
+        """Show a part and give it the focus; where there is no room for all, the others make way."""
+        for name in ("tree", "ranks", "threads"):
+            self.set_class(part.id == f"hang-{name}", f"at-{name}")
+        self.screen.set_focus(part)
+
+    def climb(self) -> bool:
+        """Back from the collectives, and from threads to ranks to the tree to the verdict."""
+        if self.has_class("at-collectives"):
+            self.action_collectives()
+            return True
+        if self._marked is not None:
+            self._marked = None
+            self.notify("nothing is marked any more", timeout=2, markup=False)
+            return True
+        parts = self._parts()
+        here = next((at for at, part in enumerate(parts) if part.has_focus), 0)
+        if here == 0:
+            return False
+        self._go(parts[here - 1])
+        return True
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        if event.view is self._verdict and isinstance(self._verdict.selected, About):
+            self._job = self._verdict.selected.job
+            if self._frame is not None:
+                self._grow_tree(self._chosen(self._frame))
+        if self._frame is not None:
+            self._write_ranks(self._frame)
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        """Enter goes in: from the verdict to where its rank stands, then on to the ranks and the threads."""
+        event.stop()
+        about = self._verdict.selected
+        if event.view is self._verdict and isinstance(about, About) and self._of is not None:
+            self._point_at((about.rank,) if about.rank is not None else culprits_of(self._of))
+        if event.view is not self._threads and self._model.roots:
+            self._walk(1)
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
+        event.stop()
+        self.post_message(CancelWanted())
+
+    def action_cancel(self) -> None:
+        """Give up the capture that is under way."""
+        self._progress.action_cancel()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape cancels while a capture is under way, and climbs out else."""
+        if action == "cancel":
+            return self._frame is not None and self._frame.capturing is not None
+        if action in ("earlier", "later"):
+            return self._of is not None and self._of.captures > 1
+        return bool(self._model.roots) if action in ("compare", "compare_captures", "threads", "granularity") else True
+
+    def action_earlier(self) -> None:
+        """The capture before the one on the screen."""
+        self.post_message(CaptureWanted(by=-1))
+
+    def action_later(self) -> None:
+        """The capture after it."""
+        self.post_message(CaptureWanted(by=1))
+
+    def action_threads(self) -> None:
+        """Fold the main threads, those they wait for, or all."""
+        self.post_message(CaptureWanted(turn_threads=True))
+
+    def action_granularity(self) -> None:
+        """Tell ranks apart by function, by line, or by variables."""
+        self.post_message(CaptureWanted(turn_granularity=True))
+
+    def action_collectives(self) -> None:
+        """What communication libraries recorded, in the place of the stacks; again: the stacks."""
+        self.toggle_class("at-collectives")
+        self.screen.set_focus(self._collectives if self.has_class("at-collectives") else self.home())
+
+    def action_compare(self) -> None:
+        """Mark a branch; on another one: the two side by side."""
+        key = self._tree.selected
+        if self._marked is None or self._marked not in self._model.ranks or key is None or key == self._marked:
+            self._marked = key
+            self.notify("marked; x on another branch shows the two side by side", timeout=4, markup=False)
+            return
+        lines = side_by_side(
+            self._model.paths.get(self._marked, ()), self._model.ranks[self._marked],
+            self._model.paths.get(key, ()), self._model.ranks[key], min(self.size.width, 110) - 8,
+        )  # fmt: skip
+        self._marked = None
+        self.app.push_screen(LinesDialog("Two branches", lines))
+
+    def action_compare_captures(self) -> None:
+        """What changed since the capture before."""
+        seen = self._of
+        if seen is None or seen.fold is None or seen.before is None:
+            self.notify("there is no capture before this one", timeout=3, markup=False)
+            return
+        lines = moved(seen.before, seen.fold, min(self.size.width, 110) - 8)
+        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}: then and now", lines))
+
+    def action_copy(self) -> None:
+        """The verdicts, as text."""
+        if self._frame is not None and self._frame.hang:
+            lines = verdict_lines(self._frame.hang, 110)
+            cast(TakingApp, self.app).copy("\n".join(line.text.rstrip() for line in lines), "the verdict")
+
+    def attend(self, job: str) -> None:
+        self._job = job
+        if self._frame is not None:
+            self.look(self._frame)
+
+    @property
+    def selected_node(self) -> str | None:
+        rank = self._ranks.selected
+        if self._frame is None or self._of is None or not isinstance(rank, int):
+            return None
+        row = _rows_of(self._frame, self._of.job).get(rank)
+        return row.rank.node if row is not None and row.rank is not None else None
+
+
+def _rows_of(frame: Frame, job: str) -> Mapping[int, RankRow]:
+    found = next((one for one in frame.jobs.jobs if one.job == job), None)
+    return {row.number: row for row in found.rows if row.number is not None} if found else {}

@@ -1,0 +1,1 @@
+"""The Jobs view: screen, model and columns."""

@@ -1,0 +1,212 @@
+"""The page of one job: its plan, how it goes on each node, and what its ranks write. Part of the Jobs view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+
+from ....present.spans import Line, Span, plain
+from ....text import format
+from ...models.list_kind import passing
+from ...models.page import Thing
+from ...models.row_context import Seen
+from ...models.table_export import Sheet
+from ...snapshot import Frame
+from ...widgets.bar import Bar
+from ...widgets.filter_bar import FilterBar
+from ...widgets.line_view import LineView
+from ...widgets.report import Report
+from ...widgets.stream import Stream
+from ..base import NodeWanted, Teller
+from ..list_view import around_of, column
+from ..paged_list import Page
+from .log import FIELDS, KIND, LINES, JobLog, LogLine, LogSieve
+from .model import JobRow
+from .page_model import page_lines, title_spans
+
+#: From this width on the output stands beside the plan.
+WIDE = 150
+#: Below the plan the output has so much of the height at least.
+_LEAST_OUTPUT = 0.5
+_BESIDE = 3
+_EDGE = Span("─ ", "rule")
+_COLUMNS = (column(FIELDS["who"], 6, grow=10), column(FIELDS["text"], 30, grow=400))
+
+
+class JobPage(Page[str]):
+    """`look` shows the job named `key`, whose row the list has."""
+
+    def __init__(self, *, id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, by which lines wait for their like."""
+        super().__init__(id=id)
+        self.clock = clock
+        self._title, self._state = Bar(fill="─"), Bar(fill="─")
+        self.plan = Report(id="job-plan")
+        self.filter: FilterBar[Seen[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
+        self.output: Stream[LogLine] = Stream(_COLUMNS, id="job-output")
+        self._nothing = Report(classes="nothing")
+        self._log: JobLog | None = None
+        self._taken = -1  # version of the output up to which it is folded
+        self._sieve = LogSieve(None)
+        self._shown: tuple[object, ...] = ()
+        self._frame: Frame | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        with Container(id="job-body"):
+            yield self.plan
+            with Vertical(id="job-written"):
+                yield self._state
+                yield self.filter
+                yield self._nothing
+                yield self.output
+
+    def turn_to(self, key: str | None) -> None:
+        self.key, self._shown = key, ()
+        if self._log is not None and key is not None and self._log.job != key:
+            self._log = None
+            self.filter.clear()
+        self.plan.show(())
+        self.plan.scroll_home(animate=False, immediate=True)
+
+    def home(self) -> LineView:
+        return self.output if self.output.display else self.plan
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def show(self, row: JobRow | None, frame: Frame) -> None:
+        """Show this frame; nothing is made anew where nothing of the job changed."""
+        self._frame = frame
+        if row is None:
+            self._title.show((_EDGE, Span(self.key or "", "strong"), Span(" is not known here any more ", "muted")))
+            return
+        basis = (row.key, row.started, row.ranks, frame.now // 1_000_000_000, self.size)
+        if basis != self._shown:
+            self._shown = basis
+            self._write(row)
+        self.set_class(row.started is None, "found")
+        if row.started is not None:
+            self._take_in(row.name, row.started.ordered.world_size, frame)
+
+    def _write(self, row: JobRow) -> None:
+        stop = (Span(" x", "key"), Span(" stops it ", "muted")) if row.can_stop else ()
+        self._title.show((_EDGE, *title_spans(row)), (*stop, Span(" Esc", "key"), Span(" back ─", "muted")))
+        width = (self.size.width * 2 // 5 if self._is_wide else self.size.width) - _BESIDE
+        lines = page_lines(row, max(20, width))
+        self.plan.show(lines)
+        if self._is_wide or row.started is None:
+            self.plan.styles.height = "1fr"
+        else:
+            self.plan.styles.height = max(3, min(len(lines), int(self.size.height * (1 - _LEAST_OUTPUT))))
+
+    def _take_in(self, job: str, writers: int, frame: Frame) -> None:
+        if self._log is None:
+            self._log, self._taken = JobLog(job, writers), -1
+            self._sieve = self._new_sieve()
+            self.output.begin()
+        if frame.header.frozen_at is None:
+            fresh = frame.written.since(self._taken)
+            self._taken = frame.written.version
+            self._log.add(fresh, self.clock())
+        self._draw()
+
+    def _draw(self) -> None:
+        log = self._log
+        if log is None:
+            return
+        passing_now = self._sieve.take_in(log)
+        self.output.extend(passing_now, self._sieve.gone)
+        if self.filter.wanted:
+            self.filter.count(len(passing_now), len(log.lines), "lines")
+        self.output.display = bool(passing_now)
+        self._nothing.display = not passing_now
+        if not passing_now:
+            self._nothing.show(self._words_for_nothing(bool(log.lines)))
+        self._head(log)
+
+    def _words_for_nothing(self, any_line: bool) -> Sequence[Line]:
+        if any_line:
+            return (plain("No line passes the filter."), plain(""), plain("Esc clears it; / changes it.", "muted"))
+        return (plain("nothing was written yet", "muted"),)
+
+    def _head(self, log: JobLog) -> None:
+        left = (_EDGE, Span("OUTPUT", "accent"), Span(f" {format.count(log.end)} lines ", "muted"))
+        if self.output.following:
+            self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
+        else:
+            below = f"{format.count(self.output.behind)} below" if self.output.behind else "held"
+            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follows ", "muted"), Span("─", "rule"))
+            self._state.show(left, right)
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.size.width >= WIDE
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width >= WIDE, "wide")
+        self._shown = ()
+
+    def remark(self, text: str) -> None:
+        """Say something between the lines."""
+        if self._log is not None:
+            self._log.remark(text)
+
+    # -- filter, cursor, what is taken away --------------------------------------------------------------------------
+
+    def climb(self) -> bool:
+        """Escape clears a filter that was kept, first."""
+        if not self.filter.wanted:
+            return False
+        self.filter.clear()
+        return True
+
+    def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
+        event.stop()
+        self._sieve = self._new_sieve()
+        self.output.begin()
+        self._draw()
+
+    def on_filter_bar_closed(self, event: FilterBar.Closed) -> None:
+        event.stop()
+        self.home().focus()
+
+    def _new_sieve(self) -> LogSieve:
+        around = around_of(self._frame) if self._frame is not None else None
+        return LogSieve(passing(self.filter.wanted, around) if around is not None else None)
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        if event.view is self.output and self._log is not None:
+            self._head(self._log)
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        thing = self.plan.selected
+        if event.view is self.plan and isinstance(thing, Thing) and thing.kind == "node":
+            event.stop()
+            self.post_message(NodeWanted(str(thing.key)))
+
+    def chosen_lines(self) -> Sequence[LogLine]:
+        """The line under the cursor."""
+        row = self.output.selected
+        return [row] if row is not None and self.output.has_focus else []
+
+    def sheets(self) -> Sequence[Sheet]:
+        """The output, as it is filtered."""
+        if self._log is None:
+            return ()
+        lines = list(self._sieve.take_in(self._log))
+        told = f"Lines: {KIND.counted(len(lines))} of {format.count(self._log.end)} read"
+        return [Sheet(told, KIND, lines, list(FIELDS))] if lines else ()
+
+    def teller(self) -> Teller | None:
+        return None
+
+    @property
+    def selected_node(self) -> str | None:
+        """The node of the line under the cursor."""
+        thing = self.plan.selected
+        at_plan = self.plan.has_focus and isinstance(thing, Thing) and thing.kind == "node"
+        return str(thing.key) if at_plan and isinstance(thing, Thing) else None

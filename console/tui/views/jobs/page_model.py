@@ -1,0 +1,125 @@
+"""One job's page: what was planned, and how it goes on each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....launch.state import NodeLine
+from ....present.spans import Line, Span, cut
+from ....present.status import GLYPHS, Status
+from ....text import format
+from ....text.cells import clean, fit
+from ....text.nodeset_fold import fold_ranks
+from ...models.detail import Fact
+from ...models.job_ranks import RankRow, state_spans
+from ...models.page import Thing, fact_lines, section
+from .model import JobRow, ending, node_status
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one node has of a job."""
+
+    node: str
+    status: Status
+    word: str
+    ranks: str
+    rows: Sequence[RankRow]
+    why: str
+
+
+def title_spans(row: JobRow) -> tuple[Span, ...]:
+    """`train-3f9a1c ● running  00:02:11`."""
+    ran = row.ran_ns
+    spans = [Span(clean(row.name), "accent"), Span(f"  {GLYPHS[row.status]} {row.word}", row.status)]
+    return (*spans, Span(f"  {format.length(ran)} " if ran is not None else " ", "muted"))
+
+
+def page_lines(row: JobRow, width: int) -> tuple[Line, ...]:
+    """The plan, and a line a node."""
+    facts = [*_plan(row)] if row.started else [*_found(row)]
+    return (*fact_lines(facts, width), Line(), *section("NODES", _parts(row), _node_line, width))
+
+
+def _plan(row: JobRow) -> Iterator[Fact]:
+    view = row.started
+    assert view is not None
+    ordered = view.ordered
+    if row.reason:
+        yield Fact("why", row.reason, row.status)
+    if view.is_over:
+        yield Fact("exit code", str(view.exit_code), "text" if view.exit_code == 0 else "failed")
+    yield Fact("command", row.command)
+    gpus = f"{ordered.gpus_per_node} GPUs" if ordered.gpus_per_node else "no GPU"
+    yield Fact("plan", f"{len(ordered.nodes)} nodes × {ordered.procs_per_node} = {ordered.world_size} ranks, "
+                       f"{gpus} a node, {clean(ordered.launcher)}")  # fmt: skip
+    yield Fact("ranks meet at", clean(f"{ordered.master_addr}:{ordered.master_port}"))
+    yield Fact("works in", clean(ordered.workdir or "the home folder"))
+    yield Fact("started", f"{format.clock_time(ordered.created)}, {format.age(row.now - ordered.created)} ago")
+    yield from _progress(row)
+
+
+def _found(row: JobRow) -> Iterator[Fact]:
+    """Of a job that somebody else started nothing is known but its ranks."""
+    yield Fact("started by", clean(row.launcher) or "somebody else")
+    yield Fact("stop it", "where it was started: gconsole ends only jobs of its own")
+    yield Fact("ranks", format.seen(row.ranks.found if row.ranks else None, row.world_size))
+    yield from _progress(row)
+
+
+def _progress(row: JobRow) -> Iterator[Fact]:
+    if row.ranks is not None and row.ranks.steps:
+        steps = ", ".join(f"{count} at {format.count(step)}" for step, count in row.ranks.steps[:3])
+        yield Fact("step", f"{format.count(row.ranks.step)} (median; {steps})")
+    for reason, ranks in row.ranks.missing if row.ranks is not None and row.word in ("running", "partial") else ():
+        yield Fact("missing", f"rank {fold_ranks(ranks)}: {clean(reason)}", "warning")
+
+
+def _parts(row: JobRow) -> list[_Part]:
+    by_node: dict[str, list[RankRow]] = {}
+    for one in row.ranks.rows if row.ranks else ():
+        if one.rank is not None and one.state != "exited":
+            by_node.setdefault(one.rank.node, []).append(one)
+    if row.started is None:
+        return [_Part(node, _worst(rows), "found", _ranks(rows), rows, "") for node, rows in by_node.items()]
+    per_node = row.started.ordered.procs_per_node
+    return [_started_part(line, per_node, by_node) for line in row.started.lines]
+
+
+def _started_part(line: NodeLine, per_node: int, by_node: Mapping[str, Sequence[RankRow]]) -> _Part:
+    first = line.index * per_node
+    ranks = str(first) if per_node == 1 else f"{first}-{first + per_node - 1}"
+    now = line.now
+    if now is None:
+        return _Part(line.node, node_status(line), "unknown", ranks, (), line.why)
+    bad = now.state == "failed" or now.signal is not None
+    why = ending(now.exit_code, now.signal, now.reason) if bad else now.reason or ""
+    if now.state == "failed" and now.local_rank is not None:
+        why = f"rank {first + now.local_rank}: {why}"
+    return _Part(line.node, node_status(line), now.state, ranks, by_node.get(line.node, ()), why)
+
+
+def _worst(rows: Sequence[RankRow]) -> Status:
+    order: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
+    return min((row.status for row in rows), key=order.index, default="unknown")
+
+
+def _ranks(rows: Sequence[RankRow]) -> str:
+    return fold_ranks([row.number for row in rows])
+
+
+def _node_line(part: _Part, width: int) -> Line:
+    counts: dict[str, int] = {}
+    for row in part.rows:
+        counts[row.state] = counts.get(row.state, 0) + 1
+    steps = [row.stat.step for row in part.rows if row.stat and row.stat.step is not None]
+    at = f"step {format.count(min(steps))}" + (f"–{format.count(max(steps))}" if len(set(steps)) > 1 else "") \
+        if steps else ""  # fmt: skip
+    spans = [
+        Span(f"{GLYPHS[part.status]} ", part.status), Span(fit(clean(part.node), 12), "strong"),
+        Span(f" {part.word:<12}", part.status), Span(f"rank {part.ranks:<8}", "muted"),
+        *([Span(f" {at:<14}")] if at else []), *state_spans(counts),
+        *([Span(f" {clean(part.why)}", part.status)] if part.why else []),
+    ]  # fmt: skip
+    return Line(cut(spans, width), Thing("node", part.node))

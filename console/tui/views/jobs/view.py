@@ -1,0 +1,169 @@
+"""0 Jobs: a row a job, those that gconsole started and those it found; Enter opens the page of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from textual.message import Message
+
+from ....present.spans import Line, plain
+from ...controllers.clipboard import TakingApp
+from ...keymap.actions import bindings, in_scope
+from ...models import row_export
+from ...models.table_export import Sheet
+from ...snapshot import Frame
+from ...widgets.record_grid import Column, RecordGrid
+from ..list_view import column
+from ..paged_list import PagedListing
+from .columns import FIELDS, KIND
+from .log import FIELDS as LINE_FIELDS
+from .log import KIND as LINE
+from .model import JobRow, job_rows
+from .page import JobPage
+
+#: In their order on the screen. At 80 cells: state, job, ran, nodes, ranks, step, why.
+COLUMNS: tuple[Column[JobRow], ...] = (
+    column(FIELDS["state"], 12, leads=True),
+    column(FIELDS["job"], 14, leads=True, grow=16),
+    column(FIELDS["ran"], 8, 3, right=True),
+    column(FIELDS["age"], 10, 6, right=True),
+    column(FIELDS["nodes"], 5, 5, right=True),
+    column(FIELDS["ranks"], 7, 2, right=True),
+    column(FIELDS["step"], 6, 4, grow=2, right=True),
+    column(FIELDS["exit"], 4, 7, right=True),
+    column(FIELDS["launcher"], 10, 9),
+    column(FIELDS["where"], 10, 10, grow=14),
+    column(FIELDS["reason"], 12, 1, grow=60),
+    column(FIELDS["command"], 14, 8, grow=30),
+)
+_NOTHING = (
+    plain("No job runs on these nodes, and gconsole started none."),
+    plain(""),
+    plain("gconsole run start hosts.toml --nodes 4 -- train.py", "accent"),
+    plain("starts one on nodes that people share by agreement.", "muted"),
+)
+
+
+class StopWanted(Message):
+    """Somebody wants a job to end."""
+
+    def __init__(self, row: JobRow) -> None:
+        super().__init__()
+        self.row = row
+
+
+class Jobs(PagedListing[JobRow, str]):
+    """The grid, or the page of one job over it."""
+
+    scope = "jobs"
+    first = ("jobs.stop", "app.diagnose")
+    BINDINGS = bindings(in_scope("jobs"))
+    kind, columns = KIND, COLUMNS
+
+    def __init__(self, *, id: str) -> None:
+        self._page = JobPage(id="job-page")
+        super().__init__(RecordGrid(COLUMNS, id="job-grid"), self._page, id=id)  # type: ignore[arg-type]
+        self._rows: tuple[tuple[object, ...], list[JobRow]] = ((), [])
+
+    # -- the list ----------------------------------------------------------------------------------------------------
+
+    def basis(self, frame: Frame) -> tuple[object, ...]:
+        return (frame.started, frame.jobs, self._second(frame))
+
+    def _second(self, frame: Frame) -> object:
+        """The same object for as long as the second lasts: ages are told in seconds."""
+        if not self._seconds or self._seconds[0] != frame.now // 1_000_000_000:
+            self._seconds = [frame.now // 1_000_000_000]
+        return self._seconds
+
+    _seconds: list[int] = []  # noqa: RUF012 - replaced, never changed
+
+    def all_rows(self, frame: Frame) -> Sequence[JobRow]:
+        made_of = (frame.started, frame.jobs, frame.now // 1_000_000_000)
+        known, rows = self._rows
+        if len(known) != 3 or any(a is not b for a, b in zip(known[:2], made_of[:2], strict=True)) \
+                or known[2] != made_of[2]:  # fmt: skip
+            rows = job_rows(frame.started, frame.jobs, frame.now)
+            self._rows = (made_of, rows)
+        return rows
+
+    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+        return _NOTHING if frame.settled else (plain("looking for jobs …", "muted"),)
+
+    # -- the page ----------------------------------------------------------------------------------------------------
+
+    def look_at_page(self, frame: Frame) -> None:
+        self._page.show(self.row_of_page(frame), frame)
+
+    @property
+    def watched_job(self) -> str | None:
+        return self._page.key
+
+    def remark(self, text: str) -> None:
+        """Say something between the lines of the job on the page."""
+        self._page.remark(text)
+
+    def climb(self) -> bool:
+        return (self.is_paged and self._page.climb()) or super().climb()
+
+    def action_filter(self) -> None:
+        """Type a filter: of the list, or of the lines of the page."""
+        if self.is_paged:
+            self._page.filter.open()
+        else:
+            super().action_filter()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """On the page the filter and the copies are those of the output."""
+        if action == "stop":
+            row = self.chosen_row
+            return True if row is not None and row.can_stop else None
+        if self.is_paged and action in ("filter", "copy", "copy_json"):
+            return True
+        return super().check_action(action, parameters)
+
+    # -- what is under the cursor ------------------------------------------------------------------------------------
+
+    @property
+    def chosen_row(self) -> JobRow | None:
+        """The job of the page, or the one under the cursor."""
+        key = self.selected_key
+        if key is None or self._frame is None:
+            return None
+        return next((row for row in self.all_rows(self._frame) if row.key == key), None)
+
+    @property
+    def selected_job(self) -> str | None:
+        row = self.chosen_row
+        return row.ranks.job if row is not None and row.ranks is not None else None
+
+    @property
+    def selected_node(self) -> str | None:
+        return self._page.selected_node if self.is_paged else None
+
+    def action_stop(self) -> None:
+        """End the job, after a question."""
+        row = self.chosen_row
+        if row is not None and row.can_stop:
+            self.post_message(StopWanted(row))
+
+    def action_copy(self) -> None:
+        self._copy_lines(row_export.as_text) if self.is_paged else super().action_copy()
+
+    def action_copy_json(self) -> None:
+        self._copy_lines(lambda kind, lines, _: row_export.as_json(kind, lines)) if self.is_paged \
+            else super().action_copy_json()  # fmt: skip
+
+    def _copy_lines(self, write: Any) -> None:
+        """The line under the cursor; with the cursor on the plan, the job itself."""
+        lines = self._page.chosen_lines()
+        app = cast(TakingApp, self.app)
+        if lines:
+            app.copy(write(LINE, lines, list(LINE_FIELDS)), LINE.counted(len(lines)))
+        else:
+            rows = self._chosen()
+            app.copy(write(KIND, rows, list(FIELDS)), KIND.counted(len(rows)))
+
+    def sheets(self) -> Sequence[Sheet]:
+        return [*(self._page.sheets() if self.is_paged else ()), *super().sheets()]

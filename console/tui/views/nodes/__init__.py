@@ -1,0 +1,1 @@
+"""The Nodes view: screen, model and columns."""

@@ -1,0 +1,126 @@
+"""One node's page: everything known of it, as lines. Each thing that can be opened has a key that says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ....core.store import GpuNow, NodeNow
+from ....present.spans import Line, Span, cut
+from ....present.status import GLYPHS
+from ....records import Process, Record
+from ....text import format
+from ....text.cells import clean, fit
+from ...models.detail import Fact, Story, node_story
+from ...models.heat_map import index_of
+from ...models.job_ranks import RankRow
+from ...models.node_summary import NodeSummary
+from ...models.page import Thing, event_line, fact_lines, section
+from ..events.model import EventRow
+
+#: So many of the newest events stand on the page; the Events view has them all.
+EVENTS_SHOWN = 100
+
+@dataclass(frozen=True)
+class Known:
+    """All that a page is made of, of one node at one instant (`now`: console time, ns)."""
+
+    summary: NodeSummary
+    now: int
+    node: NodeNow | None = None
+    gpus: Sequence[GpuNow] = ()
+    ranks: Sequence[RankRow] = ()
+    processes: Sequence[Process] = ()
+    events: Sequence[tuple[int, Record]] = ()  # with their numbers, newest first
+
+
+def facts_lines(known: Known, width: int) -> tuple[Line, ...]:
+    """Who the node is, why it is not here and what to try, what it does, what works on it and what does not."""
+    return fact_lines([*node_story(known.summary, known.node).facts, *_more(known.node)], width)
+
+
+def list_lines(known: Known, width: int) -> tuple[Line, ...]:
+    """Its GPUs, ranks, processes and events, a line each; nothing is counted of a node that has not spoken."""
+    rows = [EventRow(number, record, known.now) for number, record in known.events]
+    spoken = known.node is not None and known.node.cost is not None
+    return (
+        *(section("GPUs", known.gpus, _gpu_line, width) if known.gpus else ()),
+        *(section("RANKS", known.ranks, _rank_line, width) if known.ranks or spoken else ()),
+        *(section("PROCESSES", known.processes, _process_line, width) if known.processes or spoken else ()),
+        *section("EVENTS, newest first", rows, event_line, width),
+    )
+
+
+def _more(now: NodeNow | None) -> Iterator[Fact]:
+    """What the story of a node leaves out."""
+    if now is None:
+        return
+    host, who = now.host, now.node
+    if host:
+        rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
+        read, write, came, went = map(format.byte_rate, rates)
+        yield Fact("disk", f"read {read}/s   written {write}/s")
+        yield Fact("network", f"in {came}/s   out {went}/s")
+        yield Fact("swap used", format.size(host.swap_used_bytes))
+        up = None if host.uptime_s is None else int(host.uptime_s * 1e9)
+        yield Fact("up for", format.age(up))
+        if host.unreadable:
+            what = f"{host.unreadable} Python processes of other users may not be read"
+            yield Fact("unreadable", what, "warning")
+    if who:
+        yield Fact("works", clean(", ".join(who.capabilities)) or format.UNKNOWN)
+        if who.ptrace_scope is not None:
+            yield Fact("ptrace_scope", str(who.ptrace_scope))
+        yield Fact("boot", clean(who.boot_id), "muted")
+    if now.cost:
+        yield Fact("agent sends", f"{format.byte_rate(now.cost.tx_bytes_s)}/s")
+
+
+def _gpu_line(gpu: GpuNow, width: int) -> Line:
+    index = index_of(gpu)
+    name = clean(gpu.info.name or "") if gpu.info else ""
+    now = gpu.gpu
+    parts = [f"gpu{index}"]
+    if now:
+        parts += [f"{format.percent(now.util_pct):>4} %", f"{format.size(now.mem_used_bytes):>5}",
+                  f"{format.whole(now.power_w):>4} W", f"{format.whole(now.temp_c):>3} °C"]  # fmt: skip
+    said = "  ".join(parts) + "  "
+    sim = [Span("SIM ", "warning")] if now and now.simulated else []
+    record = gpu.info or gpu.gpu
+    spans = (Span(said), *sim, Span(name, "muted"))
+    return Line(cut(spans, width), Thing("gpu", record.uuid if record else index))
+
+
+def _rank_line(row: RankRow, width: int) -> Line:
+    number = format.UNKNOWN if row.number is None else str(row.number)
+    stat = row.stat
+    state = Span(fit(f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}", 18), row.status)
+    pid = f"pid {row.rank.pid:<8}" if row.rank else ""
+    busy = f"{format.percent(stat.cpu_pct):>5} %  {format.size(stat.rss_bytes):>5}  " if stat else ""
+    job = Span(clean(row.job), "muted")
+    spans = (Span(f"{number:>5}  "), state, Span(pid, "muted"), Span(busy), job)
+    return Line(cut(spans, width), Thing("rank", row.key))
+
+
+def _process_line(process: Process, width: int) -> Line:
+    command = clean(process.cmdline or f"[{process.comm}]")
+    user = fit(clean(process.user or str(process.uid)), 9)
+    role = fit(clean(process.role).replace("_", " "), 17)
+    spans = (Span(f"{process.pid:>7}  "), Span(f"{user} {role} ", "muted"), Span(command))
+    return Line(cut(spans, width), Thing("process", (process.node, process.pid, process.start_ticks)))
+
+
+def process_story(process: Process) -> Story:
+    """A process: all that its record says."""
+    rank = format.UNKNOWN if process.rank is None else str(process.rank)
+    facts = [
+        Fact("command", clean(process.cmdline or "its command line may not be read")),
+        Fact("name", clean(process.comm)),
+        Fact("role", clean(process.role).replace("_", " ")),
+        Fact("parent", f"pid {process.ppid}"),
+        Fact("user", clean(f"{process.user or format.UNKNOWN} ({process.uid})")),
+        Fact("start", f"{process.start_ticks} clock ticks after boot"),
+    ]
+    if process.job:
+        facts.append(Fact("job", clean(f"{process.job}, rank {rank}")))
+    return Story(f"process {process.pid}  {clean(process.node)}", "ok", tuple(facts))

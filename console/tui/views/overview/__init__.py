@@ -1,0 +1,1 @@
+"""The Overview view: screen, model and columns."""

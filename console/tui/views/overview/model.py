@@ -1,0 +1,183 @@
+"""What the Overview says in words: the nodes and why some are not here, the jobs and their ranks, the findings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ....present.spans import Line, Span, cut, glyph, plain
+from ....present.status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
+from ....records import Finding
+from ....text import format
+from ....text.cells import clean, fit, width_of
+from ....text.nodeset_fold import fold_ranks, renamed
+from ...models.job_ranks import Jobs, JobSummary, state_spans
+from ...models.node_summary import FleetSummary, NodeSummary, folded
+from ...models.page import wrapped
+
+_BAR_CELLS, _LEAST_BAR = 24, 8
+#: The texture of a share says the same as its colour.
+_TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
+
+
+def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
+    """The nodes in one line, then each trouble once: the nodes that have it, why, and what to try.
+
+    A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
+    """
+    if not fleet.nodes:
+        return (plain("no nodes; ^p add nodes", "muted"),)
+    lines = [_counts_line(fleet, width)]
+    troubles: dict[tuple[Status, str, str, str], list[NodeSummary]] = defaultdict(list)
+    for node in fleet.nodes:
+        if node.status != "ok":
+            troubles[node.status, node.word, _general(node.reason, node), _general(node.try_, node)].append(node)
+    ordered = sorted(troubles.items(), key=lambda item: BY_WEIGHT.index(item[0][0]))
+    for (status, word, reason, try_), nodes in ordered:
+        if len(nodes) == 1:
+            reason, try_ = nodes[0].reason, nodes[0].try_
+        lines += _trouble_lines(status, _said(word, reason, nodes), try_, nodes, width)
+    return tuple(lines)
+
+
+def _general(text: str, node: NodeSummary) -> str:
+    """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
+    return renamed(text, node.name, "NODE")
+
+
+def _counts_line(fleet: FleetSummary, width: int) -> Line:
+    counts: list[Span] = []
+    for status in reversed(BY_WEIGHT):
+        if fleet.counts.get(status):
+            counts += [Span("  "), Span(f"{fleet.counts[status]} {GLYPHS[status]}", status)]
+    room = width - sum(width_of(span.text) for span in counts)
+    names = fit(folded(tuple(node.name for node in fleet.nodes)), room)
+    return Line((Span(names.rstrip() if not counts else names), *counts))
+
+
+def _said(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
+    """What happened to these nodes, in one phrase; the youngest of their silences stands for all."""
+    age = min((node.age_ns for node in nodes if node.age_ns is not None), default=None)
+    if word == "expected":
+        return "waiting for its turn to connect"
+    if word == "lost":
+        return f"lost {format.age(age)} ago: {reason}" if age is not None else f"lost: {reason}"
+    if word == "stale":
+        return f"no data for {format.age(age)}"
+    return reason or word
+
+
+def _trouble_lines(status: Status, said: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
+    """What happened and what to try, each over as many lines as it needs, because who reads it has to act on it."""
+    names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
+    head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "))
+    lines = _paragraph(head, said, status, width)
+    if try_:
+        lines += _paragraph((Span("  try ", "muted"),), try_, "text", width)
+    return [Line(spans, nodes[0].name) for spans in lines]
+
+
+def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> list[tuple[Span, ...]]:
+    """The text after its head, and what does not fit there below it, a little to the right."""
+    text = " ".join(clean(text).split())
+    first = wrapped(text, max(12, width - sum(width_of(span.text) for span in head)))[0]
+    rest = text[len(first) :].lstrip()
+    below = wrapped(rest, width - 4) if rest else []
+    return [cut((*head, Span(first, style)), width), *((Span("    "), Span(part, style)) for part in below)]
+
+
+def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
+    """A block a job: how many of its ranks are here and what they do; the missing ones with their reason."""
+    if not jobs.jobs:
+        return (plain("no job found on these nodes" if settled else "looking for ranks …", "muted"),)
+    lines: list[Line] = []
+    for job in jobs.jobs:
+        lines += _job_lines(job, width)
+    return tuple(lines)
+
+
+def _job_lines(job: JobSummary, width: int) -> list[Line]:
+    found = Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning")
+    room = width - width_of(found.text) - 4
+    title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
+    bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
+    lines = [Line((Span(title, "strong"), Span("  "), found, Span("  "), *bar), job.job)]
+    lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
+    if job.step is not None:
+        lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
+    for reason, ranks in job.missing:
+        said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
+        lines.append(Line(cut((Span("  "), *said), width), job.job))
+    for conflict in job.conflicts:
+        lines.append(Line(cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
+    return lines
+
+
+def _wrapped(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
+    """States over as many lines as they need; a state is not torn apart."""
+    lines: list[tuple[Span, ...]] = []
+    line: list[Span] = [Span("  ")]
+    used = 2
+    for at in range(0, len(spans), 3):  # glyph and count, name, the gap after it
+        piece = spans[at : at + 2]
+        size = sum(width_of(span.text) for span in piece)
+        if used > 2 and used + 2 + size > width:
+            lines.append(tuple(line))
+            line, used = [Span("  ")], 2
+        elif used > 2:
+            line.append(Span("  "))
+            used += 2
+        line += piece
+        used += size
+    return [*lines, cut(line, width)]
+
+
+def _step_spans(job: JobSummary) -> list[Span]:
+    spans = [Span("step ", "muted"), Span(format.count(job.step)), Span(" (median)", "muted")]
+    for step, ranks in job.steps[:3]:
+        spans += [Span("   at ", "muted"), Span(format.count(step)), Span(f": {ranks}", "muted")]
+    return spans
+
+
+def share_bar(job: JobSummary, cells: int) -> list[Span]:
+    """What the ranks of a job do, as a bar: each state its share, and never less than one cell."""
+    total = sum(job.counts.values())
+    by_status: dict[Status, int] = defaultdict(int)
+    for state, count in job.counts.items():
+        by_status[rank_status(state)] += count
+    shares = {status: max(1, round(cells * count / total)) for status, count in by_status.items() if count}
+    if not shares:
+        return []
+    largest = max(shares, key=lambda status: shares[status])
+    shares[largest] = max(1, shares[largest] + cells - sum(shares.values()))
+    return [Span(_TEXTURES[status] * shares[status], status) for status in reversed(BY_WEIGHT) if status in shares]
+
+
+def finding_lines(
+    findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, settled: bool, width: int
+) -> tuple[Line, ...]:
+    """A line a finding, the worst first; without any, what that silence is worth."""
+    if findings:
+        return tuple(_finding_line(finding, width) for finding in findings)
+    if not fleet.nodes:
+        return (plain("no nodes, nothing to find", "muted"),)
+    if not settled:
+        return (plain("still looking …", "muted"),)
+    unseen = fleet.expected - fleet.ok
+    absent = sum(len(ranks) for job in jobs.jobs for _, ranks in job.missing)
+    if unseen or absent:
+        parts = [_number(unseen, "node"), _number(absent, "rank")]
+        what = " and ".join(part for part in parts if part)
+        return (Line((glyph("unknown"), Span(f" none, but {what} cannot be seen", "muted"))),)
+    return (Line((glyph("ok"), Span(" none", "muted"))),)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}" if count else ""
+
+
+def _finding_line(finding: Finding, width: int) -> Line:
+    status = SEVERITY_STATUS[finding.severity]
+    name = fit(clean(finding.id), 16)
+    spans = (glyph(status), Span(" "), Span(name, status), Span("  "), Span(clean(finding.text)))
+    return Line(cut(spans, width), (finding.id, finding.culprits))

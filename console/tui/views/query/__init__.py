@@ -1,0 +1,1 @@
+"""The Query view: screen, model and columns."""

@@ -1,0 +1,276 @@
+"""9 Query: SQL over every record, with its answer as a grid or drawn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Final, cast
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widget import Widget
+
+from ....present.spans import Line, Span, plain
+from ....text import format
+from ....text.cells import clean
+from ...controllers.clipboard import TakingApp
+from ...keymap.actions import bindings, in_scope
+from ...models import row_export
+from ...models.detail import Fact, Story
+from ...models.list_kind import Arrangement
+from ...models.table_export import Sheet
+from ...snapshot import Frame
+from ...widgets.bar import Bar
+from ...widgets.record_grid import Column, RecordGrid
+from ...widgets.report import Report
+from ...widgets.sql_editor import SqlEditor
+from ..base import Teller, View
+from .model import Answered, AnswerRow, Drawing, cell, drawn
+
+#: What stands there before the first question.
+_EXAMPLES: Final = (
+    "DESCRIBE", "DESCRIBE gpu", "SELECT * FROM ranks_now",
+    "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank",
+    "SELECT count, ranks, stack FROM stack_groups", "SELECT * FROM collective_waits",
+)  # fmt: skip
+
+
+class QuestionAsked(Message):
+    """Somebody wants this answered; the app does it and tells `view`."""
+
+    def __init__(self, view: Query, sql: str) -> None:
+        super().__init__()
+        self.view, self.sql = view, sql
+
+
+class NamesWanted(Message):
+    """The editor wants to know what can be completed."""
+
+    def __init__(self, view: Query) -> None:
+        super().__init__()
+        self.view = view
+
+
+class AnswerCancelled(Message):
+    """Somebody gives up the question under way."""
+
+
+class Query(View):
+    """The editor, a line that tells how the question went, and the answer."""
+
+    scope = "query"
+    BINDINGS = bindings([*in_scope("query"), *(one for one in in_scope("lines") if one.call in ("left", "right"))])
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._editor = SqlEditor(id="sql")
+        self._state = Bar(fill="─")
+        self._grid: RecordGrid[AnswerRow] = RecordGrid((), id="answer")
+        self._drawing = Report(id="answer-drawing")
+        self._answer: Answered | None = None
+        self._asked_at: float | None = None  # while a question is under way
+        self._told_s = -1
+        self._how: Drawing = "table"
+        self._first = 0  # the leftmost column of the grid
+        self._kept: tuple[str, tuple[str, ...]] = ("", ())
+        self._has_names = False
+
+    def compose(self) -> ComposeResult:
+        yield self._editor
+        yield self._state
+        yield self._grid
+        yield self._drawing
+
+    def on_mount(self) -> None:
+        self._put_kept()
+        self._show()
+
+    # -- the frame ---------------------------------------------------------------------------------------------------
+
+    def look(self, frame: Frame) -> None:
+        if not self._has_names and self.is_mounted:
+            self._has_names = True
+            self.post_message(NamesWanted(self))
+        if self._asked_at is not None and int(time.monotonic() - self._asked_at) != self._told_s:
+            self._head()
+
+    def home(self) -> Widget | None:
+        return self._drawing if self._grid.has_class("gone") else self._grid
+
+    def climb(self) -> bool:
+        if self._asked_at is not None:
+            self.post_message(AnswerCancelled())
+            return True
+        return False
+
+    @property
+    def arrangement(self) -> Arrangement:
+        text = self._editor.line.text.strip() if self.is_mounted else self._kept[0]
+        return Arrangement(filter=text, earlier=tuple(self._editor.history) or self._kept[1])
+
+    def restore(self, arrangement: Arrangement) -> None:
+        self._kept = (arrangement.filter, arrangement.earlier)
+        if self.is_mounted:
+            self._put_kept()
+
+    def _put_kept(self) -> None:
+        self._editor.history = list(self._kept[1])
+        self._editor.put(self._kept[0])
+
+    # -- the question ------------------------------------------------------------------------------------------------
+
+    def action_edit(self) -> None:
+        """Type a question."""
+        self._editor.open()
+
+    def take_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """What can be completed from now on."""
+        self._editor.take_names(names)
+
+    def on_sql_editor_asked(self, event: SqlEditor.Asked) -> None:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._head()
+            self.post_message(QuestionAsked(self, event.sql))
+
+    def on_sql_editor_left(self, event: SqlEditor.Left) -> None:
+        if self._asked_at is not None:
+            self.post_message(AnswerCancelled())
+        elif home := self.home():
+            home.focus()
+
+    def answered(self, answer: Answered | None) -> None:
+        """Show this; None is a question that was given up, and then what stood there stays."""
+        self._asked_at, self._told_s = None, -1
+        if answer is None:
+            self.notify("given up", timeout=2, markup=False)
+            self._head()
+            return
+        self._answer, self._first = answer, 0
+        if self._how not in answer.drawings():
+            self._how = "table"
+        self._show()
+        if not answer.error and answer.rows and (home := self.home()):
+            home.focus()
+
+    # -- the answer --------------------------------------------------------------------------------------------------
+
+    def action_plot(self) -> None:
+        """Show the answer in the next way there is."""
+        ways = self._answer.drawings() if self._answer else ("table",)
+        if len(ways) == 1:
+            self.notify("nothing to draw: no column of figures", timeout=3, markup=False)
+            return
+        self._how = ways[(ways.index(self._how) + 1) % len(ways)]
+        self._show()
+        if home := self.home():
+            home.focus()
+
+    def action_left(self) -> None:
+        self._move(-1)
+
+    def action_right(self) -> None:
+        self._move(1)
+
+    def _move(self, by: int) -> None:
+        most = len(self._answer.columns) - 1 if self._answer else 0
+        self._first = max(0, min(most, self._first + by))
+        self._show()
+
+    def on_resize(self) -> None:
+        if self._how != "table" or (self._answer is not None and self._answer.error):
+            self.call_after_refresh(self._show)
+
+    def _show(self) -> None:
+        answer = self._answer
+        is_table = answer is not None and not answer.error and self._how == "table" and bool(answer.columns)
+        self._grid.set_class(not is_table, "gone")
+        self._drawing.set_class(is_table, "gone")
+        if answer is None:
+            self._drawing.show(_examples())
+        elif answer.error:
+            self._drawing.show(_mistake(answer.error, max(20, self.size.width - 6)))
+        elif is_table:
+            self._grid.show(())
+            self._grid.set_columns(_columns(answer, self._first))
+            self._grid.show(answer.rows)
+        else:
+            size = self._drawing.scrollable_content_region.size if not self._drawing.has_class("gone") else self.size
+            self._drawing.show(drawn(answer, self._how, max(20, size.width or self.size.width), max(6, size.height)))
+        self._head()
+
+    def _head(self) -> None:
+        left: tuple[Span, ...] = (Span("─ ", "rule"), Span("ANSWER", "accent"), Span(" "))
+        right: tuple[Span, ...] = ()
+        if self._asked_at is not None:
+            self._told_s = int(time.monotonic() - self._asked_at)
+            left = (*left, Span(f"looking … {self._told_s} s ", "warning"))
+            right = (Span(" Esc", "key"), Span(" gives it up ", "muted"), Span("─", "rule"))
+        elif self._answer is not None and self._answer.error:
+            left = (*left, Span("none ", "failed"))
+        elif self._answer is not None:
+            left = (*left, Span(f"{self._answer.head()} ", "muted"))
+            if self._first:
+                left = (*left, Span(f"from column {self._first + 1} of {len(self._answer.columns)} ", "muted"))
+            right = (Span(f" {self._how} ", "muted"), Span("─", "rule"))
+        self._state.show(left, right)
+
+    # -- what leaves -------------------------------------------------------------------------------------------------
+
+    def sheets(self) -> Sequence[Sheet]:
+        return self._answer.sheets(self._grid.selected) if self._answer else ()
+
+    def action_copy(self) -> None:
+        """The row under the cursor as text."""
+        row, answer = self._grid.selected, self._answer
+        if row is not None and answer is not None:
+            cast(TakingApp, self.app).copy(row_export.as_text(answer.kind, [row], answer.columns), "1 row")
+
+    def action_copy_json(self) -> None:
+        """The row under the cursor as JSON."""
+        row, answer = self._grid.selected, self._answer
+        if row is not None and answer is not None:
+            cast(TakingApp, self.app).copy(row_export.as_json(answer.kind, [row]), "1 row")
+
+    def teller(self) -> Teller | None:
+        row, answer = self._grid.selected, self._answer
+        if row is None or answer is None or self._how != "table":
+            return None
+        return lambda frame: _story(answer, row)
+
+
+def _story(answer: Answered, row: AnswerRow) -> Story:
+    """Everything in one row, each text in full."""
+    facts = tuple(Fact(answer.title(at), cell(value)) for at, value in enumerate(row.values))
+    return Story(f"row {format.count(row.key + 1)}", "ok", facts)
+
+
+def _mistake(text: str, width: int) -> list[Line]:
+    """What is wrong, its first line loud; the place that is pointed at stays under its word."""
+    lines = [part for line in text.splitlines() for part in (wrap(clean(line), width) if line.strip("^ ") else [line])]
+    return [plain(f"  {line}", "text" if at else "failed") for at, line in enumerate(lines)]
+
+
+def _examples() -> list[Line]:
+    invitation = Line((Span("  "), Span("/", "key"), Span(" asks, in SQL: every kind of record is a table", "muted")))
+    return [invitation, Line(), *(plain(f"    {sql}", "muted") for sql in _EXAMPLES)]
+
+
+def _columns(answer: Answered, first: int) -> tuple[Column[AnswerRow], ...]:
+    """The columns from `first` on; the last go where there is no room."""
+    return tuple(_column(answer, at, drop=at - first) for at in range(first, len(answer.columns)))
+
+
+def _column(answer: Answered, at: int, drop: int) -> Column[AnswerRow]:
+    is_last = at == len(answer.columns) - 1
+
+    def span(row: AnswerRow) -> Span:
+        value = row.values[at]
+        return Span(cell(value), "unknown" if value is None else "text")
+
+    return Column(
+        f"{at}:{answer.columns[at]}", answer.title(at), answer.width_of(at), span, drop=drop,
+        grow=200 if is_last else 0, align="right" if at in answer.numeric else "left",
+    )  # fmt: skip
+

@@ -1,0 +1,1 @@
+"""The Ranks view: screen, model and columns."""

@@ -1,0 +1,172 @@
+"""The rows of the Ranks view: a row a rank, in groups; what each column says and how it sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ....present.spans import Span
+from ....present.status import BY_WEIGHT, GLYPHS, rank_status
+from ....records import Watched
+from ....text import format
+from ....text.cells import clean
+from ....text.nodeset_fold import natural
+from ...models.field import Field, field, integer, word
+from ...models.grouping import NONE, Grouping, Head, grouped
+from ...models.heat_map import GpuIndex
+from ...models.job_ranks import Jobs, JobSummary, RankRow, state_spans
+from ...models.list_kind import AS_AT_FIRST, Arrangement, Kind
+from ...models.node_summary import FleetSummary
+from ...models.row_context import Around, Seen
+from ...models.state_counts import Standing
+from ...models.steady_order import Noise, SteadyOrder
+from .filter import RANKS
+
+Row = Head | RankRow
+
+
+def _style(row: RankRow, text: str) -> str:
+    """Figures of a silent node are drawn as stale."""
+    if row.silent:
+        return row.status
+    return "muted" if text == format.UNKNOWN else "text"
+
+
+def _state_text(row: RankRow) -> str:
+    return f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}" + (f" {row.silent}" if row.silent else "")
+
+
+def _badness(state: str) -> tuple[int, str]:
+    return BY_WEIGHT.index(rank_status(state)), state
+
+
+def _of_rank(name: str) -> Callable[[RankRow], Any]:
+    return lambda row: getattr(row.rank, name) if row.rank else None
+
+
+def _of_stat(name: str) -> Callable[[RankRow], Any]:
+    return lambda row: getattr(row.stat, name) if row.stat else None
+
+
+def _wchan(value: str | None) -> str:
+    """The kernel writes 0 where the process sleeps in no kernel function."""
+    return format.UNKNOWN if not value or value == "0" else clean(value)
+
+
+def _gpu_text(value: str | None) -> str:
+    """An index as it is; of a uuid what tells it from its neighbours."""
+    if not value:
+        return format.UNKNOWN
+    return clean(value) if len(value) <= 4 else clean(value).removeprefix("GPU-")[:8]
+
+
+FIELDS: dict[str, Field[RankRow]] = {
+    found.key: found
+    for found in (
+        field("rank", "rank", lambda row: row.number, integer, _style),
+        Field("state", "state", _state_text, lambda row: _badness(row.state), lambda row, _: row.status),
+        field("node", "node", _of_rank("node"), word, _style, natural),
+        field("local", "local", _of_rank("local_rank"), integer, _style),
+        field("gpu", "gpu", _of_rank("gpu"), _gpu_text, _style, natural),
+        field("pid", "pid", _of_rank("pid"), integer, _style),
+        field("step", "step", _of_stat("step"), format.count, _style),
+        field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
+        field("rss", "RSS", _of_stat("rss_bytes"), format.size, _style, noise=Noise(share=0.01)),
+        field("threads", "thr", _of_stat("threads"), integer, _style),
+        field("ctx", "ctx/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
+        field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),
+        field("attempt", "attempt", lambda row: row.attempt if row.rank else None, integer, _style),
+        field("source", "source", _of_rank("source"), word, _style),
+        field("job", "job", lambda row: row.job, word, _style),
+    )
+}
+
+
+def watched_field(name: str) -> Field[RankRow]:
+    """The field of a watched variable; numbers sort before texts."""
+
+    def read(row: RankRow) -> Watched | None:
+        return row.stat.watched.get(name) if row.stat and row.stat.watched else None
+
+    def order(value: Watched) -> Any:
+        return (True, 0, value) if isinstance(value, str) else (False, value, "")
+
+    return field(f"watched:{name}", clean(name), read, format.value, _style, order)
+
+
+def _node(seen: Seen[RankRow]) -> str | None:
+    return seen.row.rank.node if seen.row.rank else None
+
+
+#: What ranks can be grouped by; jobs are never mixed, whichever it is.
+GROUPINGS: Final[tuple[Grouping[RankRow], ...]] = (
+    Grouping("job", lambda seen: seen.row.job),
+    Grouping("node", _node),
+    Grouping("state", lambda seen: seen.row.state, _badness, is_state=True),
+    Grouping("class", lambda seen: seen.around.class_of(_node(seen))),
+    Grouping("tag", lambda seen: seen.around.all_tags(_node(seen))),
+    NONE,
+)
+
+
+def _standing(row: RankRow) -> Standing:
+    return rank_status(row.state), row.state
+
+
+def _object(row: RankRow) -> dict[str, Any]:
+    """What the screen makes of it, and its records as they came, in their own units."""
+    return {
+        "job": row.job, "attempt": row.attempt, "rank": row.number, "state": row.state,
+        "reason": row.reason or None, "silent": row.silent or None,
+        "record": row.rank, "stat": row.stat,
+    }  # fmt: skip
+
+
+KIND: Final[Kind[RankRow]] = Kind(
+    "rank", "rank", FIELDS, RANKS, GROUPINGS, _standing, _object, remark=lambda row: row.reason,
+)  # fmt: skip
+_NOWHERE: Final = Around(FleetSummary(), {}, GpuIndex(), Jobs())
+
+
+def rank_rows(
+    jobs: Jobs, arrangement: Arrangement = AS_AT_FIRST, *, around: Around = _NOWHERE,
+    passes: Callable[[RankRow], bool] | None = None, steady: SteadyOrder[RankRow] | None = None,
+    kind: Kind[RankRow] = KIND,
+) -> Sequence[Row]:  # fmt: skip
+    """All rows that pass, in groups: jobs are never mixed, and a rank without that figure stands last in its group.
+
+    `steady` remembers the order from one call to the next, so that jitter moves no row.
+    """
+    found = [row for job in jobs.jobs for row in job.rows if passes is None or passes(row)]
+    sort = arrangement.sort if arrangement.sort in kind.fields else kind.sort
+    if sort != kind.sort or arrangement.reverse:  # they come in the order of their numbers
+        steady = steady or SteadyOrder(lambda: 0.0)
+        found = steady.sorted(found, kind.fields[sort].order, kind.fields[sort].noise, arrangement.reverse)
+    of_job: dict[str, list[RankRow]] = {job.job: [] for job in jobs.jobs}
+    for row in found:
+        of_job[row.job].append(row)
+    by = kind.grouping(arrangement.group)
+    rows: list[Row] = []
+    for job in jobs.jobs:
+        mine = of_job[job.job]
+        if not mine and passes is not None:
+            continue
+        if by.name == "job":
+            rows += [_job_head(job, len(mine) if passes is not None else None), *mine]
+        else:
+            title = "" if len(jobs.jobs) == 1 else job.title  # of the only job the name says nothing
+            under = grouped(mine, by, around, kind.noun, _standing, part=job.job, title=title)
+            rows += under
+    return rows
+
+
+def _job_head(job: JobSummary, shown: int | None) -> Head:
+    """The head of a job: seen of expected, and how many of them are shown where a filter leaves some out."""
+    launcher = [Span(f"  {job.launcher}", "muted")] if job.launcher else []
+    passing = [Span(f"{shown} shown   ", "accent")] if shown is not None else []
+    spans = (
+        Span(" ▾ ", "muted"), Span(job.title, "strong"), Span("  "),
+        Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
+        Span(" ranks   ", "muted"), *passing, *state_spans(job.counts), *launcher,
+    )  # fmt: skip
+    return Head("job", job.job, spans, job.job)

@@ -1,0 +1,147 @@
+"""2 Ranks: a row a rank, thousands of them, jobs never mixed, missing ranks among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from textual.app import ComposeResult
+
+from ....core.store import ProcessKey
+from ....core.versioned_table import Table
+from ....present.spans import Line, Span, plain
+from ....records import Process
+from ...models import detail
+from ...models.grouping import Head
+from ...models.job_ranks import RankKey, RankRow
+from ...models.list_kind import passing
+from ...snapshot import Frame
+from ...widgets.record_grid import Column, RecordGrid, as_arranged
+from ..base import Teller
+from ..list_view import Listing, around_of, column
+from .model import FIELDS, KIND, rank_rows, watched_field
+
+#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
+COLUMNS: tuple[Column[RankRow], ...] = (
+    column(FIELDS["rank"], 5, right=True, leads=True),
+    column(FIELDS["state"], 11, grow=8, leads=True),
+    column(FIELDS["node"], 10, 1, grow=14),
+    column(FIELDS["local"], 5, 10, right=True),
+    column(FIELDS["gpu"], 3, 6, grow=5, right=True),
+    column(FIELDS["pid"], 7, 3, right=True),
+    column(FIELDS["step"], 7, 5, grow=2, right=True),
+    column(FIELDS["cpu"], 5, 2, right=True),
+    column(FIELDS["rss"], 6, 7, right=True),
+    column(FIELDS["threads"], 4, 9, right=True),
+    column(FIELDS["ctx"], 6, 11, right=True),
+    column(FIELDS["wchan"], 13, 8, grow=15),
+    column(FIELDS["attempt"], 7, 13, right=True),
+    column(FIELDS["source"], 14, 12, grow=6),
+    column(FIELDS["job"], 12, 14, grow=24),
+)
+
+_NOTHING = (
+    plain("No job found on these nodes."),
+    plain(""),
+    plain("A rank is a process with RANK and WORLD_SIZE in its", "muted"),
+    plain("environment or on its command line, or with what its", "muted"),
+    plain("launcher calls them: torchrun, Slurm, Open MPI, MPICH,", "muted"),
+    plain("Flux, Horovod, JAX.", "muted"),
+    plain(""),
+    plain("Runs as another user? In hosts.toml:", "muted"),
+    Line((Span("  [agent]"),)),
+    Line((Span('  run_as = "sudo"'),)),
+    Line((Span("Not started yet? ", "muted"), Span("It appears within seconds."))),
+)
+
+
+class Ranks(Listing[RankRow]):
+    """The grid under its filter, or a few words where there is nothing to list."""
+
+    scope = "ranks"
+    kind, columns = KIND, COLUMNS
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(RecordGrid(COLUMNS, id="grid"), id=id)  # type: ignore[arg-type]
+        self._watched: tuple[str, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield self._filter
+        yield self._grid
+        yield self._nothing
+
+    def home(self) -> RecordGrid[Head | RankRow]:
+        return self._grid
+
+    # -- the rows ----------------------------------------------------------------------------------------------------
+
+    def basis(self, frame: Frame) -> tuple[object, ...]:
+        return (frame.jobs, frame.settled)
+
+    def all_rows(self, frame: Frame) -> Sequence[RankRow]:
+        return [row for job in frame.jobs.jobs for row in job.rows]
+
+    def count(self, frame: Frame) -> int:
+        return sum(len(job.rows) for job in frame.jobs.jobs)
+
+    def arranged_rows(self, frame: Frame) -> Sequence[Head | RankRow]:
+        self._watch(frame.jobs.watched)
+        around = around_of(frame)
+        passes = passing(self._filter.wanted, around)
+        return rank_rows(
+            frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady, kind=self.kind
+        )
+
+    def _watch(self, names: tuple[str, ...]) -> None:
+        """A column for each variable that is watched, beside the step; `step` has one in any case."""
+        if names == self._watched:
+            return
+        self._watched = names
+        fields = [watched_field(name) for name in names if name != "step"]
+        self.kind = replace(KIND, fields={**FIELDS, **{one.key: one for one in fields}})
+        at = next(at for at, one in enumerate(COLUMNS) if one.key == "step") + 1
+        more = tuple(column(one, 8, 4, grow=4, right=True) for one in fields)
+        columns: tuple[Column[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
+        self.columns = columns
+        self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
+
+    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+        return _NOTHING if frame.settled else (plain("looking for ranks …", "muted"),)
+
+    # -- what is under the cursor ------------------------------------------------------------------------------------
+
+    @property
+    def selected_node(self) -> str | None:
+        row = self._grid.selected
+        if isinstance(row, Head):
+            return row.node
+        return row.rank.node if row is not None and row.rank else None
+
+    def teller(self) -> Teller | None:
+        row = self._grid.selected
+        if row is None:
+            return None
+        if isinstance(row, RankRow):
+            return partial(_tell_rank, key=row.key)
+        return partial(_tell_job, job=row.part)
+
+
+def _tell_rank(frame: Frame, key: RankKey) -> detail.Story | None:
+    for job in frame.jobs.jobs:
+        for row in job.rows if job.job == key[0] else ():
+            if row.key == key:
+                return detail.rank_story(row, _command(row, frame.processes))
+    return None
+
+
+def _command(row: RankRow, processes: Table[ProcessKey, Process]) -> str | None:
+    if row.rank is None:
+        return None
+    process = processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))
+    return process.cmdline if process else None
+
+
+def _tell_job(frame: Frame, job: str) -> detail.Story | None:
+    return next((detail.job_story(found) for found in frame.jobs.jobs if found.job == job), None)

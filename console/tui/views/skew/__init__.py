@@ -1,0 +1,1 @@
+"""The Skew view: screen, model and columns."""

@@ -1,0 +1,222 @@
+"""Who is late, on the screen: lanes with error bars, the table of culprits, what they share, a histogram, the story."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from ....analysis.skew import RankSkew, Skew
+from ....analysis.skew.culprits import Share
+from ....analysis.skew.findings import gpu_text
+from ....monitor.skew import SkewSeen
+from ....present.spans import Line, Span, cut, glyph, plain
+from ....present.status import Status
+from ....text.cells import clean, fit, width_of
+from ....text.rank_ranges import ranges
+from ...models.detail import Fact, Story
+from ...models.error_bar import Lane
+
+MeetingKind = Literal["collectives", "steps", "captures"]
+KINDS: Final[tuple[MeetingKind, ...]] = ("collectives", "steps", "captures")
+#: So many culprits, nodes and groups are listed.
+_MOST: Final = 8
+_MOST_SHARES: Final = 3
+_BAR: Final = 24
+
+NOTHING: Final[dict[MeetingKind, tuple[Line, ...]]] = {
+    "collectives": (
+        plain("No collective can be judged yet."), plain(""),
+        Line((Span("s", "key"), Span("  reads what PyTorch's Flight Recorder has of every rank's collectives"))),
+        plain(""),
+        plain("Ranks of several nodes are compared once the nodes' clocks are (7 Clocks):", "muted"),
+        plain("while this view is open they are probed without pause.", "muted"),
+    ),
+    "steps": (
+        plain("No step can be judged yet."), plain(""),
+        plain("Steps are those of a watched variable, else the repetition of collectives.", "muted"),
+    ),
+    "captures": (
+        plain("Nothing was captured yet."), plain(""),
+        Line((Span("s", "key"), Span("  reads every rank's stack; here stands how far apart they were read"))),
+    ),
+}  # fmt: skip
+
+
+def of_kind(seen: SkewSeen, kind: MeetingKind) -> tuple[Skew, ...]:
+    """The jobs at that kind of meeting; only those at which anything could be judged."""
+    found = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
+    return tuple(one for one in found if one.judged)
+
+
+def of_job(seen: SkewSeen, job: str) -> SkewSeen:
+    """What is seen of one job; all of it where none is named."""
+    if not job:
+        return seen
+    collectives, steps, captures = (
+        tuple(one for one in several if one.job == job) for several in (seen.collectives, seen.steps, seen.captures)
+    )
+    return replace(seen, collectives=collectives, steps=steps, captures=captures)
+
+
+def job_spans(job: str) -> tuple[Span, ...]:
+    """`only llama-70b · Esc all jobs`."""
+    if not job:
+        return ()
+    return (Span("  only ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" every job", "muted"))
+
+
+def head_spans(seen: SkewSeen, kind: MeetingKind) -> tuple[Span, ...]:
+    """`at collectives · 240 judged · 12 unresolved · 3 incomplete`, and where steps come from."""
+    found = of_kind(seen, kind)
+    judged, unresolved = sum(len(one.judged) for one in found), sum(one.unresolved for one in found)
+    incomplete = sum(one.incomplete for one in found)
+    spans = [Span(f"  at {kind}", "text")]
+    if kind == "steps" and seen.steps_by:
+        spans.append(Span(f" (by {seen.steps_by})", "muted"))
+    if judged:
+        spans += [Span(f"  {judged} judged", "muted"), Span(f"  {unresolved} unresolved", "muted")]
+    if incomplete:
+        spans.append(Span(f"  {incomplete} incomplete", "muted"))
+    if seen.violations and kind == "collectives":
+        spans.append(Span(f"  ✖ {len(seen.violations)} ended before they began: the clock is wrong", "failed"))
+    return (*spans, Span(" "))
+
+
+def millis(ns: float | None, *, signed: bool = False) -> str:
+    """Nanoseconds as milliseconds, three digits that matter, microseconds where it is less: `41.2`, `0.203`."""
+    if ns is None:
+        return "–"
+    ms = ns / 1e6
+    size = abs(ms)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+    return f"{ms:{'+' if signed else ''}.{digits}f}"
+
+
+def lanes(found: Sequence[Skew]) -> tuple[Lane, ...]:
+    """A lane a rank: its median lateness after the first, late ranks at the top; grey where it is below the bound."""
+    several = len(found) > 1
+    ranks = [rank for one in found for rank in one.ranks]
+    ranks.sort(key=lambda one: (not one.is_culprit, not one.is_resolved, -one.median_ns, one.job, one.rank))
+    return tuple(
+        Lane(
+            one.key, f"{clean(one.job) + ' ' if several else ''}{one.rank} {clean(one.node)}",
+            f"{millis(one.median_ns)} ±{millis(one.median_bound_ns)}", one.median_ns / 1e6,
+            one.median_bound_ns / 1e6, status_of(one),
+        )
+        for one in ranks
+    )  # fmt: skip
+
+
+def status_of(one: RankSkew) -> Status:
+    """Red who is last beyond chance, grey what the clocks cannot tell."""
+    if one.is_culprit:
+        return "failed"
+    return "ok" if one.is_resolved else "unknown"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def table_lines(seen: SkewSeen, kind: MeetingKind, width: int) -> tuple[Line, ...]:
+    """Culprits, what they have in common, the histogram, ranks out of step."""
+    lines: list[Line] = []
+    for one in of_kind(seen, kind):
+        lines += [plain("")] if lines else []
+        lines += _culprit_lines(one, seen, width)
+        lines += _share_lines("by node", one.by_node, width)
+        lines += _share_lines("by process group", one.by_group, width) if kind == "collectives" else []
+        lines += _histogram_lines(one, width)
+    for desync in seen.desyncs:
+        what = "steps" if desync.what == "step" else f"collectives of {clean(desync.what)}"
+        text = f"rank {ranges(desync.behind)} is {desync.others - desync.at} {what} behind"
+        lines.append(Line((glyph("warning"), Span(f" desync  {text}", "text"))))
+    return tuple(lines)
+
+
+def _culprit_lines(one: Skew, seen: SkewSeen, width: int) -> list[Line]:
+    lines = [Line(cut((Span("LAST", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
+    if not one.culprits:
+        words = "nobody is last more often than chance has it" if one.resolved else "the clocks cannot tell who is last"
+        return [*lines, Line((Span(f"  {words}", "muted"),))]
+    ranks = one.culprits[:_MOST]
+    node = max(4, *(width_of(clean(rank.node)) for rank in ranks))
+    head = f"  rank  {'node':<{node}}  {'last at':>13}  {'behind ms':>12}  {'GPU-s':>6}  {'trend ms':>8}"
+    lines.append(Line(cut((Span(head, "muted"),), width)))
+    for rank in ranks:
+        share = "–" if rank.share_last is None else f"{100 * rank.share_last:.0f} %"
+        at = f"{rank.last}/{rank.resolved} {share:>5}"
+        behind = f"{millis(rank.behind_ns)} ±{millis(rank.behind_bound_ns)}"
+        trend = millis(rank.trend_ns, signed=True)
+        spans = (
+            glyph("failed"), Span(f" {rank.rank:<4}  ", "strong"), Span(fit(clean(rank.node), node), "muted"),
+            Span(f"  {at:>13}  {behind:>12}  {rank.caused_s:>6.3g}  {trend:>8}"),
+        )  # fmt: skip
+        lines.append(Line(cut(spans, width), rank.key))
+        gpu = gpu_text(rank, seen.gpus)
+        if gpu:
+            lines.append(Line(cut((Span(f"  {clean(gpu)}", "warning"),), width), rank.key))
+    more = len(one.culprits) - _MOST
+    return [*lines, plain(f"  … and {more} more", "muted")] if more > 0 else lines
+
+
+def _share_lines(title: str, shares: Sequence[Share], width: int) -> list[Line]:
+    told = [share for share in shares if share.last]
+    if not told:
+        return []
+    parts = [f"{clean(one.name)} {one.last}× {one.caused_s:.3g} GPU-s" for one in told[:_MOST_SHARES]]
+    more = f"  … {len(told) - _MOST_SHARES} more" if len(told) > _MOST_SHARES else ""
+    return [Line(cut((Span(f"{title}  ", "muted"), Span("   ".join(parts)), Span(more, "muted")), width))]
+
+
+def _histogram_lines(one: Skew, width: int) -> list[Line]:
+    counts = one.histogram
+    most = max((resolved + unresolved for _, resolved, unresolved in counts), default=0)
+    if not most:
+        return []
+    lines = [Line((Span("how far the last was behind", "muted"), Span("  █ resolved  ░ unresolved", "muted")))]
+    room = max(4, min(_BAR, width - 28))
+    for end, resolved, unresolved in counts:
+        full, grey = round(room * resolved / most), round(room * unresolved / most)
+        full, grey = max(full, bool(resolved)), max(grey, bool(unresolved))
+        spans = (
+            Span(f"  ≤ {millis(end):>7} ms  ", "muted"), Span("█" * full, "accent"), Span("░" * grey, "unknown"),
+            Span(f" {resolved + unresolved}", "text"),
+        )  # fmt: skip
+        lines.append(Line(cut(spans, width)))
+    return lines
+
+
+def rank_of(seen: SkewSeen, kind: MeetingKind, key: object) -> RankSkew | None:
+    """The rank of a lane or a line."""
+    return next((rank for one in of_kind(seen, kind) for rank in one.ranks if rank.key == key), None)
+
+
+def rank_story(one: RankSkew, seen: SkewSeen, kind: MeetingKind) -> Story:
+    """Everything about one rank's lateness."""
+    gpu = gpu_text(one, seen.gpus)
+    share = "" if one.share_last is None else f" ({100 * one.share_last:.0f} %)"
+    chance = "" if one.chance is None else f"; one like the others: {one.chance:.2g}"
+    facts = [
+        Fact("node", clean(one.node)), Fact("job", clean(one.job)),
+        Fact("lateness", f"{millis(one.median_ns)} ± {millis(one.median_bound_ns)} ms after the first (median)"),
+        Fact("p99", f"{millis(one.p99_ns)} ms"),
+        Fact("to the median", f"{millis(one.median_after_median_ns, signed=True)} ms"),
+        Fact("was last", f"at {one.last} of {one.resolved} resolved {kind}{share}{chance}"),
+        Fact("behind", f"{millis(one.behind_ns)} ± {millis(one.behind_bound_ns)} ms when it was last (median)"),
+        Fact("cost others", f"{one.caused_s:.3g} GPU-seconds of waiting"),
+        Fact("waited itself", f"{one.waited_s:.3g} s"),
+        Fact("trend", f"{millis(one.trend_ns, signed=True)} ms, second half less first"),
+        Fact("judged", f"{one.meetings} {kind}, {one.meetings - one.resolved} of them unresolved"),
+    ]  # fmt: skip
+    if gpu:
+        facts.append(Fact("its GPU", clean(gpu), "warning"))
+    word = "culprit" if one.is_culprit else "not resolved" if not one.is_resolved else "late" if one.last else "in time"
+    return Story(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
+
+
+def as_text(seen: SkewSeen, kind: MeetingKind) -> str:
+    """All of it as text, for the clipboard."""
+    head = "skew" + "".join(span.text for span in head_spans(seen, kind)).rstrip()
+    rows = [f"{lane.label}  {lane.figure} ms" for lane in lanes(of_kind(seen, kind))]
+    return "\n".join([head, *rows, "", *(line.text for line in table_lines(seen, kind, 200))])

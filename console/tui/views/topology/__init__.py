@@ -1,0 +1,1 @@
+"""The Topology view: screen, model and columns."""

@@ -1,0 +1,242 @@
+"""The topology on the screen: the classes with their differences, the matrix as cells, and what stands below it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ....analysis.topology.classes import Difference, NodeClass
+from ....analysis.topology.node import Device, NodeTopology
+from ....analysis.topology.routes import between
+from ....present.spans import Line, Span, cut, plain
+from ....present.status import GLYPHS
+from ....text.cells import clean, fit, width_of
+from ....text.nodeset_fold import fold
+from ....topology.groups import group_lines, unknown_lines
+from ....topology.matrix import legend, matrix
+from ....topology.pair_queries import access_text, pair_lines, path_lines, route_text
+from ....topology.snapshot import Fleet
+from ....topology.tree import SOURCES, Drawn, drawing
+from ...models.detail import Fact, Story
+from ...models.page import wrapped
+
+
+class Chosen(NamedTuple):
+    """What the matrix shows: a class, or one node."""
+
+    kind: Literal["class", "node"]
+    name: str
+
+
+def class_lines(fleet: Fleet, unfolded: Collection[str], width: int) -> tuple[Line, ...]:
+    """A line a class and one a difference; the nodes of an unfolded class below it."""
+    lines: list[Line] = []
+    for made in fleet.classes:
+        key = Chosen("class", made.name)
+        count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
+        mark = "▾" if made.name in unfolded else "▸"
+        head = (Span(f"{mark} ", "muted"), Span(f"class {made.name}", "strong"), Span(f"  {count}  ", "text"),
+                Span(fold(made.nodes), "accent"), Span(f"  {clean(made.title)}", "muted"))  # fmt: skip
+        lines.append(Line(cut(head, width), key))
+        lines += [Line(_difference(one, "", width), key) for one in made.differences]
+        if made.name not in unfolded:
+            for difference in made.odd:
+                where = Chosen("node", difference.nodes[0]) if len(difference.nodes) == 1 else key
+                lines.append(Line(_difference(difference, fold(difference.nodes), width), where))
+            continue
+        for node in made.nodes:
+            lines.append(Line((Span("    "), Span(clean(node), "text")), Chosen("node", node)))
+            lines += [Line(_difference(one, "", width, "      "), Chosen("node", node)) for one in made.odd
+                      if node in one.nodes]  # fmt: skip
+    return tuple(lines)
+
+
+def _difference(difference: Difference, node: str, width: int, indent: str = "    ") -> tuple[Span, ...]:
+    name = [Span(f"{clean(node)}  ", "strong")] if node else []
+    return cut((Span(f"{indent}{GLYPHS['warning']} ", "warning"), *name, Span(clean(difference.phrase))), width)
+
+
+def shown(fleet: Fleet, chosen: Chosen | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
+    """The topology to draw, and the nodes whose ranks stand on it; None where it is not there any more."""
+    if chosen is None:
+        return None
+    if chosen.kind == "node":
+        return (fleet.nodes[chosen.name], (chosen.name,)) if chosen.name in fleet.nodes else None
+    made = next((made for made in fleet.classes if made.name == chosen.name), None)
+    return (made.model, made.nodes) if made else None
+
+
+# -- the matrix --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One word of the matrix; `differs` where the class that this one is compared with has another."""
+
+    text: str
+    style: str = "text"
+    differs: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """`labels` head the rows, `heads` the columns: as many of these as there are rows, then ranks, groups, NUMA node,
+    CPUs.
+    """
+
+    labels: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(max(width_of(head), *(width_of(row[at].text) for row in self.rows))
+                     for at, head in enumerate(self.heads))  # fmt: skip
+
+
+def grid(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Grid:
+    """The matrix of a class or a node as cells."""
+    made = matrix(fleet, topology, nodes)
+    odd = _odd_pairs(fleet.class_of(topology.node))
+    rows = []
+    for label, row in zip(made.labels, made.rows, strict=True):
+        *words, cpus, numa, ranks, groups = row
+        cells = [Cell(word, _style(word), frozenset((label, other)) in odd)
+                 for word, other in zip(words, made.labels, strict=True)]  # fmt: skip
+        tail = [Cell(clean(ranks), "accent")] if made.has_ranks else []
+        tail += [Cell(clean(groups))] if made.has_groups else []
+        rows.append((*cells, *tail, Cell(numa), Cell(clean(cpus), "muted")))
+    over = (*(["rank"] if made.has_ranks else []), *(["groups"] if made.has_groups else []))
+    return Grid(made.labels, (*made.labels, *over, "NUMA", "CPU affinity"), tuple(rows))
+
+
+def _odd_pairs(made: NodeClass | None) -> set[frozenset[str]]:
+    """The pairs of a class that are related in another way than in the class that it is compared with."""
+    return {
+        frozenset((difference.devices[0], other))
+        for difference in (made.differences if made else ())
+        if difference.aspect == "relation"
+        for other in difference.devices[1:]
+    }
+
+
+def _style(word: str) -> str:
+    if word.startswith("NV"):
+        return "accent"
+    return {"X": "rule", "PIX": "strong", "PXB": "strong", "SYS": "muted", "?": "unknown"}.get(word, "text")
+
+
+def pair_text(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> str:
+    """What is known of the two devices at a cell, in one line."""
+    if row >= len(topology.devices) or column >= len(topology.devices):
+        return ""
+    one, other = topology.devices[row], topology.devices[column]
+    if one is other:
+        return f"{one.label}  {clean(one.name or '')}"
+    word = topology.word(one.label, other.label)
+    text = f"{one.label}–{other.label}  {word}  {route_text(between([topology], one.vertex, other.vertex))}"
+    if one.info is not None and other.info is not None:
+        text += f"; {access_text(topology, one, other)}"
+        shared = fleet.laid.shared(topology.node, one.label, other.label)
+        text += f"; both in {', '.join(group.label for group in shared)}" if shared else ""
+    return clean(text)
+
+
+def pair_story(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> Story | None:
+    """The same with every station of the path."""
+    if row >= len(topology.devices) or column >= len(topology.devices):
+        return None
+    one, other = topology.devices[row], topology.devices[column]
+    if one is other:
+        return _device_story(fleet, topology, one)
+    facts = [Fact("relation", topology.word(one.label, other.label)),
+             Fact("best path", clean(route_text(between([topology], one.vertex, other.vertex))))]  # fmt: skip
+    if one.info is not None and other.info is not None:
+        facts.append(Fact("peer access", clean(access_text(topology, one, other).removeprefix("peer access: "))))
+        shared = fleet.laid.shared(topology.node, one.label, other.label)
+        facts += [Fact("both in", clean(f"{group.label}: {fleet.laid.span(group)}")) for group in shared]
+    facts.append(Fact("", ""))
+    facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, one, other)]
+    return Story(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
+
+
+def _device_story(fleet: Fleet, topology: NodeTopology, device: Device) -> Story:
+    facts = [
+        Fact("name", clean(device.name or "")),
+        Fact("NUMA node", clean(device.numa or "unknown")),
+        Fact("CPUs", clean(device.cpus or "unknown")),
+        Fact("bridges", clean(" → ".join(device.place.via)) if device.place and device.place.via else "unknown"),
+    ]
+    if device.info is not None:
+        near = topology.nearest_nics(device)
+        names = ", ".join(f"{nic.label} {clean(nic.name or '')}" for nic in near)
+        facts.append(Fact("nearest NIC", names or "unknown"))
+        facts.append(Fact("ranks", clean(fleet.ranks_text([topology.node], device.label)) or "none known"))
+        facts += [Fact("group", clean(f"{group.label}: {len(group.ranks)} ranks, {fleet.laid.span(group)}"))
+                  for group in fleet.laid.on(topology.node, device.label)]  # fmt: skip
+    why = device.place.unsupported if device.place else {}
+    facts += [Fact("not known", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
+    return Story(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
+
+
+#: Pairs of GPUs, and what holds for them.
+Pairs = tuple[tuple[str, str], ...]
+
+
+def pairs_of(topology: NodeTopology) -> Pairs:
+    """What any two GPUs can do: some fifty milliseconds for eight of them, so keep it as long as the topology lasts."""
+    return tuple(pair_lines(topology))
+
+
+# -- below the matrix --------------------------------------------------------------------------------------------------
+
+
+def drawing_lines(
+    fleet: Fleet, topology: NodeTopology, nodes: Sequence[str], pairs: Pairs, width: int
+) -> tuple[Line, ...]:
+    """The node as a tree, the parallel groups on it, what any two GPUs can do (`pairs_of`), what the words mean."""
+    lines = [line for drawn in drawing(fleet, topology.node) for line in _drawn_lines(drawn, width)]
+    lines += _group_lines(fleet, nodes, width)
+    if pairs:
+        lines += [plain(""), plain("ANY TWO GPUS", "accent")]
+    for subject, said in pairs:
+        lines += [Line((Span(part),)) for part in wrapped(clean(f"{subject}: {said}"), max(20, width))]
+    lines += [plain(""), plain("LEGEND", "accent")]
+    made = matrix(fleet, topology, nodes)
+    for word, means in (*legend(made), *made.nics):
+        lines.append(Line(cut((Span(f"{word:<6}", "strong"), Span(clean(means), "muted")), width)))
+    lines += [plain(part, "muted") for part in wrapped(SOURCES, max(20, width))]
+    return tuple(lines)
+
+
+def _group_lines(fleet: Fleet, nodes: Sequence[str], width: int) -> Iterator[Line]:
+    yield plain("")
+    yield plain("PARALLEL GROUPS", "accent")
+    lines = list(group_lines(fleet, nodes))
+    room = min(24, max((width_of(clean(what)) for what, _ in lines), default=0))
+    for what, said in lines:
+        style = "text" if what.startswith(" ") else "strong"
+        yield Line(cut((Span(fit(clean(what), room), style), Span(f"  {clean(said)}", "muted")), width))
+    for line in unknown_lines(fleet):
+        yield from (plain(part, "muted") for part in wrapped(clean(line), max(20, width)))
+
+
+def _drawn_lines(drawn: Drawn, width: int) -> Iterator[Line]:
+    style = "strong" if drawn.device else "text"
+    head = (Span(drawn.indent, "rule"), Span(clean(drawn.title), style))
+    room = width - sum(width_of(span.text) for span in head) - 2
+    facts = clean(drawn.facts)
+    if width_of(facts) <= room:
+        yield Line((*head, Span(f"  {facts}", "muted")))
+        return
+    yield Line(cut(head, width))
+    below = drawn.indent.replace("├─", "│ ").replace("└─", "  ") + "   "
+    for part in wrapped(facts, max(10, width - width_of(below))):
+        yield Line((Span(below, "rule"), Span(part, "muted")))
+
+
+def head_text(fleet: Fleet) -> str:
+    """`3 classes  7 nodes`."""
+    classes, nodes = len(fleet.classes), sum(len(made.nodes) for made in fleet.classes)
+    return f"{classes} class{'es' * (classes != 1)}  {nodes} node{'s' * (nodes != 1)}"

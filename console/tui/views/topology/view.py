@@ -1,0 +1,232 @@
+"""5 Topology: the classes of nodes that are alike, the matrix of one of them or of a node, and its drawing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from ....analysis.topology.node import NodeTopology
+from ....present.spans import Line, Span, plain
+from ....topology.formats import ENDINGS, FORMATS
+from ....topology.snapshot import Fleet
+from ...controllers.clipboard import TakingApp
+from ...keymap.actions import bindings, in_scope
+from ...models.detail import Story
+from ...screenshot import save_new
+from ...snapshot import Frame
+from ...widgets.bar import Bar
+from ...widgets.line_view import LineView
+from ...widgets.matrix_grid import MatrixGrid
+from ...widgets.report import Report
+from ..base import NodeWanted, Teller, View
+from .model import Chosen, Pairs, class_lines, drawing_lines, grid, head_text, pair_story, pair_text, pairs_of, shown
+
+#: From this height on matrix and drawing stand on the screen together.
+TALL = 30
+_NOTHING = (
+    plain("No node has told of a GPU or a network card yet."),
+    plain(""),
+    plain("Nodes say how they are connected in their first seconds, and when that changes.", "muted"),
+)
+_EDGE = Span("─ ", "rule")
+
+
+class Topology(View):
+    """Three parts: the classes, the matrix of what is chosen among them, and the drawing below it."""
+
+    scope = "topology"
+    BINDINGS = bindings(in_scope("topology"))
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._head, self._title = Bar(fill="─"), Bar(fill="─")
+        self._list, self._below = Report(id="topo-classes"), Report(id="topo-drawing")
+        self._matrix = MatrixGrid(id="topo-matrix")
+        self._pair = Bar(id="topo-pair")
+        self._unfolded: set[str] = set()
+        self._drawing = False  # the drawing in the place of the matrix, where both do not fit
+        self._folding = False
+        self._frame: Frame | None = None
+        self._pairs: tuple[NodeTopology | None, Pairs] = (None, ())
+        self._listed: tuple[object, ...] = ()  # what the list of classes was made of
+        self._drawn: tuple[object, ...] = ()  # and the picture
+
+    def compose(self) -> ComposeResult:
+        yield self._head
+        yield self._list
+        yield self._title
+        yield self._matrix
+        yield self._pair
+        yield self._below
+
+    def home(self) -> Widget:
+        return self._list
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def look(self, frame: Frame) -> None:
+        self._frame = frame
+        self._fold(frame)
+        self._draw()
+
+    def _fold(self, frame: Frame) -> None:
+        """Fold what changed; in a thread where that is much, and then the next frame shows it."""
+        fold = frame.topology
+        if self._folding or not fold.is_wanted:
+            return
+        if not fold.is_large:
+            fold.accept(fold.prepare()())
+            return
+
+        async def in_thread() -> None:
+            try:
+                await fold.fold()
+            finally:
+                self._folding = False
+
+        self._folding = True
+        self.run_worker(in_thread(), name="fold topology")
+
+    @property
+    def _fleet(self) -> Fleet | None:
+        return self._frame.topology.fleet if self._frame else None
+
+    @property
+    def _chosen(self) -> Chosen | None:
+        key = self._list.selected
+        return key if isinstance(key, Chosen) else None
+
+    def _draw(self) -> None:
+        fleet = self._fleet
+        if fleet is None:
+            return
+        basis = (fleet.classes, frozenset(self._unfolded), self.size, self._drawing)
+        if basis != self._listed:
+            self._listed = basis
+            self._head.show((_EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
+            lines: tuple[Line, ...] = class_lines(fleet, self._unfolded, max(20, self.size.width - 3))
+            self._list.show(lines or _NOTHING)
+            self._lay_out(len(lines or _NOTHING))
+        self._draw_chosen(fleet)
+
+    def _draw_chosen(self, fleet: Fleet) -> None:
+        """The picture of what is chosen; nothing is made anew where nothing changed within the same second."""
+        chosen = self._chosen
+        found = shown(fleet, chosen)
+        second = self._frame.now // 1_000_000_000 if self._frame else 0
+        basis = (fleet, chosen, self.size, self._matrix.selected, second)
+        if basis == self._drawn:
+            return
+        self._drawn = basis
+        for part in (self._title, self._matrix, self._pair, self._below):
+            part.set_class(found is None, "-absent")
+        if found is None or chosen is None:
+            return
+        topology, nodes = found
+        sim = [Span(" SIM", "warning")] if topology.simulated else []
+        name = f"class {chosen.name}" if chosen.kind == "class" else chosen.name
+        model = f"  drawn from {topology.node}" if chosen.kind == "class" and len(nodes) > 1 else ""
+        self._title.show((_EDGE, Span(name, "accent"), *sim, Span(f"{model} ", "muted")))
+        made = grid(fleet, topology, nodes)
+        self._matrix.show(made)
+        rows = len(made.rows) + 1
+        self._matrix.styles.height = min(rows, self.size.height // 2) if self._is_tall else "1fr"
+        self._matrix.styles.max_height = rows
+        row, column = self._matrix.selected or (0, 0)
+        self._pair.show((Span(pair_text(fleet, topology, row, column), "text"),))
+        if self._pairs[0] is not topology:
+            self._pairs = topology, pairs_of(topology)
+        self._below.show(drawing_lines(fleet, topology, nodes, self._pairs[1], max(20, self.size.width - 3)))
+
+    def _lay_out(self, lines: int) -> None:
+        """As many lines for the classes as they need, a third of the height at most; the rest for what is chosen."""
+        self._list.styles.height = max(1, min(lines, self.size.height // 3))
+        matrix, drawing = self._is_tall or not self._drawing, self._is_tall or self._drawing
+        self._matrix.display, self._pair.display, self._below.display = matrix, matrix, drawing
+
+    @property
+    def _is_tall(self) -> bool:
+        return self.size.height >= TALL
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._draw)
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    def action_picture(self) -> None:
+        """Show the drawing, or the matrix again."""
+        self._drawing = not self._drawing
+        here = self.screen.focused
+        self._draw()
+        if self._is_tall or here in (self._matrix, self._below):
+            (self._below if self._drawing else self._matrix).focus()
+
+    def action_copy(self) -> None:
+        """What is chosen, as text."""
+        self._copy("text")
+
+    def action_copy_json(self) -> None:
+        """What is chosen, as JSON."""
+        self._copy("json")
+
+    def _copy(self, form: str) -> None:
+        fleet = self._fleet
+        if fleet is not None:
+            cast(TakingApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
+
+    def action_save(self, form: str) -> None:
+        """Write a new file into the current folder, of the chosen node or of everything."""
+        fleet = self._fleet
+        if fleet is None:
+            return
+        try:
+            path = save_new(FORMATS[form](fleet, self.selected_node), "gconsole-topology", ENDINGS[form])
+        except OSError as error:
+            self.app.notify(f"not saved: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
+            return
+        self.app.notify(f"saved {path}", markup=False)
+
+    def on_line_view_moved(self, event: LineView.Moved) -> None:
+        fleet = self._fleet
+        if fleet is not None:
+            self._draw_chosen(fleet)
+
+    def on_line_view_opened(self, event: LineView.Opened) -> None:
+        """Enter unfolds a class and opens the page of a node; on the matrix it tells of the two devices."""
+        chosen = self._chosen
+        if event.view is not self._list or chosen is None:
+            return
+        event.stop()
+        if chosen.kind == "node":
+            self.post_message(NodeWanted(chosen.name))
+            return
+        self._unfolded ^= {chosen.name}
+        self._draw()
+
+    def climb(self) -> bool:
+        """Escape: fold what was unfolded."""
+        if not self._unfolded:
+            return False
+        self._unfolded.clear()
+        self._draw()
+        return True
+
+    @property
+    def selected_node(self) -> str | None:
+        chosen = self._chosen
+        return chosen.name if chosen is not None and chosen.kind == "node" else None
+
+    def teller(self) -> Teller | None:
+        chosen, cell = self._chosen, self._matrix.selected
+        if not self._matrix.has_focus or cell is None:
+            return None
+
+        def tell(frame: Frame) -> Story | None:
+            found = shown(frame.topology.fleet, chosen)
+            return pair_story(frame.topology.fleet, found[0], *cell) if found else None
+
+        return tell

@@ -1,0 +1,55 @@
+"""`/metrics`: for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ..context import Served
+from ..operation import Told
+from .exposition import OPENMETRICS, PLAIN, block, end, wanted_format
+from .samples import Look, families, look
+
+#: Whoever asks within so long of another gets the same figures: nodes say new ones once a second.
+SHARED_S: Final = 0.5
+async def get_metrics(served: Served, request: Request) -> Response:
+    """Every figure of now, in the format that is asked for."""
+    media = wanted_format(request.headers.get("accept", ""))
+    return StreamingResponse(_sent(served, media), media_type=None, headers={"content-type": media})
+
+
+async def _sent(served: Served, media: str) -> AsyncIterator[bytes]:
+    async with served.scrapes.sending:
+        for part in await _text(served, media):
+            yield part
+
+
+async def _text(served: Served, media: str) -> list[bytes]:
+    scrapes = served.scrapes
+    async with scrapes.making:
+        made_s, parts = scrapes.texts.get(media, (0.0, []))
+        if parts and time.monotonic() - made_s < SHARED_S:
+            return parts
+        scrapes.texts.clear()  # one text of a large fleet is enough
+        recordings = served.control.recordings
+        seen = look(served.store, recordings.now() if recordings is not None else (), time.time_ns())
+        parts = await asyncio.to_thread(written, seen, media)
+        scrapes.texts[media] = (time.monotonic(), parts)
+        return parts
+
+
+def written(seen: Look, media: str) -> list[bytes]:
+    """The text, a part a family."""
+    parts = [block(family, samples, media) for family, samples in families(seen)]
+    return [part for part in (*parts, end(media)) if part]
+
+
+OPERATIONS: Final = (
+    Told("/metrics", "Every figure of now, for Prometheus: OpenMetrics, or the older text format.", get_metrics,
+         (PLAIN, OPENMETRICS), headers=(("Accept", "application/openmetrics-text for OpenMetrics"),)),
+)  # fmt: skip

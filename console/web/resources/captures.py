@@ -1,0 +1,106 @@
+"""`/captures` and `/diagnose`: the stacks of all ranks at one instant, and who holds a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import msgspec
+
+from ...analysis.hang import Verdict
+from ...core.control import CaptureOrder, new_capture
+from ...monitor.diagnose import Diagnosis, diagnose
+from ...monitor.hang import found_of, hang_models
+from ...records import Failure
+from ...report.captures import CaptureLine, lines_of
+from ..context import Served
+from ..operation import Asked, Operation
+from ..problems import Refused, refused
+
+Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="how often each rank is read")]
+EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="between samples, seconds")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_]\w*:)?([A-Za-z_]\w*|\*)$", max_length=128)]
+Variables = Annotated[
+    tuple[Variable, ...], msgspec.Meta(max_length=32, description="variables to read: NAME, FUNCTION:NAME or *")
+]
+JobName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class CaptureAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """What to read."""
+
+    samples: Samples = 3
+    every_s: EveryS = 0.3
+    jobs: Annotated[tuple[JobName, ...], msgspec.Meta(max_length=64)] | None = None  # null: all
+    locals: Variables = ()
+
+
+class Captured(msgspec.Struct):
+    """A capture, folded: ranks that stand at the same place are one group."""
+
+    capture: str
+    at: int  # instant of the first sample, CLOCK_REALTIME of the console, ns
+    jobs: list[CaptureLine]
+    failures: dict[str, Failure]  # nodes that could not be asked
+
+
+class DiagnosisAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """How to look; null is as long as it takes."""
+
+    samples: Samples | None = None
+    every_s: EveryS | None = None
+    native: bool | None = None  # null: the native calls of what stands still are read, which stops a process shortly
+    locals: Variables = ()
+
+
+class Diagnosed(msgspec.Struct):
+    """A verdict on every job; who is blamed is also a finding from now on."""
+
+    verdicts: list[Verdict]
+    captures: list[str]  # those that were taken for it
+
+
+async def capture(served: Served, asked: Asked[CaptureAsked]) -> Captured:
+    """Read the stacks of all ranks."""
+    what = asked.what
+    order = CaptureOrder(new_capture(), jobs=what.jobs, samples=what.samples, every_s=what.every_s, locals=what.locals)
+    if served.capturing.locked():
+        raise _is_busy()
+    async with served.capturing:
+        done = await served.control.capture(order)
+    now = served.store.captures.get(order.id)
+    lines = lines_of([now], hang_models(served.store)) if now is not None else []
+    return Captured(done.id, done.at, lines, dict(done.failures))
+
+
+async def diagnose_jobs(served: Served, asked: Asked[DiagnosisAsked]) -> Diagnosed:
+    """Capture until it can be said who holds each job."""
+    what, taken = asked.what, list[str]()
+    if served.capturing.locked():
+        raise _is_busy()
+
+    def begins(order: CaptureOrder) -> None:
+        taken.append(order.id)
+
+    async with served.capturing:
+        wanted = Diagnosis(what.samples, what.every_s, what.native, what.locals)
+        judged = await diagnose(served.store, served.control, wanted, begins)
+    tell(served, (one.verdict for one in judged))
+    return Diagnosed([one.verdict for one in judged], taken)
+
+
+def tell(served: Served, verdicts: Iterable[Verdict]) -> None:
+    """Verdicts become findings, as they do on the screen."""
+    served.findings.put("verdict", filter(None, map(found_of, verdicts)))
+
+
+def _is_busy() -> Refused:
+    return refused(409, "capturing", "a capture is under way", "wait for its end: it takes seconds", Retry_After="2")
+
+
+OPERATIONS: Final = (
+    Operation("POST", "/captures", "Read the stacks of all ranks at one instant, and fold them.", capture,
+              CaptureAsked, Captured, problems=(409,)),
+    Operation("POST", "/diagnose", "Capture until it can be said who holds each job; say it.", diagnose_jobs,
+              DiagnosisAsked, Diagnosed, problems=(409,)),
+)  # fmt: skip

@@ -1,0 +1,41 @@
+"""`/findings` and `/clocks`: what is wrong, and how far the nodes' clocks are apart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from ...report.clocks import ClocksLine, clocks_line
+from ...report.findings import FindingLine, finding_lines
+from ..context import Served
+from ..operation import Asked, Nothing, Operation
+
+
+class Which(msgspec.Struct, forbid_unknown_fields=True):
+    """Which of them."""
+
+    open: Annotated[bool, msgspec.Meta(description="leave out what is no longer true")] = False
+
+
+class FindingsSeen(msgspec.Struct):
+    """The worst first, open ones before those that were cleared."""
+
+    findings: list[FindingLine]
+
+
+async def get_findings(served: Served, asked: Asked[Which]) -> FindingsSeen:
+    """What is wrong, and what was."""
+    lines = finding_lines(served.store)
+    return FindingsSeen([line for line in lines if line.cleared_at is None or not asked.what.open])
+
+
+async def get_clocks(served: Served, asked: Asked[Nothing]) -> ClocksLine:
+    """The last window of each node and edge."""
+    return clocks_line(served.store)
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/findings", "What is wrong, who is to blame and who suffers.", get_findings, Which, FindingsSeen),
+    Operation("GET", "/clocks", "How far the nodes' clocks are apart, with bounds.", get_clocks, Nothing, ClocksLine),
+)

@@ -1,0 +1,88 @@
+"""`/jobs/{id}/logs`: what all ranks of a job wrote, in one stream: `[0-63] loss 2.31`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from ...core.control import Published
+from ...launch.output_fold import LineFold, Writer, in_turn
+from ...launch.state import JobView
+from ...records import Log
+from ...text.sanitize import printable
+from ..context import Served
+from ..operation import Asked, Operation
+from .jobs import JOB_NAME, started_job
+
+#: So many lines are in an answer; the newest.
+MOST_LINES: Final = 20_000
+
+
+class LogsAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """Which lines."""
+
+    tail: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="the last lines of each rank")] = 200
+    rank: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None, msgspec.Meta(description="only this rank")
+    ] = None
+    contains: Annotated[str, msgspec.Meta(max_length=256, description="only lines with this text")] = ""
+    fold: Annotated[bool, msgspec.Meta(description="equal lines of several ranks once")] = True
+
+
+class Logs(msgspec.Struct):
+    """Lines with who wrote them in front. `missing`: nodes whose output could not be read, and why."""
+
+    job: str
+    lines: list[str]
+    dropped: int  # lines before the first of these that were too many for one answer
+    missing: dict[str, str]
+
+
+async def get_logs(served: Served, asked: Asked[LogsAsked]) -> Logs:
+    """What the job wrote, as its nodes keep it."""
+    view = started_job(served, asked.name)
+    collected = _Collected(view, asked.what)
+    nodes = [line.node for line in view.lines if line.now is not None]
+    async with served.reading:  # it is told to everybody: two readers would hear each other's lines
+        unsubscribe = served.hub.subscribe(collected.take)
+        try:
+            failures = await served.control.follow_job(asked.name, nodes, asked.what.tail, follow=False)
+        finally:
+            unsubscribe()
+    missing = {line.node: line.why for line in view.lines if line.now is None}
+    missing |= {node: failure.text for node, failure in failures.items()}
+    lines = collected.folded()
+    return Logs(asked.name, lines[-MOST_LINES:], max(0, len(lines) - MOST_LINES), missing)
+
+
+class _Collected:
+    """A sink of the hub that keeps the lines of one job."""
+
+    def __init__(self, view: JobView, wanted: LogsAsked) -> None:
+        self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
+        self._lines: dict[Writer, list[str]] = {}
+
+    def take(self, records: Sequence[Published]) -> None:
+        rank = self._wanted.rank
+        for record in records:
+            if isinstance(record, Log) and record.source == "job" and record.job == self._job:
+                writer: Writer = record.rank if record.rank is not None else record.node
+                if rank in (None, writer):
+                    self._lines.setdefault(writer, []).extend(record.text.split("\n"))
+
+    def folded(self) -> list[str]:
+        lines = [(writer, printable(line)) for writer, line in in_turn(self._lines) if self._wanted.contains in line]
+        if not self._wanted.fold:
+            return [f"[{writer}] {line}" for writer, line in lines]
+        fold = LineFold(self._world_size, 0.0)
+        for writer, line in lines:
+            fold.add(writer, line, 0.0)
+        return fold.take(0.0, everything=True)
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/jobs/{id}/logs", "The last lines of all ranks in one stream, equal lines once.", get_logs,
+              LogsAsked, Logs, name=JOB_NAME),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""`/profiling`: recordings, under the paths that gswarm-profiler's documentation gives them; several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Final
+
+import msgspec
+
+from ...core.control import RecordingNow, Recordings
+from ...report.instants import iso
+from ...session.format.layout import NAME_PATTERN, Session
+from ...session.manage.catalog import Listed, everything
+from ..context import Served
+from ..operation import Asked, Nothing, Operation
+from ..problems import refused
+
+#: So many recordings run at a time; each has a thread, and everything is written once for each.
+MOST_RUNNING: Final = 16
+
+SessionName = Annotated[str, msgspec.Meta(pattern=f"^{NAME_PATTERN}$")]
+
+
+class SessionAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """Which session. Without a name: start makes one up, stop ends all."""
+
+    name: SessionName | None = None
+
+
+class Running(msgspec.Struct):
+    """A session that is being recorded."""
+
+    name: str
+    began: str | None
+    records: int  # that are safely on the disk
+    bytes: int
+    trouble: str  # why nothing can be written at the moment; empty while all is well
+
+
+class Started(msgspec.Struct):
+    """A recording that runs now."""
+
+    success: bool
+    message: str
+    name: str
+    resumed: bool  # it goes on where a crashed console left it
+
+
+class Stopped(msgspec.Struct):
+    """What came of the recordings that were ended."""
+
+    success: bool
+    message: str
+    stopped: list[Running]
+
+
+class Kept(msgspec.Struct):
+    """One session on this console's disk."""
+
+    name: str
+    state: str  # recording, closed, crashed, torn, unreadable
+    created: str | None
+    closed: str | None
+    records: int | None  # null where it is unreadable
+    bytes: int
+    problem: str
+
+
+class Sessions(msgspec.Struct):
+    """Sessions, the newest last; `active` are those that this console records at the moment."""
+
+    sessions: list[Kept]
+    active: list[str]
+
+
+def running(now: RecordingNow) -> Running:
+    """A recording under way."""
+    return Running(now.name, iso(now.began), now.records, now.bytes, now.trouble)
+
+
+async def start(served: Served, asked: Asked[SessionAsked]) -> Started:
+    """Begin to record everything."""
+    name = asked.what.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    recordings = recordings_of(served)
+    if len(recordings.now()) >= MOST_RUNNING:
+        raise refused(409, "too_many_sessions", f"{MOST_RUNNING} recordings are running", "stop one of them")
+    resumed = await recordings.start(name)
+    return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
+
+
+async def stop(served: Served, asked: Asked[SessionAsked]) -> Stopped:
+    """End one recording, or all of them."""
+    recordings = recordings_of(served)
+    active = [now.name for now in recordings.now()]
+    wanted = asked.what.name
+    if wanted is not None and wanted not in active:
+        raise refused(404, "no_such_session", f"{wanted} is not being recorded",
+                      f"there is {', '.join(active)}" if active else "nothing is")  # fmt: skip
+    ended = [running(await recordings.stop(name)) for name in ([wanted] if wanted is not None else active)]
+    if not ended:
+        return Stopped(False, "Profiling is not active.", [])
+    return Stopped(True, f"Profiling stopped: {', '.join(one.name for one in ended)}.", ended)
+
+
+async def sessions(served: Served, asked: Asked[Nothing]) -> Sessions:
+    """Every session that is kept."""
+    recordings = recordings_of(served)
+    try:
+        found = await asyncio.to_thread(everything, served.sessions)
+    except OSError as error:
+        raise refused(409, "session", f"{served.sessions}: {error.strerror or error}") from error
+    return Sessions([_kept(one) for one in found], [now.name for now in recordings.now()])
+
+
+def recordings_of(served: Served) -> Recordings:
+    """What this console records with. Raises Refused where it cannot."""
+    found = served.control.recordings
+    if found is None:
+        raise refused(409, "no_recordings", "nothing can be recorded here")
+    return found
+
+
+def _kept(one: Listed) -> Kept:
+    session: Session = one.session
+    meta = one.meta
+    return Kept(
+        name=session.name, state=one.standing, created=iso(meta.created) if meta else None,
+        closed=iso(meta.closed) if meta and meta.closed else None, records=meta.records if meta else None,
+        bytes=one.bytes, problem=one.problem,
+    )  # fmt: skip
+
+
+OPERATIONS: Final = (
+    Operation("POST", "/profiling/start", "Begin to record; several recordings may run at a time.", start,
+              SessionAsked, Started, problems=(409,)),
+    Operation("POST", "/profiling/stop", "End one recording by its name, or all of them.", stop, SessionAsked, Stopped,
+              problems=(404, 409)),
+    Operation("GET", "/profiling/sessions", "Every recorded session on this console's disk.", sessions, Nothing,
+              Sessions, problems=(409,)),
+)  # fmt: skip

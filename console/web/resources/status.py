@@ -1,0 +1,218 @@
+"""`/status`, `/clients` and `/metrics/latest`: what gswarm-profiler's users ask for, under its paths and in its words.
+
+Its documentation promises percent from 0 to 100 and GB/s, and names a GPU `hostname:index:name`; so they are here.
+A figure that nobody measured is null. Our own words for the same things are in `/nodes` and `/gpus`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from ...core.store import GpuKey, NodeNow, Store
+from ...monitor.hang import jobs_of
+from ...report.instants import iso
+from ...report.nodes import GpuLine, gpu_lines
+from ...text.nodeset_fold import natural
+from ..context import Served
+from ..operation import Asked, Nothing, Operation
+from .profiling import Running, running
+
+_GB: Final = 1e9
+
+
+class Client(msgspec.Struct):
+    """A node, in gswarm's word. `healthy`: it is connected and speaks."""
+
+    client_id: str
+    hostname: str
+    healthy: bool
+    last_seen: str | None
+    gpu_count: int
+    gpus: list[ClientGpu]
+
+
+class ClientGpu(msgspec.Struct):
+    """One GPU of a client; `id` is hostname:index:name."""
+
+    id: str
+    physical_idx: int
+    name: str | None
+    uuid: str
+
+
+class Clients(msgspec.Struct):
+    """Every node."""
+
+    total_clients: int
+    clients: list[Client]
+
+
+class Status(msgspec.Struct):
+    """How this console stands: gswarm's words first, ours behind them."""
+
+    freq: int  # between samples, milliseconds
+    enable_bandwidth_profiling: bool  # some GPU tells its PCIe traffic
+    enable_nvlink_profiling: bool  # some GPU tells its NVLink traffic
+    is_profiling: bool
+    active_sessions: list[Running]
+    connected_clients: list[str]
+    total_gpus: int
+    gpu_info: dict[str, list[ClientGpu]]
+    cluster: str
+    simulated: bool  # part of what is told here is simulated
+    nodes: dict[str, int]  # state → nodes in it
+    jobs: int
+    ranks: int
+    findings: dict[str, int]  # severity → open findings
+    records_unknown: int  # of kinds that this version does not know
+    version: int  # grows with every batch of records
+
+
+class GpuMetric(msgspec.Struct):
+    """Figures of one GPU: percent from 0 to 100, GB/s. `dram_*` is PCIe traffic, as gswarm means it."""
+
+    physical_idx: int
+    name: str | None
+    gpu_util: float | None
+    mem_util: float | None  # memory in use, of what it has
+    dram_bandwidth_rx: float | None
+    dram_bandwidth_tx: float | None
+    nvlink_bandwidth_rx: float | None
+    nvlink_bandwidth_tx: float | None
+
+
+class SystemMetric(msgspec.Struct):
+    """Figures of one node, percent from 0 to 100."""
+
+    cpu_util: float | None
+    dram_util: float | None  # of the host's memory
+
+
+class ClientMetrics(msgspec.Struct):
+    """What one node said last."""
+
+    hostname: str
+    timestamp: str | None
+    gpus_metrics: list[GpuMetric]
+    system_metrics: SystemMetric
+
+
+class LatestMetrics(msgspec.Struct):
+    """What every connected node said last."""
+
+    timestamp: str
+    client_data: dict[str, ClientMetrics]
+
+
+async def get_status(served: Served, asked: Asked[Nothing]) -> Status:
+    """How this console stands."""
+    store, by_node = served.store, _gpus_by_node(served.store)
+    found, table = store.gpus.values(), jobs_of(served.store)
+    gpus = [now.gpu for now in found if now.gpu is not None]
+    recordings = served.control.recordings
+    active = [running(now) for now in recordings.now()] if recordings is not None else []
+    nodes = store.nodes.values()
+    return Status(
+        freq=min((now.node.sample_interval_ms for now in nodes if now.node), default=1000),
+        enable_bandwidth_profiling=any(gpu.pcie_rx_bytes_s is not None for gpu in gpus),
+        enable_nvlink_profiling=any(gpu.nvlink_rx_bytes_s is not None for gpu in gpus),
+        is_profiling=bool(active), active_sessions=active,
+        connected_clients=[now.name for now in nodes if is_ok(now)],
+        total_gpus=sum(map(len, by_node.values())),
+        gpu_info={node: [_client_gpu(line) for line in lines] for node, lines in by_node.items()},
+        cluster=served.config.cluster,
+        simulated=any(now.node.simulated for now in nodes if now.node),
+        nodes=dict(Counter(now.state.state if now.state else "expected" for now in nodes)),
+        jobs=len(table.jobs), ranks=sum(len(job.ranks_found) for job in table.jobs),
+        findings=dict(Counter(one.severity for one in store.findings.values() if one.cleared_at is None)),
+        records_unknown=sum(store.counts.unknown_kinds.values()), version=store.version,
+    )  # fmt: skip
+
+
+async def get_clients(served: Served, asked: Asked[Nothing]) -> Clients:
+    """Every node with its GPUs."""
+    by_node = _gpus_by_node(served.store)
+    clients = [
+        _client(now, by_node.get(now.name, []))
+        for now in sorted(served.store.nodes.values(), key=lambda now: natural(now.name))
+    ]
+    return Clients(len(clients), clients)
+
+
+async def get_latest(served: Served, asked: Asked[Nothing]) -> LatestMetrics:
+    """The newest figures of every connected node."""
+    by_node = _gpus_by_node(served.store)
+    found = {
+        now.name: ClientMetrics(
+            hostname=_hostname(now), timestamp=iso(now.heard),
+            gpus_metrics=[_metric(served.store, line) for line in by_node.get(now.name, [])],
+            system_metrics=_system(now),
+        )
+        for now in served.store.nodes.values()
+        if is_ok(now)
+    }  # fmt: skip
+    return LatestMetrics(datetime.now(UTC).isoformat(), found)
+
+
+def is_ok(now: NodeNow) -> bool:
+    """Whether a node is connected and has spoken."""
+    return now.state is not None and now.state.state == "ok" and now.node is not None
+
+
+def _gpus_by_node(store: Store) -> dict[str, list[GpuLine]]:
+    found: dict[str, list[GpuLine]] = defaultdict(list)
+    for line in gpu_lines(store):
+        found[line.node].append(line)
+    return dict(found)
+
+
+def _hostname(now: NodeNow) -> str:
+    return now.node.hostname if now.node else now.name
+
+
+def _client(now: NodeNow, gpus: list[GpuLine]) -> Client:
+    return Client(now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(one) for one in gpus])
+
+
+def _client_gpu(line: GpuLine) -> ClientGpu:
+    return ClientGpu(f"{line.node}:{line.index}:{line.name or 'GPU'}", line.index, line.name, line.uuid)
+
+
+def _metric(store: Store, line: GpuLine) -> GpuMetric:
+    key: GpuKey = (line.node, line.uuid)
+    now = store.gpus.get(key)
+    gpu = now.gpu if now is not None and line.lost is None else None
+    return GpuMetric(
+        physical_idx=line.index, name=line.name, gpu_util=line.util_pct,
+        mem_util=_share(line.mem_used_bytes, line.mem_total_bytes),
+        dram_bandwidth_rx=_gigabytes(gpu.pcie_rx_bytes_s if gpu else None),
+        dram_bandwidth_tx=_gigabytes(gpu.pcie_tx_bytes_s if gpu else None),
+        nvlink_bandwidth_rx=_gigabytes(gpu.nvlink_rx_bytes_s if gpu else None),
+        nvlink_bandwidth_tx=_gigabytes(gpu.nvlink_tx_bytes_s if gpu else None),
+    )
+
+
+def _system(now: NodeNow) -> SystemMetric:
+    host, total = now.host, now.node.mem_total_bytes if now.node else None
+    return SystemMetric(host.cpu_pct if host else None, _share(host.mem_used_bytes if host else None, total))
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return round(100 * part / whole, 3) if part is not None and whole else None
+
+
+def _gigabytes(bytes_s: float | None) -> float | None:
+    return None if bytes_s is None else round(bytes_s / _GB, 6)
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/status", "How this console stands: nodes, GPUs, jobs, recordings, findings.", get_status,
+              Nothing, Status),
+    Operation("GET", "/clients", "Nodes with their GPUs, in gswarm's words.", get_clients, Nothing, Clients),
+    Operation("GET", "/metrics/latest", "The newest figures of every node, in gswarm's words and units.", get_latest,
+              Nothing, LatestMetrics),
+)  # fmt: skip

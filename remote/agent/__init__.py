@@ -1,0 +1,1 @@
+"""The agent process: bootstrap, cache, requests, outbox, wire, lingering."""

@@ -1,0 +1,327 @@
+"""The agent: samplers on threads of their own, one writer, one reader, and a watch over all of them.
+
+Nothing waits on the console: records queue in the outbox. Nothing waits on a sampler: one that hangs is reported.
+"""
+
+import importlib.util
+import os
+import sys
+import threading
+import time
+import traceback
+
+from ..clocks import stamps
+from ..nvml import init
+from ..samplers.base import Context, Unavailable
+from ..samplers.clock import ServiceSampler, SnapshotSampler
+from ..samplers.cost import CostSampler
+from ..samplers.gpu import GpuSampler
+from ..samplers.gpu_timer import GpuTimerSampler
+from ..samplers.host import HostSampler
+from ..samplers.jobs import JobSampler
+from ..samplers.locals import WatchedSampler
+from ..samplers.nic import NicSampler
+from ..samplers.node import node_fields
+from ..samplers.processes import ProcessSampler
+from ..samplers.topology import TopologySampler
+from . import cache_users, requests, wire
+from .binaries import Blobs
+from .detached_start import Starter
+from .outbox import Outbox
+
+#: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
+HUNG_INTERVALS, HUNG_S = 3, 5.0
+#: Facts of one tick come from several threads within a few milliseconds; waiting for them makes one write of them.
+GATHER_S = 0.02
+#: How long the host sampler waits for psutil to arrive before it starts without.
+PSUTIL_S = 5.0
+
+
+class SamplerThread(threading.Thread):
+    """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped."""
+
+    def __init__(self, sampler, agent):
+        super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
+        self.daemon = True
+        self.sampler = sampler
+        self.agent = agent
+        self.ready = threading.Event()  # set after the first tick, or when there will be none
+        self.began = None  # time.monotonic() of the tick under way
+
+    def run(self):
+        try:
+            self._start()
+        except Unavailable as error:
+            self.agent.miss(error.name or self.sampler.name, error.text, error.try_)
+        except Exception:  # noqa: BLE001 - one sampler's fault is told, and stops nobody else
+            self.agent.report_crash("sampler %s could not start" % self.sampler.name)
+        else:
+            self._loop()
+        self.ready.set()
+
+    def _start(self):
+        self.began = time.monotonic()
+        try:
+            self.sampler.start()
+        finally:
+            self.began = None
+
+    def _loop(self):
+        failures = 0
+        while not self.agent.ended.is_set():
+            self.began = time.monotonic()
+            try:
+                facts = list(self.sampler.tick(self.began))
+                failures = 0
+            except Exception:  # noqa: BLE001 - as above
+                failures += 1
+                facts = []
+                if failures in (1, 60):  # once when it begins, once when it does not end
+                    self.agent.report_crash("sampler %s failed" % self.sampler.name)
+            self.began = None
+            if facts:
+                self.agent.outbox.post(facts)
+            self.ready.set()
+            self.agent.ended.wait(self._until_next_slot())
+
+    def _until_next_slot(self):
+        """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
+        interval = self.sampler.interval_s
+        return interval - (time.monotonic() - self.agent.epoch) % interval
+
+    def is_hung(self, now):
+        began = self.began
+        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
+
+
+class Agent(object):
+    """One incarnation of the agent on a node, with the id that all its records carry."""
+
+    def __init__(self, start, place, importer):
+        config = start["config"]
+        self.id = "%016x" % int.from_bytes(os.urandom(8), "big")
+        self.console = start["console"]
+        self.bundle = start["bundle"]
+        self.config = config
+        self.place = place
+        self.linger_s = config.get("linger_s", 0)
+        self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
+        self.blobs = Blobs(place, importer, start.get("blobs", {}))
+        self.ended = threading.Event()
+        self.heard = time.monotonic()  # when the console last said anything
+        self.epoch = time.monotonic()  # where the grid of ticks begins
+        self.missing = []
+        self.threads = []
+        self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
+        self.clocks = None  # the desk of the probes, once the console has asked for any
+        self.farewell = None  # called when the agent ends
+        self._at_end = []
+        self._presence = None  # the file that tells others that this agent uses the cache
+        self._label = start.get("label", "")
+        self._sink = None
+        self._sampling = False
+        self._lock = threading.Lock()
+        self._importer = importer
+        self.context = Context(
+            interval_s=config.get("sample_interval_ms", 1000) / 1000.0,
+            process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
+            simulate_gpus=config.get("simulate_gpus", 0),
+        )
+        self.context.import_nvml = self._import_nvml
+        if not self.context.simulate_gpus:
+            importer.compile_aside("pynvml")  # now, while this process has one thread
+        self.followed = {}  # job: whose output somebody reads
+        self.left_off = {}  # job: whose output somebody has read, and how far
+        self.starter = Starter()
+        os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
+
+    # -- a connection ------------------------------------------------------------------------------------------------
+
+    def run(self, reader, sink):
+        """Serve the only connection this agent will have, then end the process."""
+        threading.Thread(target=self._watch, name="gconsole-watch", daemon=True).start()
+        self.connect(sink, None)
+        self.serve(reader)
+        self.end()
+
+    def connect(self, sink, after):
+        """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held)."""
+        with self._lock:
+            old, self._sink = self._sink, None
+            turn = self.outbox.rewind(after if after is not None else 0)
+            self.outbox.control({"gconsole": self._hello(resumed=self._sampling)})
+            self._sink = sink
+        if old is not None:
+            old.close()
+        threading.Thread(target=self._write, args=(sink, turn), name="gconsole-writer", daemon=True).start()
+        self._begin_sampling()
+
+    def serve(self, reader):
+        """Act on the console's frames until the connection ends."""
+        try:
+            for line in wire.read_lines(reader):
+                self.heard = time.monotonic()
+                if line:
+                    self._act(wire.decode(line))
+        except wire.BadFrame as error:
+            self.log("error", "the console's connection was dropped: %s" % error)
+        except (OSError, ValueError):
+            return  # the connection is gone, or was closed for a newer one
+
+    def _act(self, frame):
+        try:
+            requests.act(self, frame)
+        except Exception:  # noqa: BLE001 - one frame that makes no sense costs itself, not the agent
+            self.report_crash("a frame of the console")
+
+    def disconnect(self, sink):
+        """The connection of `sink` is over; a newer one stays."""
+        with self._lock:
+            if self._sink is sink:
+                self._sink = None
+
+    def end(self):
+        """End the process now, whatever its threads are stuck in."""
+        try:
+            self.ended.set()
+            self.blobs.close()
+            cache_users.withdraw(self._presence)
+            for action in self._at_end:
+                action()
+            if self.farewell:
+                self.farewell()
+        finally:
+            os._exit(0)
+
+    def on_end(self, action):
+        """Have something done when the agent ends; the same thing once."""
+        if action not in self._at_end:
+            self._at_end.append(action)
+
+    def read_clocks_every(self, period_ms):
+        """So many ms between two reads of the node's clocks against each other from now on; 0: none. ValueError."""
+        if not isinstance(period_ms, int) or (period_ms and not 10 <= period_ms <= 1000):
+            raise ValueError("clocks are read every 10 to 1000 ms, not every %r" % (period_ms,))
+        self.snapshot_period_ms = period_ms
+
+    def describe(self):
+        """Who this is, for whoever asks on the socket of a lingering agent."""
+        return {
+            "agent": self.id,
+            "bundle": self.bundle,
+            "console": self.console,
+            "pid": os.getpid(),
+            "linger_s": self.linger_s,
+            "silent_s": round(time.monotonic() - self.heard, 1),
+        }
+
+    def _write(self, sink, turn):
+        while self._sink is sink:
+            data = self.outbox.take(turn, 1.0, GATHER_S)
+            if data is None:
+                return
+            try:
+                while data:
+                    data = data[sink.write(data) :]
+            except (OSError, ValueError):
+                self.disconnect(sink)
+                return
+
+    def _hello(self, resumed):
+        return {
+            "protocol": list(wire.PROTOCOL),
+            "agent": self.id,
+            "bundle": self.bundle,
+            "pid": os.getpid(),
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "arch": os.uname().machine,
+            "uid": os.geteuid(),
+            "lzma": importlib.util.find_spec("_lzma") is not None,
+            "resumed": resumed,
+            "last_seq": self.outbox.last_seq,
+            "wanted": self.blobs.wanted(),
+            "cache": self.place.root,
+            "cache_refused": self.place.refused,
+            "t": stamps.realtime_ns(),
+            "mono": stamps.mono_ns(),
+        }
+
+    # -- samplers ----------------------------------------------------------------------------------------------------
+
+    def _begin_sampling(self):
+        if self._sampling:
+            return
+        self._sampling = True
+        try:
+            self._presence = cache_users.register(self.place, self, self._label)
+        except OSError as error:  # a full disk must not keep anybody from watching the node
+            self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
+        nvml = self._simulated_nvml()
+        samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
+        samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
+        samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
+        if self.config.get("gpu_clock"):
+            samplers.append(GpuTimerSampler(self.context, nvml))
+        names = self.config.get("watch_locals")
+        if names:
+            samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))
+        threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
+
+    def _simulated_nvml(self):
+        """What stands in for pynvml; None where GPUs are real ones, or none."""
+        if not self.context.simulate_gpus:
+            return None
+        from ..nvml import simulate
+
+        # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
+        host = "%s %s" % (os.uname().nodename, self.context.process_filter)
+        return simulate.SimulatedNvml(self.context.simulate_gpus, host)
+
+    def _import_nvml(self):
+        """The module pynvml. Raises Unavailable."""
+        self._importer.wait_compiled()
+        init.find_library()
+        try:
+            import pynvml
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures
+            raise Unavailable("pynvml cannot be loaded here: %s" % error, name="gpu_no_binding")
+        return pynvml
+
+    def _prepare(self, samplers):
+        """Say who this node is and start the samplers, once psutil is here or known not to come."""
+        try:
+            self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
+        except Unavailable as error:
+            self.miss("psutil", error.text, error.try_)
+        fields = node_fields(self)
+        self.context.boot_id = fields["boot_id"]
+        self.outbox.post([("node", fields)])
+        self.threads = [SamplerThread(sampler, self) for sampler in samplers]
+        processes, others = self.threads[0], self.threads[1:]
+        processes.start()
+        processes.ready.wait(1.0)  # the first `host` record says how many processes it could not read
+        for thread in others:
+            thread.start()
+        SamplerThread(CostSampler(self.context, self), self).start()
+
+    def miss(self, name, text, try_):
+        """Note that something is not to be had here; the `node` record is said again if it was already out."""
+        self.missing.append({"name": name, "text": text, "try": try_})
+        if self.threads:
+            self.outbox.post([("node", node_fields(self))])
+
+    def log(self, severity, text, try_=""):
+        self.outbox.post([("log", {"source": "agent", "severity": severity, "text": text, "try_": try_})])
+
+    def report_crash(self, what):
+        """Say that `what` went wrong, with the innermost lines of the exception being handled."""
+        self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
+
+    # -- the watch ---------------------------------------------------------------------------------------------------
+
+    def _watch(self):
+        """End an agent whose console has gone without a word (a half-open connection gives no end of file)."""
+        orphan_s = self.config.get("orphan_s", 15)
+        while not self.ended.wait(1.0):
+            if time.monotonic() - self.heard > orphan_s:
+                self.end()

@@ -1,0 +1,183 @@
+"""The first code of the bundle to run on a node: makes the bundle importable and hands over to the agent.
+
+The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and checked the bundle; it executes this
+text and calls `boot` with the rest. Nothing is written to disk here: modules are imported from memory, and only their
+compiled form is kept in the cache folder, because compiling them at every start costs time and memory.
+"""
+
+import base64
+import importlib.machinery
+import importlib.util
+import json
+import marshal
+import os
+import sys
+import zlib
+
+#: Modules that only some nodes need, and cost much to compile: those on which this shared library can be loaded.
+SELDOM = {"pynvml": "libnvidia-ml.so.1"}
+
+
+class BundleImporter(object):
+    """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
+
+    `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
+    One of SELDOM has the names that are asked of it as a fourth, and they are in its sha256 too.
+    `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
+    """
+
+    def __init__(self, modules):
+        self.modules = modules
+        self.extensions = {}
+        self.code_dir = None
+        self._compiling = None  # pid of the child that compiles what only some nodes need
+
+    def use_code_dir(self, folder):
+        """Keep compiled code in `folder` (None: nowhere), and compile now what it lacks.
+
+        A child does that: the memory that compiling takes, 6 MB, goes with it.
+        """
+        self.code_dir = folder
+        lacking = [name for name in self.modules if name not in SELDOM and self._lacks(name)]
+        child = self._compile_in_child(lacking) if lacking else None
+        if child is not None:
+            os.waitpid(child, 0)
+
+    def compile_aside(self, name):
+        """Begin to compile a module of SELDOM in a child, while this process goes on. Call it before threads start."""
+        if name in self.modules and self._lacks(name):
+            self._compiling = self._compile_in_child([name])
+
+    def wait_compiled(self):
+        """Wait until the child of `compile_aside` is done."""
+        child, self._compiling = self._compiling, None
+        if child is not None:
+            os.waitpid(child, 0)
+
+    def _lacks(self, name):
+        return bool(self.code_dir) and not os.path.exists(self._path(self.modules[name][0]))
+
+    def _compile_in_child(self, names):
+        """The child's pid; None where no more processes are allowed: then this one compiles, module by module."""
+        try:
+            child = os.fork()
+        except OSError:
+            return None
+        if child:
+            return child
+        try:
+            os.nice(10)
+            for name in names:
+                if name in SELDOM and not _can_load(SELDOM[name]):
+                    continue
+                code = self._pruned(name) if name in SELDOM else None
+                self._keep(self.modules[name][0], code or self._compiled(name))
+        finally:
+            os._exit(0)  # whatever went wrong: the parent compiles what it does not find
+
+    def find_spec(self, name, path=None, target=None):
+        if name in self.extensions:
+            location = self.extensions[name]
+            loader = importlib.machinery.ExtensionFileLoader(name, location)
+            return importlib.util.spec_from_file_location(name, location, loader=loader)
+        if name not in self.modules:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__spec__.name
+        digest = self.modules[name][0]
+        code = self._cached(digest)
+        if code is None:
+            code = self._compiled(name)
+            self._keep(digest, code)
+        exec(code, module.__dict__)
+
+    def get_source(self, name):
+        """The text of a module, as importlib's loaders give it."""
+        return self._source(name).decode("utf-8")
+
+    def _source(self, name):
+        return zlib.decompress(base64.b64decode(self.modules[name][1]))
+
+    def _compiled(self, name, tree=None):
+        file = "gconsole:" + name.replace(".", "/") + ".py"
+        source = self._source(name) if tree is None else tree
+        return compile(source, file, "exec", dont_inherit=True, optimize=2)  # nobody reads docstrings on a node
+
+    def _pruned(self, name):
+        """The code of a module with only what is asked of it; None where that does not run: then the whole is taken.
+
+        Only for a child: a syntax tree of pynvml takes more memory than all of the agent.
+        """
+        from gconsole_remote.agent import trim_module
+
+        try:
+            code = self._compiled(name, trim_module.prune(self._source(name), self.modules[name][3]))
+            module = sys.modules[name] = type(sys)(name)  # its code looks itself up there
+            exec(code, module.__dict__)
+        except Exception:  # noqa: BLE001 - whatever a module of another version does: the whole one is as good as ever
+            return None
+        return code
+
+    def _path(self, digest):
+        version = "%s-%s" % (sys.implementation.cache_tag, importlib.util.MAGIC_NUMBER.hex())
+        return os.path.join(self.code_dir, "%s.%s" % (digest[:32], version))
+
+    def _cached(self, digest):
+        if not self.code_dir:
+            return None
+        try:
+            with open(self._path(digest), "rb") as f:
+                checksum, data = f.read(4), f.read()
+            return marshal.loads(data) if checksum == _checksum(data) else None
+        except (OSError, ValueError, EOFError, TypeError):
+            return None  # absent or torn: it is compiled and written again
+
+    def _keep(self, digest, code):
+        if not self.code_dir:
+            return
+        path = self._path(digest)
+        draft = "%s.%s" % (path, os.urandom(6).hex())  # a pid would come again, in every container the same
+        data = marshal.dumps(code)
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+                f.write(_checksum(data) + data)
+            os.rename(draft, path)
+        except OSError:
+            self.code_dir = None  # a full disk costs compile time, nothing else
+            _remove(draft)
+
+
+def _checksum(data):
+    """Four bytes that tell a torn file: unmarshalling half a module can crash the interpreter."""
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
+def _can_load(library):
+    import ctypes  # only the child pays for it
+
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # it was never made, or the folder is gone
+
+
+def boot(stdin, payload):
+    """Install the importer, read the start frame (one line of JSON on `stdin`), run the agent. Does not return."""
+    importer = BundleImporter(json.loads(zlib.decompress(payload).decode("ascii")))
+    sys.meta_path.insert(0, importer)
+    from gconsole_remote.agent import launch
+
+    launch.launch(stdin, json.loads(stdin.readline().decode("utf-8"))["start"], importer)

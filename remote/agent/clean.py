@@ -1,0 +1,112 @@
+"""Removes what gconsole left on a node, unless somebody uses it; every path it may touch is one of `cache.places`.
+
+Who may write to a folder above the cache can put another folder in its place at any time, while it is cleaned, too. So
+it is opened once, and only what is in what was opened goes; and what is no cache by its content stays as it is.
+"""
+
+import os
+import shutil
+import stat
+
+from ..jobs import job_dir as job_folder
+from ..jobs import state as job_state
+from . import cache, cache_users
+
+#: The part of a cache that goes last: what has it is still known as one where a removal was interrupted.
+_LAST = "blob"
+_OURS = cache.PARTS + (job_folder.JOBS,)
+#: Of agents that lingered without a cache (see linger.py).
+_SOCKETS = (".sock", ".sock.lock")
+
+
+def clean(agent, args):
+    """Remove unused cache folders. With `force`, agents of one's own uid are ended first.
+
+    The answer: {"removed": [paths], "kept": [{"path", "why", "users": [facts]}], "ended": [facts]}.
+    """
+    uid = os.geteuid()
+    answer = {"removed": [], "kept": [], "ended": []}
+    for path in _places(agent.config.get("cache_dir", ""), uid) + _linger_folders(uid):
+        if not os.path.lexists(path):
+            continue
+        try:
+            above, folder = cache.opened(path, uid)
+        except (OSError, cache.Unusable) as error:
+            answer["kept"].append(_kept(path, str(error)))
+            continue
+        try:
+            _clean_one(_Opened(path, above, folder), agent, args.get("force", False), answer)
+        finally:
+            os.close(above)
+            os.close(folder)
+    return answer
+
+
+class _Opened(object):
+    """The folder that stood at `path` when it was opened. `inside` leads into it, whatever stands at `path` now."""
+
+    def __init__(self, path, above, folder):
+        self.path, self._above = path, above
+        self.inside = "/proc/self/fd/%d" % folder
+
+    def strange(self):
+        """What is in it that no agent puts into its cache."""
+        names = os.listdir(self.inside)
+        if _LAST not in names:
+            return sorted(name for name in names if not name.endswith(_SOCKETS))
+        return sorted(name for name in names if name not in _OURS)
+
+    def remove(self):
+        """Remove what is in it, and then its name, which only a folder that is empty can lose. Raises OSError."""
+        for name in sorted(os.listdir(self.inside), key=lambda name: name == _LAST):
+            path = os.path.join(self.inside, name)
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                shutil.rmtree(path)  # by descriptors, on every Linux: it does not follow what is put there meanwhile
+            else:
+                os.unlink(path)
+        os.rmdir(os.path.basename(os.path.abspath(self.path)), dir_fd=self._above)
+
+
+def _clean_one(opened, agent, force, answer):
+    strange = opened.strange()
+    if strange:
+        names = ", ".join(map(repr, strange[:3]))
+        answer["kept"].append(_kept(opened.path, "it is no cache of gconsole: it holds %s" % names))
+        return
+    jobs = job_state.unfinished(opened.inside, job_folder.identity_of(agent.context))
+    if jobs:
+        why = "jobs run there: %s (gconsole run stop ends them)" % ", ".join(jobs)
+        answer["kept"].append(_kept(opened.path, why))
+        return
+    living, leftovers = cache_users.users(opened.inside)
+    if force:
+        for fact in [fact for fact in living if fact["here"]]:
+            if cache_users.end(fact):
+                answer["ended"].append(fact)
+        living, leftovers = cache_users.users(opened.inside)
+    if living:
+        for leftover in leftovers:
+            os.unlink(leftover)
+        answer["kept"].append(_kept(opened.path, "in use", living))
+        return
+    try:
+        opened.remove()
+    except OSError as error:
+        answer["kept"].append(_kept(opened.path, "it could not be removed whole: %s" % error))
+    else:
+        answer["removed"].append(opened.path)
+
+
+def _kept(path, why, users=()):
+    return {"path": path, "why": why, "users": list(users)}
+
+
+def _places(configured, uid):
+    """The configured folder and all the usual ones: an earlier run may have had another configuration."""
+    return list(dict.fromkeys((cache.places(configured, uid) if configured else []) + cache.places("", uid)))
+
+
+def _linger_folders(uid):
+    """Folders of ephemeral agents that lingered (see linger.py); normally they remove theirs themselves."""
+    prefix = "gconsole-%d-" % uid
+    return [os.path.join("/tmp", name) for name in sorted(os.listdir("/tmp")) if name.startswith(prefix)]

@@ -1,0 +1,270 @@
+"""An agent that outlives its connection: it sits behind a unix socket, and the process on the channel only relays.
+
+The socket lies in the cache's `run` folder (0700) under the console's id, and the agent talks to its own uid only
+(SO_PEERCRED). One console finds its own agent again; two consoles never meet.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+import threading
+import time
+
+from . import cache, cache_users, wire
+
+#: How long an agent may take to answer before another takes its place: it may be stopped for a while, or the node
+#: overloaded, and what it holds goes with it. Less than the console waits for a hello.
+PATIENCE_S = 10.0
+
+
+class Silent(Exception):
+    """Somebody holds the socket and does not answer."""
+
+
+def attach(stdin, start, place, make_agent, prepare):
+    """Connect this channel to the lingering agent of this console, starting one where there is none. Does not return.
+
+    `make_agent` makes that agent, in a process of its own; `prepare(agent)` is called there before it serves.
+    """
+    folder = place.folder("run") or _own_folder(start["console"])
+    path = os.path.join(folder, "%s.sock" % start["console"])
+    with open(path + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two channels at once (a reconnect overtakes its predecessor) start one agent
+        try:
+            peer = _connect(path, start["bundle"])
+        except Silent:
+            peer = None
+            cache_users.kill(place.root, start["console"])
+        if peer is None:
+            listener = _listen(path)
+            child = os.fork()
+            if child == 0:
+                _detach(lock)
+                agent = make_agent()
+                prepare(agent)
+                _serve_forever(agent, listener, path, None if place.root else folder)
+            listener.close()
+            os.waitpid(child, 0)
+            peer = _connect(path, start["bundle"])
+    os.nice(10)  # the agent itself does so on its own
+    peer.sendall(wire.encode({"start": start}))
+    _relay(stdin, peer, start["config"].get("orphan_s", 15))
+
+
+def _own_folder(console):
+    """A folder for the socket of an agent that has no cache; it goes when the agent goes."""
+    folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), console)
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise
+    cache.check(folder, os.geteuid())
+    return folder
+
+
+def describe(path, patience_s=PATIENCE_S):
+    """What the agent behind a socket says of itself (a dict), or None where nobody is. Raises Silent."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(patience_s)
+    try:
+        connection.connect(path)
+        connection.sendall(wire.encode({"who": True}))
+        return wire.decode(connection.makefile("rb").readline(wire.MAX_LINE))
+    except socket.timeout:
+        raise Silent()
+    except (OSError, wire.BadFrame):
+        return None
+    finally:
+        connection.close()
+
+
+def ask_to_end(path):
+    """Ask the agent behind a socket to end; True where it heard."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(2.0)
+    try:
+        connection.connect(path)
+        connection.sendall(wire.encode({"stop": True}))
+        connection.recv(1)  # it closes when it ends
+        return True
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _connect(path, bundle):
+    """A connection to the agent behind `path`, or None. One of another version is ended first."""
+    found = describe(path)
+    if found is None:
+        return None
+    if found.get("bundle") != bundle:
+        ask_to_end(path)
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _listen(path):
+    try:
+        os.unlink(path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(4)
+    return listener
+
+
+def _detach(lock):
+    """Leave the session and the channel: a new session, and nothing inherited but the listener."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+    os.close(lock.fileno())
+
+
+def _serve_forever(agent, listener, path, own_folder):
+    own = OwnSocket(path)
+
+    def farewell():
+        own.remove()
+        if own_folder:
+            os.rmdir(own_folder)
+
+    agent.farewell = farewell
+    threading.Thread(target=_watch, args=(agent,), name="gconsole-watch", daemon=True).start()
+    while True:
+        connection, _ = listener.accept()
+        if _uid_of_peer(connection) not in (os.geteuid(), 0):
+            connection.close()
+            continue
+        threading.Thread(target=_serve, args=(agent, connection), name="gconsole-reader", daemon=True).start()
+
+
+def _serve(agent, connection):
+    """One connection: the first frame says who is there."""
+    reader = connection.makefile("rb")
+    sink = _Sink(connection)
+    try:
+        first = wire.decode(reader.readline(wire.MAX_LINE))
+    except (OSError, wire.BadFrame):
+        connection.close()
+        return
+    if "who" in first:
+        connection.sendall(wire.encode(agent.describe()))
+        connection.close()
+    elif "stop" in first:
+        agent.end()
+    elif "start" in first:
+        agent.heard = time.monotonic()
+        start = first["start"]
+        agent.connect(sink, start.get("after") if start.get("agent") == agent.id else None)
+        agent.serve(reader)
+        agent.disconnect(sink)
+        sink.close()
+
+
+class OwnSocket(object):
+    """The socket at `path` as it is now."""
+
+    def __init__(self, path):
+        self._path, self._inode = path, _inode(path)
+
+    def remove(self):
+        """Remove it and its lock, unless another agent has taken this one's place: then it is the way to that one."""
+        if _inode(self._path) == self._inode:
+            _remove(self._path, self._path + ".lock")
+
+
+def _inode(path):
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+class _Sink(object):
+    """A socket with the two calls a writer needs."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def write(self, data):
+        return self._connection.send(data)
+
+    def close(self):
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was first
+        self._connection.close()
+
+
+def _watch(agent):
+    """End the agent when no console has spoken for as long as it lingers."""
+    while not agent.ended.wait(1.0):
+        if time.monotonic() - agent.heard > agent.linger_s:
+            agent.end()
+
+
+def _relay(stdin, peer, orphan_s):
+    """Copy both ways until either side ends, or the console says nothing for `orphan_s`; then end this process."""
+    heard = [time.monotonic()]
+    threading.Thread(target=_copy_out, args=(peer,), daemon=True).start()
+    threading.Thread(target=_end_when_silent, args=(heard, orphan_s), daemon=True).start()
+    try:
+        for data in iter(lambda: stdin.read1(1 << 16), b""):
+            heard[0] = time.monotonic()
+            peer.sendall(data)
+    except OSError:
+        pass  # the agent is gone: so is this relay
+    os._exit(0)
+
+
+def _end_when_silent(heard, orphan_s):
+    while time.monotonic() - heard[0] <= orphan_s:
+        time.sleep(1.0)
+    os._exit(0)
+
+
+def _copy_out(peer):
+    try:
+        while True:
+            data = peer.recv(1 << 16)
+            if not data:
+                break
+            while data:
+                data = data[os.write(1, data) :]
+    except OSError:
+        pass  # the channel or the agent is gone; either way this relay is done
+    os._exit(0)
+
+
+def _uid_of_peer(connection):
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", packed)[1]
+
+
+def _remove(*paths):
+    for path in paths:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise

@@ -1,0 +1,158 @@
+"""What the console may ask of an agent: one row a verb, nothing else is obeyed."""
+
+import threading
+import time
+
+from ..clocks import stamps
+from ..samplers.base import Unavailable
+
+_opening = threading.Lock()
+
+
+def act(agent, frame):
+    """Do what one frame asks. A frame that asks for nothing known is answered, where it has an id, with an error."""
+    if "ping" in frame:
+        agent.outbox.control({"pong": frame["ping"], "t": stamps.realtime_ns(), "mono": stamps.mono_ns()})
+    elif "ack" in frame:
+        agent.outbox.acknowledge(frame["ack"])
+    elif "snapshots" in frame:
+        agent.read_clocks_every(frame["snapshots"])
+    elif "blob" in frame:
+        agent.blobs.receive(agent, frame)
+    elif "stop" in frame:
+        agent.end()
+    elif "id" in frame:
+        threading.Thread(target=_answer, args=(agent, frame), name="gconsole-request", daemon=True).start()
+
+
+def _answer(agent, frame):
+    verb = VERBS.get(frame.get("do"))
+    try:
+        if verb is None:
+            raise Refused("unknown_request", "this agent cannot %r" % frame.get("do"), "use the same version on both")
+        answer = {"ok": verb(agent, frame.get("args") or {})}
+    except Refused as error:
+        answer = {"error": {"name": error.name, "text": error.text, "try": error.try_}}
+    except Exception as error:  # noqa: BLE001 - whatever it is, the console gets an answer
+        agent.report_crash("request %s failed" % frame.get("do"))
+        answer = {"error": {"name": "agent_error", "text": "%s: %s" % (type(error).__name__, error), "try": ""}}
+    try:
+        agent.outbox.control(dict(answer, re=frame["id"]))
+    except (ValueError, TypeError) as error:
+        problem = {"name": "agent_error", "text": "the answer cannot be sent: %s" % error, "try": ""}
+        agent.outbox.control({"re": frame["id"], "error": problem})
+
+
+class Refused(Exception):
+    """A request that cannot be met; name, text and what to try."""
+
+    def __init__(self, name, text, try_=""):
+        super(Refused, self).__init__(text)
+        self.name, self.text, self.try_ = name, text, try_
+
+
+def _offer(agent, args):
+    """Binaries the console could send, {name: {arch: sha256}}; the answer names those this node lacks."""
+    for name, by_arch in args.items():
+        agent.blobs.offer(name, by_arch)
+    return [name for name in agent.blobs.wanted() if name in args]
+
+
+def _settled(agent, args):
+    """Wait for a binary on its way; where it lies, or a refusal."""
+    agent.blobs.wait(args["name"], 110.0)
+    path = agent.blobs.path(args["name"])
+    if path is None:
+        raise Refused("blob", agent.blobs.problem(args["name"]) or "it did not arrive", "gconsole doctor")
+    return {"path": path}
+
+
+def _doctor(agent, args):
+    from . import doctor  # ctypes and subprocess: memory that an agent nobody asks need not hold
+
+    return doctor.examine(agent, args)
+
+
+def _clean(agent, args):
+    from . import clean
+
+    return clean.clean(agent, args)
+
+
+def _clock(agent, args, ask):
+    """Ask the desk of the probes something; it is there from the first such question on."""
+    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
+    from ..clocks import commands as desk
+    from ..clocks import peers, plan
+
+    with _opening:
+        if agent.clocks is None:
+            agent.clocks = desk.Desk(agent)
+    try:
+        answer = ask(agent.clocks, args)
+        agent.clocks.spent(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
+        return answer
+    except (plan.BadPlan, peers.BadPeer) as error:
+        raise Refused("bad_request", str(error), "use the same version on both")
+    except Unavailable as error:
+        raise Refused(error.name, error.text, error.try_)
+
+
+def _clock_listen(agent, args):
+    return _clock(agent, args, lambda desk, args: desk.listen(args))
+
+
+def _clock_probe(agent, args):
+    return _clock(agent, args, lambda desk, args: desk.probe(args))
+
+
+def _clock_stop(agent, args):
+    return agent.clocks.stop() if agent.clocks is not None else {"probing": False}
+
+
+def _capture(agent, args):
+    from ..stacks import capture
+
+    try:
+        return capture.capture(agent, args)
+    except capture.BadPlan as error:
+        raise Refused("bad_request", str(error), "use the same version on both")
+
+
+def _job(name, module="work"):
+    """A request of `gconsole run`; only that asks for it."""
+
+    def answer(agent, args):
+        from ..jobs import errors as problem
+        from ..jobs import requests, sync
+
+        try:
+            return getattr({"work": requests, "sync": sync}[module], name)(agent, args)
+        except problem.Problem as found:
+            raise Refused(found.name, found.text, found.try_)
+
+    return answer
+
+
+VERBS = {
+    "capture": _capture,
+    "clean": _clean,
+    "clock_listen": _clock_listen,
+    "clock_probe": _clock_probe,
+    "clock_stop": _clock_stop,
+    "doctor": _doctor,
+    "job_begin": _job("begin"),
+    "job_drop": _job("drop"),
+    "job_files": _job("list_files"),
+    "job_follow": _job("follow"),
+    "job_prepare": _job("prepare"),
+    "job_probe": _job("probe"),
+    "job_read": _job("read_file"),
+    "job_stop": _job("stop"),
+    "job_watch": _job("watch"),
+    "offer": _offer,
+    "settled": _settled,
+    "sync_compare": _job("compare", "sync"),
+    "sync_done": _job("done", "sync"),
+    "sync_put": _job("put", "sync"),
+}

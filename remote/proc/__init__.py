@@ -1,0 +1,1 @@
+"""Processes of the node from /proc: identity, state, environment, and which of them are ranks."""

@@ -1,0 +1,105 @@
+"""Where a PCI device sits, from sysfs: its link, the bridges above it, its NUMA node and the CPUs near it."""
+
+import os
+import re
+
+from .small_files import read_number, read_text
+
+#: GT/s, as the kernel writes it: generation of PCIe.
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+
+
+def kernel_address(bus_id):
+    """The kernel's notation of a PCI address, whoever wrote it: "00000000:18:00.0" is 0000:18:00.0."""
+    domain, _, rest = bus_id.lower().partition(":")
+    try:
+        return "%04x:%s" % (int(domain, 16), rest)
+    except ValueError:
+        return bus_id.lower()
+
+
+class Places(object):
+    """Looks devices up in the sysfs at `root`."""
+
+    simulated = False
+
+    def __init__(self, root="/sys"):
+        self._root = root
+
+    def of(self, address):
+        """The place of a PCI address: (fields of a `link` of type pcie, NUMA node or None, {field: why it is None})."""
+        return self.at("%s/bus/pci/devices/%s" % (self._root, address))
+
+    def at(self, folder):
+        """The same of the device behind a folder or a link of sysfs."""
+        parts = os.path.realpath(folder).split("/")
+        chain = ["/".join(parts[: at + 1]) for at, part in enumerate(parts) if _ADDRESS.match(part)]
+        if not chain or not os.path.isdir(chain[-1]):
+            return None, None, {"via": "sysfs does not show this device"}
+        device, bridges = chain[-1], chain[-2::-1]
+        root = chain[0].split("/")[-2]
+        fields = {"via": [bridge.rpartition("/")[2] for bridge in bridges] + [root]}
+        fields.update(_own_link(device, bridges[0] if bridges else None))
+        fields.update(_narrowest(bridges))
+        cpus = read_text(device + "/local_cpulist")
+        if cpus:
+            fields["cpus"] = cpus
+        lacking = {field: "the kernel does not tell" for field in ("gen", "width", "cpus") if field not in fields}
+        return fields, numa_node(device), lacking
+
+
+def numa_node(device):
+    """The NUMA node of a device's folder; None on a machine without NUMA."""
+    number = read_number(device + "/numa_node")
+    return number if number is not None and number >= 0 else None
+
+
+def numa_distances(root="/sys"):
+    """{NUMA node: its distances to all nodes, in their order}."""
+    folder = root + "/devices/system/node"
+    try:
+        names = sorted(name for name in os.listdir(folder) if re.match(r"node\d+$", name))
+    except OSError:
+        return {}
+    nodes = sorted(int(name[4:]) for name in names)
+    found = {}
+    for node in nodes:
+        words = (read_text("%s/node%d/distance" % (folder, node)) or "").split()
+        if len(words) == len(nodes) and all(word.isdigit() for word in words):
+            found[node] = {other: int(word) for other, word in zip(nodes, words)}  # noqa: B905 - Python 3.6
+    return found
+
+
+def _own_link(device, port):
+    """The link of a device to the port above it; what it can do is what both of its ends can."""
+    gen, width = _generation(device, "current"), read_number(device + "/current_link_width")
+    most, widest = _generation(device, "max"), read_number(device + "/max_link_width")
+    if port is not None:
+        most = _least(most, _generation(port, "max"))
+        widest = _least(widest, read_number(port + "/max_link_width"))
+    found = {"gen": gen, "width": width or None, "gen_max": most, "width_max": widest or None}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _narrowest(bridges):
+    """The narrowest link above a device's own. A port states the link on its outer side, so each is seen from both."""
+    links = [(_generation(bridge, "current"), read_number(bridge + "/current_link_width")) for bridge in bridges[1:]]
+    known = [(gen, width) for gen, width in links if gen and width]
+    if not known:
+        return {}
+    gen, width = min(known, key=lambda link: (2 ** link[0]) * link[1])  # a generation doubles the rate of the last one
+    return {"uplink_gen": gen, "uplink_width": width}
+
+
+def _generation(device, which):
+    words = (read_text("%s/%s_link_speed" % (device, which)) or "").split()  # "32.0 GT/s PCIe", "Unknown"
+    try:
+        return _GENERATIONS.get(float(words[0])) if words else None
+    except ValueError:
+        return None
+
+
+def _least(one, other):
+    known = [number for number in (one, other) if number]
+    return min(known) if known else None

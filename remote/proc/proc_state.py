@@ -1,0 +1,83 @@
+"""What /proc says of a process at one instant, as a capture wants it: a few small reads, no attaching."""
+
+import os
+
+from ..clocks import stamps
+from .procfs import GONE
+
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+
+#: Names of the system calls that ranks are found waiting in (asm/unistd.h); the others stay numbers.
+_SYSCALLS = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 23: "select", 35: "nanosleep", 42: "connect",
+        43: "accept", 45: "recvfrom", 44: "sendto", 46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork",
+        61: "wait4", 73: "flock", 74: "fsync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid",
+        257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+        435: "clone3",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 32: "flock", 56: "openat", 63: "read", 64: "write", 67: "pread64", 68: "pwrite64",
+        72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync", 95: "waitid", 98: "futex", 101: "nanosleep",
+        115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+        212: "recvmsg", 220: "clone", 242: "accept4", 260: "wait4", 435: "clone3",
+    },
+}  # fmt: skip
+
+
+class Look(object):
+    """One process at one instant. `denied`: the kernel does not let the agent trace it, so nobody reads its stack."""
+
+    __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
+
+    def __init__(self, procfs, pid):
+        """Raises FileNotFoundError or ProcessLookupError for a process that is gone, PermissionError (hidepid)."""
+        self.stat = procfs.stat(pid)
+        self.looked = stamps.realtime_ns()  # between the figures that matter most: state and system call
+        self.denied = False
+        self.syscall = self._syscall(procfs, pid)
+        self.wchan = procfs.wchan(pid) if self.stat.state != "R" else None
+        self.status = procfs.status(pid)
+        self.written = procfs.written_bytes(pid)
+
+    def _syscall(self, procfs, pid):
+        try:
+            word = procfs.read_at_once(pid, "syscall").split(b" ", 1)[0].strip()
+        except PermissionError:
+            self.denied = not self.stat.dead
+            return None
+        except OSError:
+            return None  # a kernel without it, or a process that has just gone
+        if not word.isdigit():
+            return None  # "running", or -1 where it is blocked outside any call
+        number = int(word)
+        return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number))
+
+    def fields(self, before):
+        """The fields of a `stack` record that come from here; `before` is the look of the previous sample, or None."""
+        facts = {
+            "looked": self.looked,
+            "proc_state": self.stat.state,
+            "wchan": self.wchan,
+            "syscall": self.syscall,
+            "cpu_s": round(self.stat.cpu_ticks * _TICK_S, 2),
+            "cpu_delta_s": None,
+            "ctx_switches": self.status.switches,
+            "ctx_switches_delta": None,
+            "written_bytes": self.written,
+            "tracer_pid": self.status.tracer_pid,
+        }
+        if before is not None:
+            facts["cpu_delta_s"] = round((self.stat.cpu_ticks - before.stat.cpu_ticks) * _TICK_S, 2)
+            if None not in (self.status.switches, before.status.switches):
+                facts["ctx_switches_delta"] = max(0, self.status.switches - before.status.switches)
+        return facts
+
+
+def state_of(procfs, pid, start_ticks):
+    """The kernel's letter for a process now; None where it is gone, or its pid is another's."""
+    try:
+        stat = procfs.stat(pid)
+    except GONE:
+        return None
+    return stat.state if stat.start_ticks == start_ticks and not stat.dead else None

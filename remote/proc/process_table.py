@@ -1,0 +1,207 @@
+"""The processes of this machine, kept current for little: a listing, and a closer look only where something is new.
+
+Every 2 s the names in /proc are listed, unless no task has begun or ended since. A new process is looked at once, again
+while it is young (it may still exec, or set its rank at run time), and then once a minute in slices: a pid may be used
+again, an old shell may exec at last.
+"""
+
+import os
+
+from .process_facts import Entry, Examiner, Facts
+from .procfs import GONE
+
+LISTING_S = 2.0
+UNLISTED_S = 10.0  # a listing is never spared for longer
+ROUND_S = 60.0  # every process is looked at again within this time
+YOUNG_S = 10.0  # a process of this age may still be about to exec
+YOUNG_PYTHON_S = 120.0  # a Python process of this age may still be importing torch, and set its rank after that
+DEEPEST = 64  # no chain of parents is followed further
+
+
+class ProcessTable(object):
+    """All processes by pid. `scan` brings it up to date; `dirty` says that something of interest has changed."""
+
+    def __init__(self, procfs, environ, process_filter=None, boot_id=""):
+        self.procfs = procfs
+        self.examiner = Examiner(procfs, environ, process_filter, boot_id)
+        self.own_pid = os.getpid() if procfs.root == "/proc" else None
+        self.entries = {}
+        self.noted = {}  # those with facts
+        self.hidden = set()  # pids of which not even the name may be read (hidepid)
+        self.watched = frozenset()  # pids whose new children, and whose end, matter
+        self.dirty = True
+        self._names = set()
+        self._young = {}  # pid: until when (time.monotonic)
+        self._round = []  # pids not yet looked at again in this round
+        self._scanned = None
+        self._listed = None
+        self._tasks = None  # what /proc/loadavg said of the tasks at the last listing
+        self._ticks_s = float(os.sysconf("SC_CLK_TCK"))
+
+    @property
+    def boot_id(self):
+        return self.examiner.boot_id
+
+    @property
+    def total(self):
+        """The processes that /proc lists."""
+        return len(self.entries) + len(self.hidden)
+
+    def scan(self, now):
+        """List the processes where that is due, and look at what is new, young, or next in the round."""
+        if self._scanned is not None and now - self._scanned < LISTING_S - 0.05:
+            return
+        elapsed = now - self._scanned if self._scanned is not None else 0.0
+        self._scanned = now
+        self._again_young(now)
+        self._again_round(elapsed)
+        tasks = self._task_count()
+        if tasks is None or tasks != self._tasks or now - self._listed >= UNLISTED_S:
+            self._tasks, self._listed = tasks, now
+            self._list(now)
+
+    def _list(self, now):
+        names = self.procfs.names()
+        for name in self._names - names:
+            if name.isdigit():
+                self.forget(int(name))
+        fresh = [int(name) for name in names - self._names if name.isdigit()]
+        self._names = names
+        uptime = self._uptime()
+        for pid in sorted(fresh):
+            self._meet(pid, now, uptime)
+
+    def forget(self, pid):
+        """A process is gone."""
+        self.hidden.discard(pid)
+        self._young.pop(pid, None)
+        self.noted.pop(pid, None)
+        entry = self.entries.pop(pid, None)
+        if entry is not None and (entry.facts or pid in self.watched):
+            self.dirty = True
+
+    def lose(self, pid):
+        """A process is gone, and no listing has said so yet: should its pid be used again, that is somebody new."""
+        self.forget(pid)
+        self._names.discard(str(pid))
+        self._tasks = None  # so that it is listed again in any case
+        self.dirty = True
+
+    def lineage(self, entry):
+        """The ancestors of a process, its parent first."""
+        for _ in range(DEEPEST):
+            parent = self.entries.get(entry.ppid)
+            if parent is None or parent.start_ticks > entry.start_ticks:
+                return  # a parent is never younger: that pid has been used again
+            yield parent
+            entry = parent
+
+    def children(self):
+        """{pid: its children}, of all processes."""
+        found = {}
+        for entry in self.entries.values():
+            found.setdefault(entry.ppid, []).append(entry)
+        return found
+
+    def belongs(self, entry):
+        """Whether the process filter admits a process: it, or one above it, carries the variable."""
+        if self.examiner.process_filter is None:
+            return True
+        carries = self.examiner.carries
+        return carries(entry) or any(carries(parent) for parent in self.lineage(entry))
+
+    def describe(self, entry):
+        """The facts of a process that got none so far because nobody asked; None if it is gone."""
+        if entry.facts is None:
+            try:
+                entry.facts = Facts(self.procfs.argv(entry.pid), self.procfs.status(entry.pid))
+            except OSError:
+                return None
+            self.noted[entry.pid] = entry
+        return entry.facts
+
+    def _meet(self, pid, now, uptime):
+        try:
+            stat = self.procfs.stat(pid)
+        except GONE:
+            self._names.discard(str(pid))  # so that its next user is new
+            return
+        except PermissionError:
+            self.hidden.add(pid)
+            return
+        entry = self.entries[pid] = Entry(pid, stat)
+        if stat.ppid in self.watched:
+            self.dirty = True
+        if stat.kernel or stat.dead:
+            return
+        self._examine(entry)
+        age = max(0.0, uptime - stat.start_ticks / self._ticks_s)
+        youth = YOUNG_PYTHON_S if entry.python else YOUNG_S
+        if age < youth:
+            self._young[pid] = now + youth - age
+
+    def _examine(self, entry):
+        was = entry.facts
+        self.examiner.examine(entry, self.entries.get(entry.ppid))
+        if entry.facts:
+            self.noted[entry.pid] = entry
+        else:
+            self.noted.pop(entry.pid, None)
+        if was or entry.facts:
+            self.dirty = True
+
+    def _again_young(self, now):
+        for pid, until in list(self._young.items()):
+            self._again(pid)
+            if now >= until:
+                self._young.pop(pid, None)
+
+    def _again_round(self, elapsed):
+        """The next slice of the round, as large as the time since the last one demands."""
+        if not self._round:
+            self._round = list(self.entries)
+        count = int(len(self.entries) * elapsed / ROUND_S) + 1 if self.entries else 0
+        for pid in self._round[-count:]:
+            if pid not in self._young:
+                self._again(pid)
+        del self._round[-count:]
+
+    def _again(self, pid):
+        """Look again: is it the same process, the same program, and has it given itself a rank since?"""
+        entry = self.entries.get(pid)
+        if entry is None:
+            return
+        try:
+            stat = self.procfs.stat(pid)
+        except OSError:
+            return  # the next listing knows
+        if stat.start_ticks != entry.start_ticks:
+            self.lose(pid)
+            return
+        if stat.kernel or stat.dead:
+            return
+        if entry.facts and stat.ppid != entry.ppid:
+            self.dirty = True
+        other = entry.is_other_program(stat)
+        entry.note(stat)
+        if other:
+            self._examine(entry)
+            if entry.python:
+                self._young[pid] = self._scanned + YOUNG_PYTHON_S  # as good as new
+        elif entry.python and entry.facts:
+            self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
+
+    def _task_count(self):
+        """How many tasks there are and the newest one's number, as text: where both stay, nothing began or ended."""
+        try:
+            with open(self.procfs.root + "/loadavg") as f:
+                return f.read().split("/", 1)[1]
+        except (OSError, IndexError):
+            return None
+
+    def _uptime(self):
+        try:
+            with open(self.procfs.root + "/uptime") as f:
+                return float(f.read().split()[0])
+        except (OSError, ValueError, IndexError):
+            return 0.0

@@ -1,0 +1,123 @@
+"""Ranks of other users: processes whose environment is denied, and which everything that may be read says are ranks.
+
+Names, arguments, parents, states and names of threads are everybody's. They tell that a rank is there, mostly not
+which. What a launcher's arguments add is a guess and is labelled as one.
+"""
+
+import os
+
+from .job_id import local_key, master_key
+from .launchers import Claim, claim_of_argv, number, options_of
+from .programs import STARTS_RANKS, LauncherPlan, slurm_step_of
+
+
+class Presumed(object):
+    """One rank that may not be read. `rank` and `local_rank` are None where nothing tells."""
+
+    __slots__ = ("claim", "entry", "job", "reason")
+
+    def __init__(self, entry, claim, job, reason):
+        self.entry = entry
+        self.claim = claim
+        self.job = job
+        self.reason = reason
+
+
+def presumed_ranks(table, below, users):
+    """The ranks among the processes that may not be read; `below` are pids known to be, or to have been, below one."""
+    found = []
+    by_launcher = {}
+    for entry in table.noted.values():
+        if not entry.python or entry.launcher or entry.pid in below or not entry.facts.denied:
+            continue
+        if not table.belongs(entry):
+            continue
+        launcher = _launcher(table, entry)
+        if launcher is not None:
+            by_launcher.setdefault(launcher.pid, (launcher, []))[1].append(entry)
+        elif _speaks_for_itself(entry) and not any(_speaks_for_itself(parent) for parent in table.lineage(entry)):
+            found.append(_lone(table, entry, users))
+    for launcher, entries in by_launcher.values():
+        found.extend(_launched(table, launcher, entries, users))
+    return found
+
+
+def _launcher(table, entry):
+    """The launcher below which this is the first Python process; None where another stands between, or none above."""
+    for parent in table.lineage(entry):
+        if parent.launcher in STARTS_RANKS:
+            is_batch_shell = parent.launcher == "slurm" and not (parent.facts and slurm_step_of(parent.facts.argv))
+            return None if is_batch_shell else parent
+        if parent.python and not parent.launcher:
+            return None
+    return None
+
+
+def _speaks_for_itself(entry):
+    facts = entry.facts
+    return bool(facts and facts.denied and (facts.communicates or claim_of_argv(facts.argv, {})))
+
+
+def _launched(table, launcher, entries, users):
+    """The ranks below one launcher. Launchers start local ranks in order, so with all there the order is a guess."""
+    plan = LauncherPlan(launcher.facts.argv if launcher.facts else [])
+    entries = sorted(entries, key=lambda entry: (entry.start_ticks, entry.pid))
+    ordered = plan.local_world_size == len(entries)
+    for index, entry in enumerate(entries):
+        told = claim_of_argv(entry.facts.argv, {})
+        claim = told or Claim(None, plan.world_size, launcher.launcher, "launcher argv (guess)")
+        claim.launcher = launcher.launcher
+        claim.local_world_size = plan.local_world_size
+        claim.group_rank = plan.node_rank
+        if claim.local_rank is None:
+            claim.local_rank = number(options_of(entry.facts.argv).get("local_rank"))
+        if claim.local_rank is None and ordered:
+            claim.local_rank = index
+        if claim.rank is None and ordered and plan.node_rank is not None and claim.local_rank is not None:
+            claim.rank = plan.node_rank * plan.local_world_size + claim.local_rank
+        if plan.local_world_size is None and told is None:
+            claim.source = "parent process"
+        yield Presumed(entry, claim, _job(table, launcher, plan, entry, users), _reason(entry, users))
+
+
+def _lone(table, entry, users):
+    claim = claim_of_argv(entry.facts.argv, {}) or Claim(None, None, None, "thread names")
+    return Presumed(entry, claim, _unnamed(table, entry, users), _reason(entry, users))
+
+
+def _job(table, launcher, plan, entry, users):
+    """The job's name as far as arguments tell; where they tell nothing it is one per user and machine."""
+    steps = [launcher] + [parent for parent in table.lineage(launcher) if parent.launcher == "slurm"]
+    for parent in steps:
+        step = slurm_step_of(parent.facts.argv) if parent.launcher == "slurm" and parent.facts else None
+        if step:
+            return "slurm-%s:%d" % (step, plan.port) if plan.port else "slurm-" + step
+    if plan.address and plan.port and plan.world_size and not plan.run_id:
+        return master_key(plan.address, plan.port, plan.world_size, entry.facts.uid)
+    return _unnamed(table, entry, users)
+
+
+def _unnamed(table, entry, users):
+    uid = entry.facts.uid
+    return local_key("unreadable-%s" % (users.name(uid) or uid), "%s %s" % (table.boot_id, uid))
+
+
+def _reason(entry, users):
+    """What was denied, whose it is, and what to do about it."""
+    facts = entry.facts
+    mine = os.geteuid()
+    what = "/proc/%d/%s" % (entry.pid, facts.denied)
+    if facts.uid == mine:
+        return (
+            "%s was denied although the process is of the same user (uid %d): it has more capabilities than the agent, "
+            'is not dumpable, or lives in another user namespace; set run_as = "sudo" for this node' % (what, mine)
+        )
+    return (
+        "%s belongs to %s and was denied to %s: set run_as = \"sudo\" for this node, or log in as %s"
+        % (what, _who(users, facts.uid), _who(users, mine), users.name(facts.uid) or "uid %s" % facts.uid)
+    )
+
+
+def _who(users, uid):
+    name = users.name(uid)
+    return "%s (uid %s)" % (name, uid) if name else "uid %s" % uid

@@ -1,0 +1,1 @@
+"""Stack capture: py-spy, pystack, native frames and source lines."""
