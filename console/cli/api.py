@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 @click.command()
 @target
 @click.option("--listen", default="127.0.0.1:8091", show_default=True, metavar="HOST:PORT", help="Port 0 is any.")
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Where the token is (0600); one that is not there is made.  [default: a new one, printed]")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the token is (0600); one that is not there is made.  [default: a new one, printed]",
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate chain (PEM).")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
 @click.option("--allow-run", is_flag=True, help="Clients may start and stop jobs, whatever [console] read_only says.")
-@click.option("--rate", "rate_s", type=click.IntRange(1, 100_000), default=100, show_default=True,
-              help="Requests a second of one address.")
+@click.option(
+    "--rate",
+    "rate_s",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Requests a second of one address.",
+)
 @click.option("--for", "for_s", type=Duration(), default=math.inf, help="Serve this long; without it until Ctrl-C.")
 def api(
     target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,

@@ -12,33 +12,75 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @click.command()
 @click.argument("target", metavar="TARGET", required=False)
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
-@click.option("--for", "for_s", type=Duration(), default="0s", show_default=True,
-              help="Watch this long; 0s ends when every node has sent its first full tick or failed.")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="Watch this long; 0s ends when every node has sent its first full tick or failed.",
+)
 @click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
-@click.option("--records", type=click.Path(dir_okay=False, path_type=Path),
-              help="Also write every record, a line each.")
+@click.option(
+    "--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write every record, a line each."
+)
 @click.option("--record", "session", metavar="NAME", help="Also record all of it, as a session of that name.")
-@click.option("--from", "source", type=click.Path(path_type=Path),
-              help="Read such a file, or a session, instead of watching nodes.")
-@click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
-              help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    help="Read such a file, or a session, instead of watching nodes.",
+)
+@click.option(
+    "--fail-on",
+    default="error",
+    show_default=True,
+    metavar="SEVERITY|ID,…",
+    help="Findings that make the exit code 1: at or above a severity, or by id.",
+)
 @click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
-@click.option("--skew", is_flag=True,
-              help="Say who is late: --clocks, and at the end one capture (unless more is asked for).")
-@click.option("--metrics", metavar="FAMILY,…", default="",
-              help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
-              " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).")
-@click.option("--flight-pipe", is_flag=True,
-              help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job;"
-              " needs --set console.read_only=false.")
+@click.option(
+    "--skew", is_flag=True, help="Say who is late: --clocks, and at the end one capture (unless more is asked for)."
+)
+@click.option(
+    "--metrics",
+    metavar="FAMILY,…",
+    default="",
+    help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
+    " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).",
+)
+@click.option(
+    "--flight-pipe",
+    is_flag=True,
+    help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job;"
+    " needs --set console.read_only=false.",
+)
 @stack_format
 @capturing
 def batch(
-    target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
-    records: Path | None, session: str | None, source: Path | None, fail_on: str, clocks: bool, skew: bool,
-    metrics: str, capture: bool, diagnose: bool, samples: int | None, every: float | None,
-    native: bool | None, names: str | None, flight_pipe: bool, form: str | None, threads: str, granularity: str,
+    target: str | None,
+    overrides: tuple[str, ...],
+    for_s: float,
+    output: str | None,
+    quiet: bool,
+    records: Path | None,
+    session: str | None,
+    source: Path | None,
+    fail_on: str,
+    clocks: bool,
+    skew: bool,
+    metrics: str,
+    capture: bool,
+    diagnose: bool,
+    samples: int | None,
+    every: float | None,
+    native: bool | None,
+    names: str | None,
+    flight_pipe: bool,
+    form: str | None,
+    threads: str,
+    granularity: str,
 ) -> int:
     """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
 
@@ -88,8 +130,16 @@ def batch(
     if refused is not None:
         raise refused
     return run_batch(
-        config, for_s=for_s, output=output, quiet=quiet, records=records, fail_on=wanted,
-        order=order, metrics=families, clocks=clocks, tape=Tape(session, None) if session is not None else None,
+        config,
+        for_s=for_s,
+        output=output,
+        quiet=quiet,
+        records=records,
+        fail_on=wanted,
+        order=order,
+        metrics=families,
+        clocks=clocks,
+        tape=Tape(session, None) if session is not None else None,
         stacks=stacks,
     )
 

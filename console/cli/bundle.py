@@ -8,8 +8,11 @@ import click
 
 
 @click.command()
-@click.option("--wheels", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="Take the wheels from this folder instead of the package index (for air-gapped sites).")
+@click.option(
+    "--wheels",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Take the wheels from this folder instead of the package index (for air-gapped sites).",
+)
 @click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
 def bundle(wheels: Path | None, only_list: bool) -> int:
     """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the console's own cache.

@@ -10,8 +10,14 @@ from .options import Duration, load_target
 @click.command()
 @click.argument("target", metavar="TARGET")
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
-@click.option("--for", "for_s", type=Duration(), default="12s", show_default=True,
-              help="Probe this long, and for one whole window ([clock] probe_window_s) at least.")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default="12s",
+    show_default=True,
+    help="Probe this long, and for one whole window ([clock] probe_window_s) at least.",
+)
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each window of an edge and of a node.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def clocks(target: str, overrides: tuple[str, ...], for_s: float, as_json: bool, quiet: bool) -> int:

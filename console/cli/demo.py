@@ -33,8 +33,19 @@ HANG_AFTER_S = 10.0
 @click.option("--hang", type=click.Choice(HANGS), help="Let the job hang: at once with --batch, else after 10 s.")
 @capturing
 def demo(
-    nodes: int, ranks: int, gpus: int, batch: bool, hang: str | None, for_s: float | None, output: str | None,
-    capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
+    nodes: int,
+    ranks: int,
+    gpus: int,
+    batch: bool,
+    hang: str | None,
+    for_s: float | None,
+    output: str | None,
+    capture: bool,
+    diagnose: bool,
+    samples: int | None,
+    every: float | None,
+    native: bool | None,
+    names: str | None,
 ) -> int:
     """A cluster on this machine with a job on it, to try everything.
 
@@ -72,7 +83,10 @@ def demo(
 
 
 def _batch(
-    config: Config, for_s: float, output: str | None, order: CaptureOrder | Diagnosis | None,
+    config: Config,
+    for_s: float,
+    output: str | None,
+    order: CaptureOrder | Diagnosis | None,
     strike: Callable[[], None] | None,
 ) -> int:
     from .live import run_batch

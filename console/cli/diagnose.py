@@ -13,11 +13,21 @@ from .options import stack_format, wanted_stacks
 @click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
 @click.option("--quiet", is_flag=True, help="No summary.")
-@click.option("--model", "models", metavar="'CLASS FUNCTION [FILE]'", multiple=True,
-              help="What calls of your own framework mean, as [hang] models has it; for a folder. Repeatable.")
+@click.option(
+    "--model",
+    "models",
+    metavar="'CLASS FUNCTION [FILE]'",
+    multiple=True,
+    help="What calls of your own framework mean, as [hang] models has it; for a folder. Repeatable.",
+)
 @stack_format
-@click.option("--fail-on", default="error", show_default=True, metavar="SEVERITY|ID,…",
-              help="Findings that make the exit code 1: at or above a severity, or by id.")
+@click.option(
+    "--fail-on",
+    default="error",
+    show_default=True,
+    metavar="SEVERITY|ID,…",
+    help="Findings that make the exit code 1: at or above a severity, or by id.",
+)
 def diagnose(
     source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str, form: str | None,
     threads: str, granularity: str,

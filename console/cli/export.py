@@ -22,9 +22,13 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
 @click.argument("session", metavar="SESSION|FILE")
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="json", show_default=True)
 @click.option("-o", "--output", metavar="PATH", help="The file or folder to write; - is stdout.")
-@click.option("--from", "begin", metavar="TIME", default="",
-              help="Begin there, with what was known then: 90s after the start, -5m before the end, or "
-                   "2026-11-21T08:30:00.")
+@click.option(
+    "--from",
+    "begin",
+    metavar="TIME",
+    default="",
+    help="Begin there, with what was known then: 90s after the start, -5m before the end, or 2026-11-21T08:30:00.",
+)
 @click.option("--to", "end", metavar="TIME", default="", help="End there, without that instant.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")
 @click.option("--kinds", metavar="KIND,…", help="Only these kinds of record.")

@@ -81,11 +81,19 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         await recorder.close()
 
     app = ConsoleApp(
-        store, fleet, cluster=config.cluster, expected_nodes=[node.name for node in config.nodes],
-        staging=lambda: (fleet.staging.staged, fleet.staging.expected), on_start=start, on_stop=stop,
-        themes=ThemeShelf.of_this_user(), hosts=hosts, say=hub.say,
+        store,
+        fleet,
+        cluster=config.cluster,
+        expected_nodes=[node.name for node in config.nodes],
+        staging=lambda: (fleet.staging.staged, fleet.staging.expected),
+        on_start=start,
+        on_stop=stop,
+        themes=ThemeShelf.of_this_user(),
+        hosts=hosts,
+        say=hub.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
-        memory=Memory.of_cluster(config.cluster) if remember else None, clipboard=config.console.clipboard,
+        memory=Memory.of_cluster(config.cluster) if remember else None,
+        clipboard=config.console.clipboard,
         findings=Findings(hub, config.health, sources=(clock_faults, late)),
     )
     leave_modules_alone()
@@ -102,10 +110,19 @@ def leave_modules_alone() -> None:
 
 
 def run_batch(
-    config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False,
-    records: Path | None = None, fail_on: tuple[str, ...] = ("error",),
-    order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (), clocks: bool = False, probes: bool = False, tape: Tape | None = None,
+    config: Config,
+    *,
+    for_s: float = 0.0,
+    output: str | None = None,
+    quiet: bool = False,
+    records: Path | None = None,
+    fail_on: tuple[str, ...] = ("error",),
+    order: CaptureOrder | Diagnosis | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
+    metrics: tuple[str, ...] = (),
+    clocks: bool = False,
+    probes: bool = False,
+    tape: Tape | None = None,
     stacks: StackOutput = AS_SUMMARY,
 ) -> int:
     """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
@@ -235,9 +252,7 @@ def _close(writer: RecordWriter) -> None:
 
 def findings_of(hub: Hub, store: Store, config: Config) -> Findings:
     """Whoever looks for what is wrong, the clocks and who is late among it."""
-    return Findings(
-        hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew))
-    )
+    return Findings(hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew)))
 
 
 def _measured(

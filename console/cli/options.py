@@ -43,7 +43,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from 
 def target(command: F) -> F:
     """The TARGET argument and `--set`, the flags that override any key of hosts.toml."""
     command = click.option(
-        "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True,
+        "--set",
+        "overrides",
+        metavar="SECTION.KEY=VALUE",
+        multiple=True,
         help="Override a key of hosts.toml for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
     )(command)
     return click.argument("target", metavar="TARGET")(command)
@@ -52,11 +55,18 @@ def target(command: F) -> F:
 def capturing(command: F) -> F:
     """`--capture`, `--diagnose` and what belongs to them; `capture_order` makes sense of them."""
     for option in (
-        click.option("--locals", "names", metavar="NAME,…",
-                     help="Read these variables of every frame too; '*' reads all of them."),
-        click.option("--native/--no-native", default=None,
-                     help="Whether to read native calls, which stops a process for up to 4 s; "
-                          "without either, of ranks that stand still."),
+        click.option(
+            "--locals",
+            "names",
+            metavar="NAME,…",
+            help="Read these variables of every frame too; '*' reads all of them.",
+        ),
+        click.option(
+            "--native/--no-native",
+            default=None,
+            help="Whether to read native calls, which stops a process for up to 4 s; "
+            "without either, of ranks that stand still.",
+        ),
         click.option("--every", metavar="DURATION", type=Duration(), help="Between samples.  [default: 300ms]"),
         click.option("--samples", type=click.IntRange(1, 1000), help="How often each rank is read.  [default: 3]"),
         click.option("--diagnose", is_flag=True, help="Capture until it can be said who holds the job; say it."),
@@ -69,12 +79,26 @@ def capturing(command: F) -> F:
 def stack_format(command: F) -> F:
     """`--format`, `--threads` and `--granularity`; `wanted_stacks` makes sense of them."""
     for option in (
-        click.option("--granularity", type=click.Choice(GRANULARITIES), default="function", show_default=True,
-                     help="By what ranks are told apart in text, JSON and dot."),
-        click.option("--threads", type=click.Choice(THREADS), default="main", show_default=True,
-                     help="Which thread of a process: the main one, the one that it waits for, or all."),
-        click.option("--format", "form", type=click.Choice(FORMATS),
-                     help="Write the stacks to stdout in this form; the summary goes to stderr."),
+        click.option(
+            "--granularity",
+            type=click.Choice(GRANULARITIES),
+            default="function",
+            show_default=True,
+            help="By what ranks are told apart in text, JSON and dot.",
+        ),
+        click.option(
+            "--threads",
+            type=click.Choice(THREADS),
+            default="main",
+            show_default=True,
+            help="Which thread of a process: the main one, the one that it waits for, or all.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            help="Write the stacks to stdout in this form; the summary goes to stderr.",
+        ),
     ):
         command = option(command)
     return command
@@ -91,7 +115,12 @@ def wanted_stacks(form: str | None, threads: str, granularity: str, output: str 
 
 
 def capture_order(
-    capture: bool, diagnose: bool, samples: int | None, every_s: float | None, native: bool | None, names: str | None,
+    capture: bool,
+    diagnose: bool,
+    samples: int | None,
+    every_s: float | None,
+    native: bool | None,
+    names: str | None,
     flight_pipe: bool = False,
 ) -> CaptureOrder | Diagnosis | None:
     """What those options ask for; None for no capture. Raises UsageError."""
@@ -124,7 +153,10 @@ def sessions_folder(command: F) -> F:
         return place(value)
 
     return click.option(
-        "--folder", envvar="GCONSOLE_SESSIONS_FOLDER", metavar="DIR", callback=found,
+        "--folder",
+        envvar="GCONSOLE_SESSIONS_FOLDER",
+        metavar="DIR",
+        callback=found,
         help="Where the sessions are, if not in your data folder.  [env var: GCONSOLE_SESSIONS_FOLDER]",
     )(command)
 

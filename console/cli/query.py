@@ -30,16 +30,35 @@ _FORMATS = ("table", "json", "csv", "parquet")
 @click.argument("sql", metavar='"SQL"')
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", metavar="FILE", help="Write the answer there; - is stdout.")
-@click.option("--for", "for_s", type=Duration(), default="10s", show_default=True,
-              help="Of a cluster: watch it this long, then ask.")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="Of a cluster: watch it this long, then ask.",
+)
 @click.option("--limit", type=click.IntRange(0), default=10_000, show_default=True, help="Rows at most; 0: all.")
-@click.option("--timeout", "deadline_s", type=Duration(), default="60s", show_default=True,
-              help="Give up an answer after this long.")
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="Give up an answer after this long.",
+)
 @sessions_folder
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
 def query(
-    target: str, sql: str, how: Format, output: str | None, for_s: float, limit: int, deadline_s: float,
-    folder: Path, overrides: tuple[str, ...],
+    target: str,
+    sql: str,
+    how: Format,
+    output: str | None,
+    for_s: float,
+    limit: int,
+    deadline_s: float,
+    folder: Path,
+    overrides: tuple[str, ...],
 ) -> int:
     """Ask a session, a file of `batch --records`, or a cluster (a hosts.toml, or a node set) in SQL.
 

@@ -59,9 +59,7 @@ def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--follow", is_flag=True, help="Show its output until it is over, and exit with its code.")
 @_json
-def start(
-    target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any
-) -> int:
+def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any) -> int:
     """Plan, ask, and start the job on all of its nodes; if one of them cannot, on none.
 
     Exit codes: 0 it runs, 1 it could not start, 3 it could not, and it is unknown whether all is ended; with --follow
@@ -118,10 +116,23 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
 @run.command()
 @target
 @_job
-@click.option("--grace", "grace_s", type=Duration(), default=10.0, show_default=True, metavar="DURATION",
-              help="Between TERM and KILL.")
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, metavar="DURATION",
-              help="So long for nodes that are away to come back.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=Duration(),
+    default=10.0,
+    show_default=True,
+    metavar="DURATION",
+    help="Between TERM and KILL.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Duration(),
+    default=0.0,
+    metavar="DURATION",
+    help="So long for nodes that are away to come back.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
     """End every process of the job on every node: TERM, and KILL after the grace. It says what is left.

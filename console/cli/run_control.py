@@ -81,9 +81,7 @@ def ended(view: JobView) -> int:
     return view.exit_code
 
 
-async def stop(
-    target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool
-) -> int:
+async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
     from .run_live import live
 
     async with live(load_target(target, overrides), allow_run=True) as fleet:
@@ -126,9 +124,7 @@ def _is_any_back(fleet: Live, nodes: Sequence[str]) -> bool:
     return any(fleet.fleet.links[node].state == "ok" for node in nodes)
 
 
-async def fetch(
-    target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path
-) -> int:
+async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
     from .run_fetch import fetch_from
     from .run_live import live
 

@@ -40,27 +40,53 @@ def job_options(command: F) -> F:
     count = click.IntRange(1, 16_384)
     for option in (
         click.argument("command", metavar="-- COMMAND …", nargs=-1, required=True, type=click.UNPROCESSED),
-        click.option("--env", "variables", metavar="NAME=VALUE", multiple=True,
-                     help="In the environment of every rank. Repeatable."),
+        click.option(
+            "--env",
+            "variables",
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="In the environment of every rank. Repeatable.",
+        ),
         click.option("--port", type=click.IntRange(1, 65535), help="Where the ranks meet.  [default: a free one]"),
         click.option("--interface", metavar="NAME", help="Network between the nodes.  [default: one they share]"),
         click.option("--workdir", metavar="DIR", help="Folder on the nodes.  [default: the home folder]"),
-        click.option("--sync", "folder", metavar="DIR", type=click.Path(path_type=Path),
-                     help="Copy this folder to every node first, into --workdir, or ~/gconsole-sync/DIR."),
-        click.option("--scale-batch", type=click.Choice(["auto", "job", "rank"]), default="auto", show_default=True,
-                     help="Whether the batch in that file is the job's or each rank's; auto: by its name."),
-        click.option("--scale-config", "config_file", metavar="FILE",
-                     help="Give the job a copy of this JSON, TOML or YAML file, adjusted to its ranks."),
-        click.option("--launcher", type=click.Choice(["torchrun", "accelerate", "env"]),
-                     help="env: each rank is started with RANK, WORLD_SIZE and the like.  [default: torchrun]"),
+        click.option(
+            "--sync",
+            "folder",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Copy this folder to every node first, into --workdir, or ~/gconsole-sync/DIR.",
+        ),
+        click.option(
+            "--scale-batch",
+            type=click.Choice(["auto", "job", "rank"]),
+            default="auto",
+            show_default=True,
+            help="Whether the batch in that file is the job's or each rank's; auto: by its name.",
+        ),
+        click.option(
+            "--scale-config",
+            "config_file",
+            metavar="FILE",
+            help="Give the job a copy of this JSON, TOML or YAML file, adjusted to its ranks.",
+        ),
+        click.option(
+            "--launcher",
+            type=click.Choice(["torchrun", "accelerate", "env"]),
+            help="env: each rank is started with RANK, WORLD_SIZE and the like.  [default: torchrun]",
+        ),
         click.option("--select", metavar="auto|NODESET", help="Choose among these nodes only.  [default: auto]"),
         click.option("--min-disk", type=Size(), default=0, help="Free where the job works."),
         click.option("--min-mem", type=Size(), default=0, help="Available memory of the host."),
         click.option("--min-gpu-mem", type=Size(), default=0, help="Memory of each GPU."),
-        click.option("--procs-per-node", type=click.IntRange(1, 1024),
-                     help="Ranks a node.  [default: one for each GPU]"),
-        click.option("--gpus-per-node", type=click.IntRange(0, 1024),
-                     help="0: a job for CPUs.  [default: all of the node that has most]"),
+        click.option(
+            "--procs-per-node", type=click.IntRange(1, 1024), help="Ranks a node.  [default: one for each GPU]"
+        ),
+        click.option(
+            "--gpus-per-node",
+            type=click.IntRange(0, 1024),
+            help="0: a job for CPUs.  [default: all of the node that has most]",
+        ),
         click.option("--nodes", type=count, help="How many.  [default: all of --select, else one]"),
     ):
         command = option(command)

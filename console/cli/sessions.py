@@ -175,10 +175,13 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
 
     one = find(session, folder)
     done = compact(one, _progress())
-    rows, size = sum(part.rows for part in done.parts), sum(
-        (one.parquet_folder / part.path).stat().st_size for part in done.parts
+    rows, size = (
+        sum(part.rows for part in done.parts),
+        sum((one.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
-    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {session_table.size(size)}: {one.parquet_folder}")
+    click.echo(
+        f"{one.name}: {rows} records in {len(done.parts)} files, {session_table.size(size)}: {one.parquet_folder}"
+    )
     if one.is_being_written():
         click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
     if drop_segments:

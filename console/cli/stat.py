@@ -27,10 +27,16 @@ MEMORY: Final = "128MB"
 @click.command()
 @click.argument("session", metavar="SESSION|FILE")
 @click.option("--by", type=click.Choice(["gpu", "rank", "node"]), default="gpu", show_default=True)
-@click.option("--format", "how", type=click.Choice(["table", "json", "csv", "parquet"]), default="table",
-              show_default=True)
-@click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times, skew.")
+@click.option(
+    "--format", "how", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+)
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times, skew.",
+)
 @sessions_folder
 def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
     """What the GPUs of a session did: mean, median, 95th percentile and most of their figures, time at zero, energy.

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", metavar="TARGET", required=False)
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
-@click.option("--from", "source", type=click.Path(path_type=Path),
-              help="Read a session, or a file of records, instead of nodes.")
+@click.option(
+    "--from", "source", type=click.Path(path_type=Path), help="Read a session, or a file of records, instead of nodes."
+)
 @click.option("--node", metavar="NODE", help="Only this node, with its drawing and what any two of its GPUs can do.")
 @click.option("--path", "ends", nargs=2, metavar="NODE:GPU NODE:GPU", help="Only the best path between two GPUs.")
 @click.option("--format", "form", type=click.Choice(["text", "dot", "json", "svg"]), default="text", show_default=True)

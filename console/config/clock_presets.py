@@ -37,18 +37,24 @@ class Range(msgspec.Struct, frozen=True):
 
 RECOMMENDED: Final[Mapping[str, Range]] = {
     "clock.probe_cadence_us": Range(
-        800, 20_000, "probing takes more of a core than it gains; the cap will lengthen it",
+        800,
+        20_000,
+        "probing takes more of a core than it gains; the cap will lengthen it",
         "a window has few probes: bounds grow",
     ),
     "clock.probe_window_s": Range(
         2, 8, "few probes a window: bounds grow", "crystals wander by more than the probes' noise in so long"
     ),
     "clock.packet_spacing_us": Range(
-        50, 500, "a sleep is not that short: packets pile up behind each other",
+        50,
+        500,
+        "a sleep is not that short: packets pile up behind each other",
         "the second packet no longer finds the way warm: errors grow",
     ),
     "clock.snapshot_period_ms": Range(
-        50, 200, "each node wakes so often, and sends more than 8 kB/s while it probes",
+        50,
+        200,
+        "each node wakes so often, and sends more than 8 kB/s while it probes",
         "steps of a clock are noticed late, and a window has few bins",
     ),
     "clock.peers": Range(4, 8, "a wrong edge cannot be told from a right one", "each peer costs CPU on both ends"),

@@ -25,8 +25,10 @@ Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$", extra={
 LocalFolder = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]*$", extra={"form": 'a folder, or ""', "path": True})]
 Interface = Annotated[
     str,
-    Meta(pattern=r"^([=^]?[A-Za-z0-9_.:%-]{1,64}(,[A-Za-z0-9_.-]{1,15})*)?$",
-         extra={"form": 'an address, names of interfaces between commas, or ""'}),
+    Meta(
+        pattern=r"^([=^]?[A-Za-z0-9_.:%-]{1,64}(,[A-Za-z0-9_.-]{1,15})*)?$",
+        extra={"form": 'an address, names of interfaces between commas, or ""'},
+    ),
 ]
 RemotePath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", extra={"form": 'an absolute path, or ""'})]
 Line = Annotated[str, Meta(pattern=r"^\S([^\x00-\x1f]*\S)?$", extra={"form": "one line of text"})]

@@ -41,8 +41,10 @@ class ClusterConfig(Section, frozen=True):
 
     name: Annotated[
         Line | None,
-        Meta(description="the name shown on screens and in reports; the file's own name where unset",
-             extra={"example": "h100-pod"}),
+        Meta(
+            description="the name shown on screens and in reports; the file's own name where unset",
+            extra={"example": "h100-pod"},
+        ),
     ] = None
 
 
@@ -111,13 +113,20 @@ class WatchConfig(Section, frozen=True):
 
     locals: Annotated[
         tuple[Variable, ...],
-        Meta(max_length=16, description="names of variables of functions: shown per rank, read by py-spy; none: off",
-             extra={"example": ["step", "epoch", "loss"], "global": True}),
+        Meta(
+            max_length=16,
+            description="names of variables of functions: shown per rank, read by py-spy; none: off",
+            extra={"example": ["step", "epoch", "loss"], "global": True},
+        ),
     ] = ()
     every_s: Annotated[
         float,
-        Meta(ge=1, le=3600, description="each rank is read so often, seconds; less often where cpu_budget_pct says so",
-             extra={"global": True}),
+        Meta(
+            ge=1,
+            le=3600,
+            description="each rank is read so often, seconds; less often where cpu_budget_pct says so",
+            extra={"global": True},
+        ),
     ] = 10.0
 
 
@@ -146,8 +155,10 @@ class SessionsConfig(Section, frozen=True):
     ] = None
     max_bytes: Annotated[
         Limit | None,
-        Meta(description="all sessions together, bytes; beyond that the oldest closed ones go",
-             extra={"example": 1 << 38}),
+        Meta(
+            description="all sessions together, bytes; beyond that the oldest closed ones go",
+            extra={"example": 1 << 38},
+        ),
     ] = None
     max_age: Annotated[
         Age | None,
@@ -160,18 +171,24 @@ class HangConfig(Section, frozen=True):
 
     models: Annotated[
         tuple[ModelText, ...],
-        Meta(description="what calls of your own framework mean: a class, a regex of the function, one of the file",
-             extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]}),
+        Meta(
+            description="what calls of your own framework mean: a class, a regex of the function, one of the file",
+            extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]},
+        ),
     ] = ()
     nccl_logs: Annotated[
         tuple[Glob, ...],
-        Meta(description="NCCL logs on the nodes (NCCL_DEBUG=INFO with COLL), read with each capture",
-             extra={"example": ["/var/log/train/nccl.*.log"]}),
+        Meta(
+            description="NCCL logs on the nodes (NCCL_DEBUG=INFO with COLL), read with each capture",
+            extra={"example": ["/var/log/train/nccl.*.log"]},
+        ),
     ] = ()
     inspector_logs: Annotated[
         tuple[Glob, ...],
-        Meta(description="logs of NCCL Inspector on the nodes, read with each capture",
-             extra={"example": ["/var/log/train/inspector/*.log"]}),
+        Meta(
+            description="logs of NCCL Inspector on the nodes, read with each capture",
+            extra={"example": ["/var/log/train/inspector/*.log"]},
+        ),
     ] = ()
     min_frozen_s: Annotated[
         float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
@@ -184,8 +201,10 @@ class ClockConfig(Section, frozen=True):
     enabled: Annotated[bool, Meta(description="false: no clock is read or compared")] = True
     preset: Annotated[
         Literal["low", "default", "high", "debug"],
-        Meta(description="what is not set below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
-                         "high 0.8 ms, 4 s; debug 1 ms, 2 s"),
+        Meta(
+            description="what is not set below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
+            "high 0.8 ms, 4 s; debug 1 ms, 2 s"
+        ),
     ] = "default"
     probe_cadence_us: Annotated[
         int, Meta(ge=500, le=1_000_000, description="between two triples of probes, microseconds")
@@ -214,13 +233,17 @@ class ClockConfig(Section, frozen=True):
     ] = ""
     method: Annotated[
         Literal["auto", "probe", "ssh", "ntp", "ptp", "system"],
-        Meta(description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
-                         "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"),
+        Meta(
+            description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
+            "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"
+        ),
     ] = "auto"
     gpu_clock: Annotated[
         bool,
-        Meta(description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred"
-                         " MB of its memory) for about a second"),
+        Meta(
+            description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred"
+            " MB of its memory) for about a second"
+        ),
     ] = False
     max_bound_us: Annotated[
         float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")

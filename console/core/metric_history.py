@@ -263,6 +263,7 @@ class History:
 
     def _reserve(self, growing: Series, rows: int) -> None:
         """Make room before a series grows: halve every series' hour until all fit, and say so."""
+
         def needed() -> int:
             others = sum(series.nbytes for series in self.series.values() if series is not growing)
             return others + growing.nbytes_with(rows)

@@ -43,9 +43,16 @@ class Link:
     """
 
     def __init__(
-        self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Assets,
-        staging: Callable[[Link, str], None], snapshot_period_ms: int = 0, known: tuple[str, int] | None = None,
-        *, gpu_clock: bool = False,
+        self,
+        node: NodeConfig,
+        transport: Transport,
+        hub: Hub,
+        offered: binaries.Assets,
+        staging: Callable[[Link, str], None],
+        snapshot_period_ms: int = 0,
+        known: tuple[str, int] | None = None,
+        *,
+        gpu_clock: bool = False,
     ) -> None:
         """`known`: the agent that an earlier console left there, and its last record that need not come again."""
         self.node = node
@@ -281,7 +288,11 @@ class Link:
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
         self._hub.say(
             NodeState(
-                node=self.node.name, state=state, error=failure, attempt=self._attempt, retry_at=retry_at,
+                node=self.node.name,
+                state=state,
+                error=failure,
+                attempt=self._attempt,
+                retry_at=retry_at,
                 tags=self.node.tags,
             )
         )

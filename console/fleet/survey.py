@@ -14,7 +14,10 @@ from .node_reply import Answer, answer
 
 
 async def survey(
-    config: Config, verb: str, args: dict[str, Any], deadline_s: float,
+    config: Config,
+    verb: str,
+    args: dict[str, Any],
+    deadline_s: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Answer]:
     """The answer of every node, in the order of the configuration; `progress(done, total)` is called after each."""

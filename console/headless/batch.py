@@ -178,9 +178,7 @@ def say_unsettled(store: Store, hub: Hub) -> None:
     for now in store.nodes.values():
         if now.state and now.state.state in ("expected", "connecting"):
             hub.say(
-                NodeState(
-                    node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags
-                )
+                NodeState(node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags)
             )
 
 

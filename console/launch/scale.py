@@ -39,7 +39,6 @@ class ScaleConfig:
     text: str
     batch: Batch = "auto"
 
-
     @property
     def name(self) -> str:
         """Of the copy."""
@@ -108,9 +107,7 @@ def scale(config: ScaleConfig, size: Size) -> Scaled:
     text = dump(name, first, config.text)
     moved = [*_outputs(first)] if size.nodes > 1 else []
     others = dump(name, first, config.text) if moved else text
-    lines = difflib.unified_diff(
-        config.text.splitlines(), text.splitlines(), config.path, config.place, lineterm=""
-    )
+    lines = difflib.unified_diff(config.text.splitlines(), text.splitlines(), config.path, config.place, lineterm="")
     return Scaled(config.path, name, text, others, (*changes, *moved), "\n".join(lines))
 
 

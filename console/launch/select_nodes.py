@@ -31,9 +31,7 @@ class Choice:
         return len(self.chosen) == self.wanted
 
 
-def choose(
-    request: JobRequest, nodes: Sequence[NodeFacts], ready: Mapping[str, Readiness | str]
-) -> Choice:
+def choose(request: JobRequest, nodes: Sequence[NodeFacts], ready: Mapping[str, Readiness | str]) -> Choice:
     """Choose. `ready` holds what nodes answered that have been asked already, or why one did not answer."""
     candidates = [node for node in nodes if request.select is None or node.name in request.select]
     per_node = gpus_per_node(request, candidates)

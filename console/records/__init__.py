@@ -38,9 +38,7 @@ AnyRecord = (
     | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
-KINDS: Final[dict[str, type[Record]]] = {
-    str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)
-}
+KINDS: Final[dict[str, type[Record]]] = {str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)}
 
 #: What msgspec raises for bytes that are not the JSON that is wanted; those that are no UTF-8 have an error apart.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -68,9 +68,7 @@ def capture_lines(store: Store) -> list[CaptureLine]:
     return lines_of(store.captures.values(), hang_models(store))
 
 
-def lines_of(
-    captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN
-) -> list[CaptureLine]:
+def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> list[CaptureLine]:
     """These captures, a line a job."""
     return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models, shape)]
 
@@ -109,9 +107,7 @@ def is_partial(line: CaptureLine) -> bool:
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 
-def _folds(
-    captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape
-) -> Iterator[tuple[CaptureNow, Fold]]:
+def _folds(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape) -> Iterator[tuple[CaptureNow, Fold]]:
     for capture in captures:
         for job in jobs_of(capture.stacks):
             yield capture, fold(capture.stacks, job, models, shape)

@@ -40,7 +40,13 @@ def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
 
 def _finding_line(finding: Finding) -> FindingLine:
     return FindingLine(
-        id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
-        victims=finding.victims, text=finding.text, evidence=finding.evidence, first_seen=iso(finding.first_seen) or "",
+        id=finding.id,
+        severity=finding.severity,
+        confidence=finding.confidence,
+        culprits=finding.culprits,
+        victims=finding.victims,
+        text=finding.text,
+        evidence=finding.evidence,
+        first_seen=iso(finding.first_seen) or "",
         cleared_at=iso(finding.cleared_at) if finding.cleared_at else None,
     )

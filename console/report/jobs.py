@@ -51,7 +51,15 @@ def job_line(job: Job) -> JobLine:
 def rank_line(row: RankRow) -> RankLine:
     """A rank of a job as the report has it."""
     return RankLine(
-        job=row.job, attempt=row.attempt, rank=row.rank, local_rank=row.local_rank, node=row.node, pid=row.pid,
-        gpu=row.gpu, state=row.state, step=row.step, source=row.source,
+        job=row.job,
+        attempt=row.attempt,
+        rank=row.rank,
+        local_rank=row.local_rank,
+        node=row.node,
+        pid=row.pid,
+        gpu=row.gpu,
+        state=row.state,
+        step=row.step,
+        source=row.source,
         watched=dict(row.watched) if row.watched is not None else None,
     )

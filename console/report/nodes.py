@@ -114,9 +114,17 @@ def nic_lines(store: Store) -> list[NicLine]:
     nics = sorted(store.nics.values(), key=lambda nic: (natural(nic.node), not nic.rdma, natural(nic.device), nic.port))
     return [
         NicLine(
-            node=nic.node, device=nic.device, port=nic.port, rdma=nic.rdma, state=nic.state,
-            rate_bytes_s=nic.rate_bytes_s, link_layer=nic.link_layer, netdev=nic.netdev, pci_bus_id=nic.pci_bus_id,
-            rx_bytes_s=nic.rx_bytes_s, tx_bytes_s=nic.tx_bytes_s,
+            node=nic.node,
+            device=nic.device,
+            port=nic.port,
+            rdma=nic.rdma,
+            state=nic.state,
+            rate_bytes_s=nic.rate_bytes_s,
+            link_layer=nic.link_layer,
+            netdev=nic.netdev,
+            pci_bus_id=nic.pci_bus_id,
+            rx_bytes_s=nic.rx_bytes_s,
+            tx_bytes_s=nic.tx_bytes_s,
         )
         for nic in nics
     ]
@@ -127,11 +135,25 @@ def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
     gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last figures are old
     return GpuLine(
-        node=node, index=info.index, uuid=uuid, name=info.name, parent=info.parent, pci_bus_id=info.pci_bus_id,
-        mem_total_bytes=info.mem_total_bytes, mem_used_bytes=gpu.mem_used_bytes, util_pct=gpu.util_pct,
-        power_w=gpu.power_w, power_limit_w=info.power_limit_w, temp_c=gpu.temp_c, driver=info.driver, lost=info.lost,
-        clocks_event_reasons=gpu.clocks_event_reasons, ecc_uncorrected_volatile=gpu.ecc_uncorrected_volatile,
-        recovery_action=gpu.recovery_action, ranks=ranks, simulated=info.simulated,
+        node=node,
+        index=info.index,
+        uuid=uuid,
+        name=info.name,
+        parent=info.parent,
+        pci_bus_id=info.pci_bus_id,
+        mem_total_bytes=info.mem_total_bytes,
+        mem_used_bytes=gpu.mem_used_bytes,
+        util_pct=gpu.util_pct,
+        power_w=gpu.power_w,
+        power_limit_w=info.power_limit_w,
+        temp_c=gpu.temp_c,
+        driver=info.driver,
+        lost=info.lost,
+        clocks_event_reasons=gpu.clocks_event_reasons,
+        ecc_uncorrected_volatile=gpu.ecc_uncorrected_volatile,
+        recovery_action=gpu.recovery_action,
+        ranks=ranks,
+        simulated=info.simulated,
     )
 
 

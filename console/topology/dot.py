@@ -58,9 +58,7 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
     yield "  }"
 
 
-def _branches(
-    fleet: Fleet, node: str, number: int, branches: Sequence[Branch], above: str | None
-) -> Iterator[str]:
+def _branches(fleet: Fleet, node: str, number: int, branches: Sequence[Branch], above: str | None) -> Iterator[str]:
     for branch in branches:
         own = _name(number, branch.device.label if branch.device else f"{branch.vertex.kind} {branch.vertex.id}")
         label = branch.title

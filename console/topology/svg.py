@@ -75,9 +75,7 @@ def _place(roots: Sequence[Branch]) -> tuple[list[_Placed], int]:
         if not children:
             column += 1
             return _Placed(branch, _MARGIN + (column - 0.5) * _CELL, 0, [])
-        return _Placed(
-            branch, (children[0].x + children[-1].x) / 2, 1 + max(child.row for child in children), children
-        )
+        return _Placed(branch, (children[0].x + children[-1].x) / 2, 1 + max(child.row for child in children), children)
 
     placed = [lay(root) for root in roots]
     lowest = max((one.row for one in placed), default=0)

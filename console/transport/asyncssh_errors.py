@@ -74,7 +74,7 @@ def _explain_denied(name: str, resolved: Resolved, client: Client, identities: I
     if client.wanted_typing and client.ask is None:
         return errors.AuthInteractive(
             f"the server wants a password or a second factor for {user}, and nobody is here to type it",
-            "use a key or an ssh-agent, or log in once with ssh's ControlMaster and transport = \"openssh\"",
+            'use a key or an ssh-agent, or log in once with ssh\'s ControlMaster and transport = "openssh"',
         )
     offered = len(identities.keys)
     broken = f"; unreadable: {'; '.join(identities.broken)}" if identities.broken else ""

@@ -114,7 +114,7 @@ class HostKeyCheck:
         else:
             self.failure = errors.HostKeyUnknown(
                 f"the host key is in no known_hosts file (it shows {shown})",
-                f"compare the fingerprint, then connect once with ssh {self.node}; or host_key_policy = \"accept-new\"",
+                f'compare the fingerprint, then connect once with ssh {self.node}; or host_key_policy = "accept-new"',
             )
         return self.failure is None
 

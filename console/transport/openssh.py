@@ -181,8 +181,8 @@ class OpensshTransport(ProgramTransport):
             return await start_behind(self._gate, node.ssh.jump, argv, receiver, openssh_errors.failure_of)
         except FileNotFoundError as error:
             raise errors.SshConfig(
-                "transport = \"openssh\" needs the `ssh` program, and this machine has none",
-                "install OpenSSH's client, or use transport = \"asyncssh\"",
+                'transport = "openssh" needs the `ssh` program, and this machine has none',
+                'install OpenSSH\'s client, or use transport = "asyncssh"',
             ) from error
 
     async def _accepts_new(self, node: NodeConfig) -> bool:

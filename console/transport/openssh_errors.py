@@ -12,22 +12,36 @@ SSH_FAILED = 255
 _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", errors.HostKeyChanged, "if it was reinstalled: ssh-keygen -R HOST"),
     (r"REVOKED HOST KEY DETECTED", errors.HostKeyChanged, "look for @revoked in known_hosts"),
-    (r"Certificate invalid: ", errors.HostKeyChanged,
-     "look for @cert-authority in known_hosts, and who signs its keys"),
-    (r"No .* host key is known for|Host key verification failed", errors.HostKeyUnknown,
-     'compare the fingerprint, then connect once with ssh; or host_key_policy = "accept-new"'),
+    (
+        r"Certificate invalid: ",
+        errors.HostKeyChanged,
+        "look for @cert-authority in known_hosts, and who signs its keys",
+    ),
+    (
+        r"No .* host key is known for|Host key verification failed",
+        errors.HostKeyUnknown,
+        'compare the fingerprint, then connect once with ssh; or host_key_policy = "accept-new"',
+    ),
     (r"Could not resolve hostname", errors.Dns, "check the spelling, or set address"),
     (r"Connection refused", errors.Refused, "is sshd running there, is the port right?"),
     (r"No route to host|Network is unreachable|Host is down", errors.Refused, "is the node up, is the network?"),
     (r"timed out", errors.Timeout, "is the node up? try: ssh -v"),
-    (r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)", errors.AuthInteractive,
-     "log in once with ssh and ControlMaster, or use a key or an ssh-agent"),
-    (r"Permission denied|Too many authentication failures", errors.Auth,
-     "try: ssh -v; is the public key in its authorized_keys, is the user right?"),
-    (r"kex_exchange_identification|Connection (reset|closed) by", errors.Throttled,
-     "sshd drops logins beyond MaxStartups; it is tried again, slower"),
-    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", errors.SshConfig,
-     "mend ~/.ssh/config"),
+    (
+        r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)",
+        errors.AuthInteractive,
+        "log in once with ssh and ControlMaster, or use a key or an ssh-agent",
+    ),
+    (
+        r"Permission denied|Too many authentication failures",
+        errors.Auth,
+        "try: ssh -v; is the public key in its authorized_keys, is the user right?",
+    ),
+    (
+        r"kex_exchange_identification|Connection (reset|closed) by",
+        errors.Throttled,
+        "sshd drops logins beyond MaxStartups; it is tried again, slower",
+    ),
+    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", errors.SshConfig, "mend ~/.ssh/config"),
 )
 
 

@@ -114,7 +114,12 @@ class ConsoleApp(
         )
         self._on_start = on_start
         self._watch_of = partial(
-            Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
+            Watch,
+            cluster=cluster,
+            expected_nodes=expected_nodes,
+            live=live,
+            now=now,
+            staging=staging,
             recordings=lambda: self.tapes.running,
         )
         self.tapes = Tapes(self, control, cluster, lambda: self._watch.now())

@@ -91,7 +91,7 @@ def plan(where: Where, size: int, find: Callable[[], Tool | None] = find_tool) -
         return Plan(osc52, tool)
     if where == "native":
         names = ", ".join(known.name for known in TOOLS)
-        return Plan(False, None, f"none of {names} works here; [console] clipboard = \"osc52\" asks the terminal")
+        return Plan(False, None, f'none of {names} works here; [console] clipboard = "osc52" asks the terminal')
     limit = f"terminals take {MOST_BYTES // 1000} kB at most"
     return Plan(False, None, f"{size // 1000:,} kB, and {limit}; a filter (/) makes it less")
 

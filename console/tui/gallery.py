@@ -55,6 +55,7 @@ def lanes() -> list[Lane]:
 
 def stacks() -> Branch:
     """512 ranks, one of which reads a file."""
+
     def at(name: str, where: str, ranks: str, *children: Branch, note: str = "") -> Branch:
         return Branch((name, where), (Span(name), Span(f" {where}", "muted")), ranks, note, children)
 

@@ -53,6 +53,4 @@ class ConsoleCommands(Provider):
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:
             yield Command(f"Reconnect {node.name}", node.reason or node.word, partial(app.care.reconnect, [node.name]))
-            yield Command(
-                f"Remove {node.name}", "Let go of it; its records stay", partial(app.care.remove, node.name)
-            )
+            yield Command(f"Remove {node.name}", "Let go of it; its records stay", partial(app.care.remove, node.name))

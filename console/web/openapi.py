@@ -93,9 +93,11 @@ def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
 
 
 def _responses(one: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
-    content: Fields = {media: {} for media in one.media} if isinstance(one, Told) else {
-        "application/json": {"schema": by_type[id(one.answer)]}
-    }
+    content: Fields = (
+        {media: {} for media in one.media}
+        if isinstance(one, Told)
+        else {"application/json": {"schema": by_type[id(one.answer)]}}
+    )
     status = one.status if isinstance(one, Operation) else 200
     found: Fields = {str(status): {"description": one.words, "content": content}}
     statuses = {*_ALWAYS, *one.problems}

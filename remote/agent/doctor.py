@@ -54,10 +54,10 @@ def _proc(agent):
         with open("/proc/1/stat") as f:
             f.read()
     except OSError:
-        return WARN, "processes of other users are hidden (hidepid)", "run_as = \"sudo\", or join hidepid's group"
+        return WARN, "processes of other users are hidden (hidepid)", 'run_as = "sudo", or join hidepid\'s group'
     seen = agent.context.shared.get("processes")
     if seen is not None and seen.unreadable:
-        return WARN, "%d Python processes of other users may not be read" % seen.unreadable, "run_as = \"sudo\""
+        return WARN, "%d Python processes of other users may not be read" % seen.unreadable, 'run_as = "sudo"'
     return OK, "all processes visible", ""
 
 
@@ -74,7 +74,7 @@ def _ptrace(agent):
     return (
         WARN,
         "ptrace_scope %d: stacks of running processes may not be read" % scope,
-        "run_as = \"sudo\"; or sysctl kernel.yama.ptrace_scope=0",
+        'run_as = "sudo"; or sysctl kernel.yama.ptrace_scope=0',
     )
 
 

@@ -21,7 +21,7 @@ READERS = 2
 #: So many records are handed over at once.
 _BATCH = 256
 VARIABLES = flight_recorder_files.VARIABLES + nccl_ras_client.VARIABLES + log_tail.VARIABLES
-_TICK_NS = 10 ** 9 // os.sysconf("SC_CLK_TCK")
+_TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 class Wanted(object):
@@ -61,8 +61,10 @@ class Flight(object):
 
     def _run(self):
         waiting = list(reversed(self._ranks))
-        workers_ = [threading.Thread(target=self._work, args=(waiting,), name="gconsole-flight", daemon=True)
-                    for _ in range(min(READERS, len(waiting)))]
+        workers_ = [
+            threading.Thread(target=self._work, args=(waiting,), name="gconsole-flight", daemon=True)
+            for _ in range(min(READERS, len(waiting)))
+        ]
         for worker in workers_:
             worker.start()
         for worker in workers_:
@@ -117,7 +119,9 @@ class Flight(object):
             if self._procfs.stat(rank.pid).state in "Tt":
                 raise NoFlight("timed_out", "the rank is stopped, so its worker server cannot answer")
             place = worker_server.find(self._procfs, rank.pid, threads)
-            read = [(data, flight_recorder.parse(data, until)) for data in worker_server.traces(self._procfs, place, until)]
+            read = [
+                (data, flight_recorder.parse(data, until)) for data in worker_server.traces(self._procfs, place, until)
+            ]
         except GONE + (PermissionError,):
             return False
         except NoFlight as error:
@@ -130,8 +134,9 @@ class Flight(object):
         for data, said in full:
             self._say_trace(rank, "worker_server", said, began, stamps.realtime_ns() - began, len(data))
         if not full:
-            off = NoFlight("refused", "its worker server has no operations",
-                           "start the job with TORCH_FR_BUFFER_SIZE=2000")
+            off = NoFlight(
+                "refused", "its worker server has no operations", "start the job with TORCH_FR_BUFFER_SIZE=2000"
+            )
             self._say_failure(rank, "worker_server", off)
         return bool(full)
 
@@ -177,7 +182,9 @@ class Flight(object):
             pids = {rank.ns_pid or rank.pid for rank in ranks}
             began = stamps.realtime_ns()
             try:
-                said, size = nccl_ras_client.status(self._procfs, place, min(self._deadline, time.monotonic() + RANK_S), pids)
+                said, size = nccl_ras_client.status(
+                    self._procfs, place, min(self._deadline, time.monotonic() + RANK_S), pids
+                )
             except NoFlight as error:
                 self._say_failure(ranks[0], "ras", error)
                 continue
@@ -245,8 +252,12 @@ class Flight(object):
 
     def _say_trace(self, rank, source, said, read_at, took_ns, size):
         head = dict(self._head(rank, source, read_at), version=said.version)
-        about = {"took_ns": took_ns, "size_bytes": size, "entries_sent": len(said.entries),
-                 "reason": "; ".join(said.problems)[:500] or None}
+        about = {
+            "took_ns": took_ns,
+            "size_bytes": size,
+            "entries_sent": len(said.entries),
+            "reason": "; ".join(said.problems)[:500] or None,
+        }
         groups = said.groups or [{"entries": said.held}]
         self._say([("pg_status", dict(head, **dict(group, **about))) for group in groups])
         self._say([("collective", dict(entry, **head)) for entry in said.entries])

@@ -21,7 +21,7 @@ MOST_BYTES = 64 << 20
 PIPE_S = 2.5
 _LOOK_S = 0.05
 #: What a file system's clock may be behind the kernel's.
-_COARSE_NS = 2 * 10 ** 9
+_COARSE_NS = 2 * 10**9
 
 
 def paths(env, rank):

@@ -56,8 +56,9 @@ def read(path, source, uid=None):
     try:
         head, data, size, written = _ends(path, uid)
     except OSError as error:
-        raise NoFlight("no_permission" if isinstance(error, PermissionError) else "unreadable",
-                       "%s: %s" % (path, error.strerror))
+        raise NoFlight(
+            "no_permission" if isinstance(error, PermissionError) else "unreadable", "%s: %s" % (path, error.strerror)
+        )
     if source == "inspector":
         said = nccl_inspector.parse(data)
         problem = "%d lines of %s made no sense" % (said.bad, path) if said.bad else None

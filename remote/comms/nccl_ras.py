@@ -119,8 +119,10 @@ def _listed(said, most):
 _HEAD = re.compile(r"^#\d+-\d+ \(([0-9a-fx]+)\) (INCOMPLETE|ERROR|MISMATCH)")
 _COUNTS = re.compile(r"^\s*Communicator ranks have different (\w+) operation counts")
 _MANY = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
-_RANK = re.compile(r"^\s*Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,18})|(not launched any) operations"
-                   r"|status (\w+)))?(?: reported ([\w ]+?))? -- (.*)")
+_RANK = re.compile(
+    r"^\s*Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,18})|(not launched any) operations"
+    r"|status (\w+)))?(?: reported ([\w ]+?))? -- (.*)"
+)
 _PROCESS = re.compile(r"managed by process (\d{1,9}) on node (\S{1,128})")
 _VERSION = re.compile(r"^NCCL version (\S{1,32})")
 

@@ -44,8 +44,11 @@ def find(procfs, pid, env):
             if inode in places:
                 return places[inode]
     except PermissionError:
-        raise NoFlight("no_permission", "something listens at port %d, and its owner may not be looked up" % port,
-                       'run_as = "sudo"')
+        raise NoFlight(
+            "no_permission",
+            "something listens at port %d, and its owner may not be looked up" % port,
+            'run_as = "sudo"',
+        )
     except OSError:
         pass  # gone
     return None

@@ -63,7 +63,7 @@ class _Reader(object):
         return part
 
     def number(self, form, size):
-        value, = struct.unpack(form, self.take(size))
+        (value,) = struct.unpack(form, self.take(size))
         return value
 
     def top(self, kind):

@@ -149,8 +149,11 @@ def _same_network(procfs, place):
     except OSError:
         return
     if own != its:
-        raise NoFlight("elsewhere", "%s is in another network namespace than the agent" % place,
-                       "give the worker server a unix socket: TORCH_WORKER_SERVER_SOCKET")
+        raise NoFlight(
+            "elsewhere",
+            "%s is in another network namespace than the agent" % place,
+            "give the worker server a unix socket: TORCH_WORKER_SERVER_SOCKET",
+        )
 
 
 def _reachable(host):

@@ -4,7 +4,7 @@ import re
 
 from ..proc.procfs import printable
 
-_LARGEST = 2 ** 63 - 1
+_LARGEST = 2**63 - 1
 _DIGITS = re.compile(r"[0-9]{1,19}\Z")
 
 

@@ -1,11 +1,11 @@
 """The folder of one job on one node, and finding those that are this node's own.
 
-    spec.json        what was ordered (see console/core/job_protocol.py), written when the job is prepared
-    supervisor.json  pid and start time of the process that watches the commands; written by that process
-    exit.json        how it ended; written by that process, last
-    stop.json        somebody asked it to stop; its presence makes the end `stopped`
-    config/          training configurations that were adjusted to this job
-    output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
+spec.json        what was ordered (see console/core/job_protocol.py), written when the job is prepared
+supervisor.json  pid and start time of the process that watches the commands; written by that process
+exit.json        how it ended; written by that process, last
+stop.json        somebody asked it to stop; its presence makes the end `stopped`
+config/          training configurations that were adjusted to this job
+output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
 """
 
 import json

@@ -107,7 +107,9 @@ def stop(agent, args):
     if not state.is_over(before):
         folder.write(files.STOP, {"asked": stamps.realtime_ns()})
     pid = watcher["pid"] if watcher and before["state"] in ("running", "stopping") else None
-    found, left = process_tree.end(lambda: process_tree.members(spec["job"], spec["index"], pid), float(args.get("grace_s", 10.0)))
+    found, left = process_tree.end(
+        lambda: process_tree.members(spec["job"], spec["index"], pid), float(args.get("grace_s", 10.0))
+    )
     deadline = time.monotonic() + 15.0  # the supervisor writes its last word, and ends
     now = state.state_of(folder, spec)
     while not state.is_over(now) and not left and time.monotonic() < deadline:

@@ -29,9 +29,7 @@ def describe(asker, sys="/sys"):
     if found["numa_node"] is None:  # NVML knows it only where GPU memory itself is a NUMA node
         found["numa_node"] = ask(("numa_node",), "nvmlDeviceGetNumaNodeId")
     found["power_limit_w"] = _watts(ask(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit"))
-    found["power_limit_default_w"] = _watts(
-        ask(("power_limit_default_w",), "nvmlDeviceGetPowerManagementDefaultLimit")
-    )
+    found["power_limit_default_w"] = _watts(ask(("power_limit_default_w",), "nvmlDeviceGetPowerManagementDefaultLimit"))
     limits = ask(("power_limit_min_w", "power_limit_max_w"), "nvmlDeviceGetPowerManagementLimitConstraints")
     found["power_limit_min_w"], found["power_limit_max_w"] = map(_watts, limits) if limits else (None, None)
     for field, clock in (("max_sm_clock_mhz", 1), ("max_mem_clock_mhz", 2), ("max_video_clock_mhz", 3)):

@@ -9,7 +9,7 @@ _STATES = {
     4: (
         "gpu_no_permission",
         "the driver is there, but this user may not use it",
-        "let the login user open /dev/nvidia* (its group, the container's devices), or [agent] run_as = \"sudo\"",
+        'let the login user open /dev/nvidia* (its group, the container\'s devices), or [agent] run_as = "sudo"',
     ),
     9: (
         "gpu_driver_not_loaded",

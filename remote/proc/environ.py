@@ -112,7 +112,7 @@ class EnvironReader(object):
         """The bytes each pointer of `array` leads to. Those of exec time come from one block, the rest from memory."""
         block = self.procfs.read(pid, "environ")
         pages = {}
-        for pointer, in struct.iter_unpack("<Q", array):
+        for (pointer,) in struct.iter_unpack("<Q", array):
             at = pointer - env_start
             if env_start and 0 <= at < len(block):
                 yield block[at : block.find(b"\0", at)]
@@ -132,7 +132,7 @@ class EnvironReader(object):
 
 def _array(fd, address):
     """The pointers of the environment as bytes, without the closing null; None before libc has set it up."""
-    start, = struct.unpack("<Q", os.pread(fd, 8, address))
+    (start,) = struct.unpack("<Q", os.pread(fd, 8, address))
     if not start:
         return None
     data = b""

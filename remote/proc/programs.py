@@ -50,9 +50,7 @@ NATIVE = {
 #: Whose Python children are ranks, one for one.
 STARTS_RANKS = frozenset(["torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "slurm", "mpirun", "pals"])
 
-COMPILERS = frozenset(
-    "nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc g++ c++ clang ninja".split()
-)
+COMPILERS = frozenset("nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc g++ c++ clang ninja".split())
 #: Names of threads that only a process with torch's communication in it has.
 COMMUNICATION_THREADS = ("pt_tcpstore", "gloo_tcp_loop", "pt_gloo_", "pt_nccl_")
 

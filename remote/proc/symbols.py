@@ -25,7 +25,7 @@ def find_symbol(read, base, name):
     if header[:6] != b"\x7fELF\x02\x01":
         raise BadImage("not a 64-bit little endian ELF image")
     kind = struct.unpack_from("<H", header, 16)[0]
-    table, = struct.unpack_from("<Q", header, 32)
+    (table,) = struct.unpack_from("<Q", header, 32)
     size, count = struct.unpack_from("<HH", header, 54)
     if size != 56 or count > 128:
         raise BadImage("strange program headers")
@@ -53,7 +53,7 @@ def _segments(headers, base, kind):
     """(what to add to the image's own addresses, address of its dynamic section)"""
     first = dynamic = None
     for at in range(0, len(headers), 56):
-        segment, = struct.unpack_from("<I", headers, at)
+        (segment,) = struct.unpack_from("<I", headers, at)
         offset, virtual = struct.unpack_from("<QQ", headers, at + 8)
         if segment == PT_LOAD and first is None:
             first = virtual - offset
@@ -91,11 +91,11 @@ def _by_gnu_hash(read, tags, name):
     for byte in bytearray(name):
         wanted = (wanted * 33 + byte) & 0xFFFFFFFF
     table = at + 16 + 8 * bloom
-    start, = struct.unpack("<I", _exactly(read, table + 4 * (wanted % buckets), 4))
+    (start,) = struct.unpack("<I", _exactly(read, table + 4 * (wanted % buckets), 4))
     if start < first:
         return None
     for index in range(start, start + LONGEST_CHAIN):
-        found, = struct.unpack("<I", _exactly(read, table + 4 * (buckets + index - first), 4))
+        (found,) = struct.unpack("<I", _exactly(read, table + 4 * (buckets + index - first), 4))
         if found | 1 == wanted | 1:
             value = _value_if(read, tags, index, name)
             if value is not None:
@@ -114,14 +114,14 @@ def _by_sysv_hash(read, tags, name):
     for byte in bytearray(name):
         wanted = (wanted << 4) + byte
         wanted = (wanted ^ (wanted & 0xF0000000) >> 24) & 0x0FFFFFFF
-    index, = struct.unpack("<I", _exactly(read, at + 8 + 4 * (wanted % buckets), 4))
+    (index,) = struct.unpack("<I", _exactly(read, at + 8 + 4 * (wanted % buckets), 4))
     for _ in range(min(symbols, LONGEST_CHAIN)):
         if not index:
             return None
         value = _value_if(read, tags, index, name)
         if value is not None:
             return value
-        index, = struct.unpack("<I", _exactly(read, at + 8 + 4 * (buckets + index), 4))
+        (index,) = struct.unpack("<I", _exactly(read, at + 8 + 4 * (buckets + index), 4))
     return None
 
 

@@ -112,9 +112,11 @@ def _reason(entry, users):
             "%s was denied although the process is of the same user (uid %d): it has more capabilities than the agent, "
             'is not dumpable, or lives in another user namespace; set run_as = "sudo" for this node' % (what, mine)
         )
-    return (
-        "%s belongs to %s and was denied to %s: set run_as = \"sudo\" for this node, or log in as %s"
-        % (what, _who(users, facts.uid), _who(users, mine), users.name(facts.uid) or "uid %s" % facts.uid)
+    return '%s belongs to %s and was denied to %s: set run_as = "sudo" for this node, or log in as %s' % (
+        what,
+        _who(users, facts.uid),
+        _who(users, mine),
+        users.name(facts.uid) or "uid %s" % facts.uid,
     )
 
 

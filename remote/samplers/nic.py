@@ -225,7 +225,7 @@ def _at_least_0(number):
 
 
 def _word(text):
-    """ "4: ACTIVE" is active. """
+    """ "4: ACTIVE" is active."""
     return text.partition(":")[2].strip().lower() or None if text else None
 
 

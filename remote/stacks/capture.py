@@ -159,8 +159,11 @@ class Capture(object):
             except GONE:
                 target.given_up = py_spy.NoStack("gone", "it ended before it was read")
             except PermissionError:
-                target.given_up = py_spy.NoStack("no_permission", "not even its name may be read (hidepid)",
-                                                'run_as = "sudo", or join hidepid\'s group')
+                target.given_up = py_spy.NoStack(
+                    "no_permission",
+                    "not even its name may be read (hidepid)",
+                    'run_as = "sudo", or join hidepid\'s group',
+                )
             else:
                 self._take(target, look)
 

@@ -21,7 +21,7 @@ _MOST_NAME, _MOST_FILE, _MOST_VALUE = 256, 512, 80
 MOST_LOCALS, MOST_OF_ALL = 64, 512
 #: The name that stands for every variable.
 ALL = "*"
-_INT64 = 2 ** 63
+_INT64 = 2**63
 
 #: What py-spy says → status. It knows no error codes.
 _WORDS = (

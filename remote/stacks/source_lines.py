@@ -52,7 +52,6 @@ class Sources(object):
         lines = self._lines[path]
         return printable(lines[line - 1].strip(), _MOST_LINE) if line <= len(lines) else None
 
-
     def _read(self, path):
         if self._given_up:
             return []

@@ -1,8 +1,8 @@
 """Runs the benches, prints their table and puts what they found into RESULTS.md.
 
-    make bench                      all of them, about two hours
-    make bench ARGS=agent_cost      one; what RESULTS.md has of the others stays as it is
-    make bench ARGS=--quick         all of them, small and short: do they work? Printed only
+make bench                      all of them, about two hours
+make bench ARGS=agent_cost      one; what RESULTS.md has of the others stays as it is
+make bench ARGS=--quick         all of them, small and short: do they work? Printed only
 """
 
 from __future__ import annotations

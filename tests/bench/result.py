@@ -43,9 +43,7 @@ class Outcome:
 def middle(values: Sequence[float], unit: str, digits: int = 2) -> str:
     """The median with its unit, and the range of the runs: `0.60 s (0.59 to 0.62, 5 runs)`."""
     low, high = min(values), max(values)
-    return (
-        f"{statistics.median(values):.{digits}f} {unit} ({low:.{digits}f} to {high:.{digits}f}, {len(values)} runs)"
-    )
+    return f"{statistics.median(values):.{digits}f} {unit} ({low:.{digits}f} to {high:.{digits}f}, {len(values)} runs)"
 
 
 def as_text(outcomes: dict[str, Outcome]) -> str:

@@ -157,4 +157,3 @@ def test_the_report_is_json_and_as_large_as_its_ranks() -> None:
     empty = msgspec.to_builtins(make_report(store))
     assert empty["skew"]["ranks"] == empty["skew"]["culprits"] == empty["skew"]["unresolved"] == []
     assert empty["clocks"]["reference"] is None
-

@@ -35,8 +35,14 @@ def run_program(
     """Run any program so."""
     argv = [str(word) for word in args]
     popen = home.popen if home else subprocess.Popen
-    process = popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                    **({"env": env} if env else {}))
+    process = popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **({"env": env} if env else {}),
+    )
     try:
         out, err = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:

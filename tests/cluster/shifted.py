@@ -21,7 +21,7 @@ from gconsole.cli.main import main
 from gconsole.fleet.deploy import payload
 from gconsole_remote.clocks import stamps
 
-_ERRORS = '''
+_ERRORS = """
 
 import os as _os
 
@@ -42,7 +42,7 @@ def _read(clock):
 def mono_of_kernel(stamp):
     raw = _plain(stamp)  # its own reads are all wrong by the same, which cancels out
     return raw + _ahead(raw)
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -119,5 +119,3 @@ async def test_a_saved_configuration_is_followed(rig: Rig, tmp_path: Path):
         [answer] = await watching.fleet.examine([second])
         assert answer.failure is None and any(check["name"] == "python" for check in answer.value)
         assert await watching.fleet.add_nodes(second) == []
-
-

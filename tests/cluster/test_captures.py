@@ -68,8 +68,9 @@ def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Ri
         rig.node(ranks[5].node).kill(ranks[5].pid, signal.SIGSTOP)
         before = [state_of(rig, rank) for rank in ranks]
         model = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
-        run = batch(hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records",
-                    "--set", model)
+        run = batch(
+            hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records", "--set", model
+        )
         assert [state_of(rig, rank) for rank in ranks] == before
     assert run.status == 0, run.stderr
     assert before[5] == "T"

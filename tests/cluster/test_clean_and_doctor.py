@@ -94,9 +94,3 @@ def test_the_doctor_notices_a_place_that_refuses_programs(tmp_path: Path, needs_
         run = gconsole("doctor", rig.write_hosts_toml(tmp_path / "hosts.toml"))
     assert "noexec" in run.stdout
     assert "py-spy 0.4.3 at /proc/" in run.stdout, "it runs from memory there"
-
-
-
-
-
-

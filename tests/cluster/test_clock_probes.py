@@ -53,9 +53,7 @@ async def test_every_pair_of_four_nodes_is_probed_once_and_the_truth_lies_within
 
 def ports(rig: Rig) -> int:
     """UDP sockets on all nodes together, by their kernels' own lists."""
-    return sum(
-        len(node.output(["cat", "/proc/net/udp", "/proc/net/udp6"]).splitlines()) - 2 for node in rig.nodes
-    )
+    return sum(len(node.output(["cat", "/proc/net/udp", "/proc/net/udp6"]).splitlines()) - 2 for node in rig.nodes)
 
 
 @pytest.mark.usefixtures("needs_namespaces")
@@ -82,9 +80,7 @@ async def test_nodes_have_a_udp_socket_while_they_probe_and_at_no_other_time(rig
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_session_that_keeps_clocks_has_them_probed_without_pause(
-    rig: Rig, hosts: Path, tmp_path: Path
-) -> None:
+async def test_a_session_that_keeps_clocks_has_them_probed_without_pause(rig: Rig, hosts: Path, tmp_path: Path) -> None:
     async with watched(hosts, clock_probe_window_s="1") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)

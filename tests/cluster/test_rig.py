@@ -49,8 +49,14 @@ def test_ssh_enters_every_node_and_afterwards_nothing_is_left(each_mode: str) ->
 async def test_a_command_over_ssh_reads_its_stdin_to_the_end(each_mode: str) -> None:
     with Rig(nodes=1, mode=each_mode) as rig:
         node = rig.nodes[0]
-        async with asyncssh.connect(node.address, node.port, username=rig.user, client_keys=[str(rig.key)],
-                                    known_hosts=str(rig.known_hosts), config=[]) as connection:
+        async with asyncssh.connect(
+            node.address,
+            node.port,
+            username=rig.user,
+            client_keys=[str(rig.key)],
+            known_hosts=str(rig.known_hosts),
+            config=[],
+        ) as connection:
             done = await connection.run("wc -c", input="x" * 300_000)
             assert done.stdout.strip() == "300000"
 
@@ -58,8 +64,14 @@ async def test_a_command_over_ssh_reads_its_stdin_to_the_end(each_mode: str) -> 
 async def test_a_command_sees_its_stdin_end_when_the_client_vanishes(each_mode: str) -> None:
     with Rig(nodes=1, mode=each_mode) as rig:
         node = rig.nodes[0]
-        connection = await asyncssh.connect(node.address, node.port, username=rig.user, client_keys=[str(rig.key)],
-                                            known_hosts=str(rig.known_hosts), config=[])
+        connection = await asyncssh.connect(
+            node.address,
+            node.port,
+            username=rig.user,
+            client_keys=[str(rig.key)],
+            known_hosts=str(rig.known_hosts),
+            config=[],
+        )
         process = await connection.create_process(f"echo started; cat; touch {node.inside}/ended")
         assert await process.stdout.readline() == "started\n"
         connection.abort()
@@ -83,15 +95,18 @@ with Rig(nodes=2, mode={each_mode!r}) as rig:
     assert owner.wait(DEADLINE_S) == -number
     owner.stdout.close()
     if number == signal.SIGKILL:
-        with Rig(nodes=0, mode=each_mode):   # the next rig cleans up
+        with Rig(nodes=0, mode=each_mode):  # the next rig cleans up
             pass
     assert traces(owner.pid) == []
 
 
 def test_hosts_toml_names_every_node_and_takes_changes(each_mode: str) -> None:
     with Rig(nodes=2, mode=each_mode) as rig:
-        text = rig.hosts_toml(ssh={"host_key_policy": "accept-new"}, nodes={"node2": {"python": "python3.6"}},
-                              extra="[console]\nhistory_bytes = 1000000")
+        text = rig.hosts_toml(
+            ssh={"host_key_policy": "accept-new"},
+            nodes={"node2": {"python": "python3.6"}},
+            extra="[console]\nhistory_bytes = 1000000",
+        )
         read = tomli.loads(text)
     assert read["ssh"]["host_key_policy"] == "accept-new"
     assert [entry["hosts"] for entry in read["nodes"]] == ["node1", "node2"]

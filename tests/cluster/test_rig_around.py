@@ -49,8 +49,9 @@ def test_a_relay_delays_silences_and_cuts(rig: Rig) -> None:
         argv[argv.index("-p") + 1] = str(relay.port)
         argv[argv.index(f"{node.user}@{node.address}")] = f"{node.user}@{relay.address}"
         began = time.monotonic()
-        client = subprocess.Popen([*argv, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, bufsize=1)
+        client = subprocess.Popen(
+            [*argv, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        )
         client.stdin.write("one\n")
         assert client.stdout.readline() == "one\n"
         assert time.monotonic() - began > 10 * 0.05, "a login and an echo are at least five round trips"
@@ -58,7 +59,7 @@ def test_a_relay_delays_silences_and_cuts(rig: Rig) -> None:
         client.stdin.write("two\n")
         os.set_blocking(client.stdout.fileno(), False)
         with pytest.raises(subprocess.TimeoutExpired):
-            client.wait(0.3)   # nothing comes, and nobody is told
+            client.wait(0.3)  # nothing comes, and nobody is told
         assert client.stdout.readline() == ""
         relay.resume()
         wait_until(lambda: client.stdout.readline() == "two\n")
@@ -69,5 +70,3 @@ def test_a_relay_delays_silences_and_cuts(rig: Rig) -> None:
         assert "refused" in subprocess.run([*argv, "true"], capture_output=True, text=True, check=False).stderr
         relay.resume()
         assert subprocess.run([*argv, "true"], check=False, timeout=DEADLINE_S).returncode == 0
-
-

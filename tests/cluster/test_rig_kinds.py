@@ -9,7 +9,7 @@ from rig import KINDS, MODES, PASSWORD, Rig, RigUnavailable, wait_until
 
 DEADLINE_S = 10
 
-OUTCOMES = {   # kind: (exit status of ssh, a text it must show)
+OUTCOMES = {  # kind: (exit status of ssh, a text it must show)
     "plain": (0, "Python 3."),
     "noisy": (0, "Quota: 83 %"),
     "no_python": (127, "not found"),
@@ -47,13 +47,17 @@ def test_a_node_fails_the_way_its_kind_says(kinds_rig: Rig, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["hang_login", "hang_shell"])
 def test_a_node_that_hangs_lets_the_client_wait(kinds_rig: Rig, kind: str) -> None:
     node = kinds_rig.add_node(kind, kind)
-    client = subprocess.Popen([*kinds_rig.ssh_argv(node, "ConnectTimeout=60"), "true"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    client = subprocess.Popen(
+        [*kinds_rig.ssh_argv(node, "ConnectTimeout=60"), "true"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         if kind == "hang_shell":
             wait_until(node.logins)
         with pytest.raises(subprocess.TimeoutExpired):
-            client.wait(0.7)   # several times what a login takes
+            client.wait(0.7)  # several times what a login takes
         assert node.logins() == (kind == "hang_shell")
     finally:
         client.kill()
@@ -75,8 +79,13 @@ async def test_a_password_opens_a_password_only_node(kinds_rig: Rig) -> None:
     if node.password is None:
         assert kinds_rig.mode == "loopback", "only an sshd without root cannot check passwords"
         return
-    connect = {"username": kinds_rig.user, "known_hosts": str(kinds_rig.known_hosts), "config": [], "client_keys": None,
-               "agent_path": None}
+    connect = {
+        "username": kinds_rig.user,
+        "known_hosts": str(kinds_rig.known_hosts),
+        "config": [],
+        "client_keys": None,
+        "agent_path": None,
+    }
     for method in ("password", "keyboard-interactive"):
         async with asyncssh.connect(node.address, node.port, password=node.password, preferred_auth=method, **connect):
             pass
@@ -89,11 +98,13 @@ def test_a_node_is_reached_through_its_bastion_with_one_login_there(kinds_rig: R
     bastion = kinds_rig.add_bastion()
     inner = kinds_rig.add_node("inner", behind=bastion)
     home = kinds_rig.ssh_config()
-    client = home.popen(["ssh", "-o", "BatchMode=yes", inner.name, "echo in"], stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE, text=True)
+    client = home.popen(
+        ["ssh", "-o", "BatchMode=yes", inner.name, "echo in"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert client.communicate(timeout=DEADLINE_S)[0] == "in\n"
     assert (bastion.logins(), inner.logins()) == (1, 1)
     if kinds_rig.mode == "namespaces":
         assert kinds_rig.ssh(inner, "true", "ConnectTimeout=1").returncode == 255, "reached from outside"
-
-

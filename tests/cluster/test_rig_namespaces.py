@@ -21,8 +21,10 @@ def rig() -> Iterator[Rig]:
 
 
 def test_a_node_has_its_own_hostname_boot_and_interfaces(rig: Rig) -> None:
-    said = [rig.ssh(node, "hostname; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net").stdout.split()
-            for node in rig.nodes]
+    said = [
+        rig.ssh(node, "hostname; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net").stdout.split()
+        for node in rig.nodes
+    ]
     assert [lines[0] for lines in said] == ["node1", "node2"]
     assert said[0][1] != said[1][1]
     assert said[0][2:] == said[1][2:] == ["eth0", "lo"]
@@ -47,8 +49,12 @@ def test_nodes_reach_each_other_by_name(rig: Rig) -> None:
 
 def test_an_unplugged_node_falls_silent_and_comes_back(rig: Rig) -> None:
     node = rig.nodes[0]
-    client = subprocess.Popen([*rig.ssh_argv(node, "ServerAliveInterval=1", "ServerAliveCountMax=1"), "sleep 1000"],
-                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    client = subprocess.Popen(
+        [*rig.ssh_argv(node, "ServerAliveInterval=1", "ServerAliveCountMax=1"), "sleep 1000"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     wait_until(lambda: "sleep 1000" in node.ps())
     node.down()
     assert client.wait(DEADLINE_S) == 255
@@ -60,8 +66,13 @@ def test_an_unplugged_node_falls_silent_and_comes_back(rig: Rig) -> None:
 
 def test_a_stopped_server_refuses_and_can_take_its_sessions_along(rig: Rig) -> None:
     node = rig.nodes[1]
-    client = subprocess.Popen([*rig.ssh_argv(node), "echo in; cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True)
+    client = subprocess.Popen(
+        [*rig.ssh_argv(node), "echo in; cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     assert client.stdout.readline() == "in\n"
     node.stop_sshd()
     assert "refused" in rig.ssh(node, "true").stderr

@@ -81,7 +81,7 @@ def test_the_users_own_ssh_shares_its_control_master(rig: Rig, tmp_path: Path, n
     text = rig.ssh_config_text() + sharing
     home = rig.ssh_config(text)
     hosts = tmp_path / "hosts.toml"
-    lines = ['[ssh]', 'transport = "openssh"', '[[nodes]]', f'hosts = "{node.name}"']
+    lines = ["[ssh]", 'transport = "openssh"', "[[nodes]]", f'hosts = "{node.name}"']
     lines += [f'process_filter = "{node.process_filter}"'] if node.process_filter else []
     hosts.write_text("\n".join(lines) + "\n")
     before = node.logins()

@@ -1,8 +1,8 @@
 """Produces every fault and writes RESULTS.md of what was measured: `python -m tests.faults.results`, or `make faults`.
 
-    make faults                          every fault, the long ones too: about 25 minutes, and RESULTS.md
-    make faults ARGS="--rounds 3"        all of that three times
-    make faults ARGS="--keep old.jsonl"  with what an earlier run had measured (`--ledger` names where it is kept)
+make faults                          every fault, the long ones too: about 25 minutes, and RESULTS.md
+make faults ARGS="--rounds 3"        all of that three times
+make faults ARGS="--keep old.jsonl"  with what an earlier run had measured (`--ledger` names where it is kept)
 """
 
 from __future__ import annotations

@@ -40,7 +40,12 @@ def recording(
 
 
 def tell(
-    fault: str, recorder: Recorder, note: str = "", *, screen: str = "", shown_s: float | None = None,
+    fault: str,
+    recorder: Recorder,
+    note: str = "",
+    *,
+    screen: str = "",
+    shown_s: float | None = None,
     healthy_s: float | None = None,
 ) -> None:
     """End the recording, have its figures in the ledger, and nothing may be missing."""

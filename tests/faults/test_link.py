@@ -71,9 +71,7 @@ def test_a_way_on_which_nothing_passes_for_a_while_costs_no_record(world: World,
 
 @pytest.mark.full
 @pytest.mark.parametrize("away_s", [4, 6, 8])
-def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(
-    world: World, tmp_path: Path, away_s: int
-) -> None:
+def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(world: World, tmp_path: Path, away_s: int) -> None:
     """Its agent stays where TCP comes back within a second; else it is given up, and the hole is a hole."""
     node = world.rig.nodes[1]
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])

@@ -41,7 +41,11 @@ class Talk:
         self.intake.rations.expect(CAPTURE)
         self.questions = Questions(lambda frame: None)
         self.conversation = Conversation(
-            node, self.hub, self.intake, self.questions, lambda hello: self.staged.extend(hello.wanted),
+            node,
+            self.hub,
+            self.intake,
+            self.questions,
+            lambda hello: self.staged.extend(hello.wanted),
             self.complaints.append,
         )
         self.conversation._portions._share = Bucket(math.inf, math.inf)

@@ -116,8 +116,13 @@ def _link_seeds() -> list[bytes]:
     whole = b"\n".join(numbered) + b"\n"
     packed = msgspec.json.encode({"z": base64.b64encode(zlib.compress(numbered[0])).decode()})
     hello = msgspec.json.encode(HELLO)
-    return [b"\x10" + whole, *(b"\x7f" + line + b"\n" for line in numbered), b"\xff" + hello + b"\n",
-            b"\x40" + packed + b"\n", b"\x40" + b'{"gap":[1,5],"reason":"x"}\n{"re":1,"ok":{}}\n']
+    return [
+        b"\x10" + whole,
+        *(b"\x7f" + line + b"\n" for line in numbered),
+        b"\xff" + hello + b"\n",
+        b"\x40" + packed + b"\n",
+        b"\x40" + b'{"gap":[1,5],"reason":"x"}\n{"re":1,"ok":{}}\n',
+    ]
 
 
 def read_record(data: bytes) -> None:
@@ -139,12 +144,28 @@ def read_pyspy(data: bytes) -> None:
 
 
 def _pyspy_seeds() -> list[bytes]:
-    frame = {"name": "step", "filename": "/train.py", "module": None, "short_filename": "train.py", "line": 3,
-             "locals": [{"name": "step", "addr": 1, "arg": False, "repr": "7"}]}
-    thread = {"pid": 1, "thread_id": 2, "thread_name": "MainThread", "os_thread_id": 1, "active": True,
-              "owns_gil": True, "frames": [frame, frame], "process_info": None}
-    text = ('Traceback for thread 1 (python3) [Has the GIL] (most recent call last):\n'
-            '    (Python) File "/train.py", line 3, in step\n      Locals:\n        step: 7\n')
+    frame = {
+        "name": "step",
+        "filename": "/train.py",
+        "module": None,
+        "short_filename": "train.py",
+        "line": 3,
+        "locals": [{"name": "step", "addr": 1, "arg": False, "repr": "7"}],
+    }
+    thread = {
+        "pid": 1,
+        "thread_id": 2,
+        "thread_name": "MainThread",
+        "os_thread_id": 1,
+        "active": True,
+        "owns_gil": True,
+        "frames": [frame, frame],
+        "process_info": None,
+    }
+    text = (
+        "Traceback for thread 1 (python3) [Has the GIL] (most recent call last):\n"
+        '    (Python) File "/train.py", line 3, in step\n      Locals:\n        step: 7\n'
+    )
     return [json.dumps([thread, thread]).encode(), text.encode()]
 
 
@@ -186,12 +207,18 @@ def read_library(data: bytes) -> None:
 
 
 def _library_seeds() -> list[bytes]:
-    log = (b"n1:42:43 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1000 commId 0x9 - Init"
-           b" COMPLETE\nn1:42:42 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 8 datatype 7 op 0"
-           b" root 0 comm 0x1 [nranks=2] stream 0x3\n")
-    perf = json.dumps({"header": {"id": "0x9", "rank": 0, "n_ranks": 2, "nnodes": 1},
-                       "metadata": {"inspector_output_format_version": "v4.0", "hostname": "n1", "pid": 42},
-                       "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_msg_size_bytes": 8}}).encode()
+    log = (
+        b"n1:42:43 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1000 commId 0x9 - Init"
+        b" COMPLETE\nn1:42:42 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 8 datatype 7 op 0"
+        b" root 0 comm 0x1 [nranks=2] stream 0x3\n"
+    )
+    perf = json.dumps(
+        {
+            "header": {"id": "0x9", "rank": 0, "n_ranks": 2, "nnodes": 1},
+            "metadata": {"inspector_output_format_version": "v4.0", "hostname": "n1", "pid": 42},
+            "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_msg_size_bytes": 8},
+        }
+    ).encode()
     ras_text = b"NCCL version 2.27.3\n\nJob summary\n===========\n\n  Nodes  Processes\n      1          2\n"
     ras_json = b'{"nccl_version":"2.28","communicators":[{"hash":"0x1","size":2,"ranks":[{"rank":0,"status":{}}]}]}'
     return [log, perf, ras_text, ras_json]

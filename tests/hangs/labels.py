@@ -57,8 +57,12 @@ class Labelled:
 
 
 def _hung(
-    kind: str, culprits: Iterable[int], *classes: str,
-    also: tuple[str, ...] = (), may_name: tuple[int, ...] = (), decidable: bool = True,
+    kind: str,
+    culprits: Iterable[int],
+    *classes: str,
+    also: tuple[str, ...] = (),
+    may_name: tuple[int, ...] = (),
+    decidable: bool = True,
 ) -> Truth:
     return Truth(
         frozenset({"hung"}), frozenset({kind, *also}), frozenset(culprits), frozenset(classes),

@@ -107,7 +107,7 @@ def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_p
 def test_markup_control_characters_and_bytes_that_are_no_text_reach_no_screen(tmp_path: Path) -> None:
     path = recorded("odd_names", tmp_path)
     run = subprocess.run([GCONSOLE, "batch", "--from", path, "-o", tmp_path / "report.json"], capture_output=True)
-    text = run.stdout.decode()   # strictly UTF-8
+    text = run.stdout.decode()  # strictly UTF-8
     assert "\x1b" not in text and "\x00" not in text
     assert "[red]bold" in text, "what looks like markup is text like any other"
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
@@ -138,7 +138,8 @@ _NAMES = st.text(max_size=40) | st.sampled_from(["[red]x[/]", "\x1b[2J", "\udcff
 _FRAMES = st.fixed_dictionaries(
     {"name": _NAMES, "filename": _NAMES, "line": st.integers(-(2**70), 2**70) | st.none() | st.floats()},
     optional={
-        "locals": st.none() | st.lists(st.dictionaries(_NAMES, _NAMES, max_size=3), max_size=3), "module": _NAMES,
+        "locals": st.none() | st.lists(st.dictionaries(_NAMES, _NAMES, max_size=3), max_size=3),
+        "module": _NAMES,
     },
 )
 _THREADS = st.fixed_dictionaries({

@@ -13,7 +13,7 @@ from talking import Api, serving, until
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 #: Every rank steps an all_reduce. Once there is a file `break`, rank 5 does something else, and the others wait for it.
-TRAIN = '''
+TRAIN = """
 import os, time
 import torch, torch.distributed as dist
 
@@ -30,7 +30,7 @@ for step in range(1_000_000):
     if rank == 5 and os.path.exists("break"):
         save_checkpoint()
     time.sleep(0.05)
-'''
+"""
 RANKS = 8
 
 

@@ -12,7 +12,7 @@ from program import Run, gconsole
 from rig import Rig
 
 #: A real training loop: every rank steps an all_reduce, says so, and may be told by a file to misbehave.
-TRAIN = '''
+TRAIN = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
 
@@ -32,10 +32,10 @@ for step in range(steps):
 if rank == 0:
     open("result.txt", "w").write("sum %d" % total[0])
 dist.destroy_process_group()
-'''
+"""
 
 #: The same without torch: nothing but what a launcher gives a rank.
-PLAIN = '''
+PLAIN = """
 import os, sys, time
 rank = int(os.environ["RANK"])
 print("rank %d of %s at %s" % (rank, os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"]), flush=True)
@@ -43,7 +43,7 @@ until = sys.argv[1] if len(sys.argv) > 1 else ""
 while until and not os.path.exists(until):
     time.sleep(0.05)
 print("bye", flush=True)
-'''
+"""
 
 
 def run(*args: object, **options: Any) -> Run:

@@ -12,13 +12,13 @@ from starting import processes_of, run, started
 LIMIT_BYTES = 192 << 20
 MEMORY = Path("/sys/fs/cgroup/memory")
 
-GREEDY = '''
+GREEDY = """
 import os, time
 if os.environ["RANK"] == "1":
     print("loading the model", flush=True)
     held = [bytearray(16 << 20) for _ in range(64)]
 time.sleep(600)
-'''
+"""
 
 
 @contextlib.contextmanager

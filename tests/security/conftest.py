@@ -16,4 +16,3 @@ def needs_namespaces() -> None:
     missing = missing_for("namespaces")
     if missing:
         pytest.skip(f"namespaces: {missing}")
-

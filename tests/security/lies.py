@@ -17,7 +17,7 @@ TEXTS = (
     "\x1b]0;owned\x07\x1b[2J\x1b[31mEVIL",
     "\x9b31mEVIL\x9d0;owned\x9c",
     "<script>alert('EVIL')</script>",
-    "\"><img src=x onerror=\"alert('EVIL')\">",
+    '"><img src=x onerror="alert(\'EVIL\')">',
     "[bold red]EVIL[/] [@click=app.quit]y[/]",
     "=cmd|'/C calc'!EVIL",
     "'; DROP TABLE gpu; -- EVIL",

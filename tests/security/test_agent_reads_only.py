@@ -55,9 +55,7 @@ def calls(path: Path) -> Iterator[str]:
 
 
 def test_whatever_could_start_a_program_or_run_text_is_in_a_known_place():
-    found = {
-        (str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)
-    }
+    found = {(str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)}
     assert found == set(PLACES)
 
 
@@ -89,7 +87,7 @@ TRACED = (
     "chmod,fchmodat,chown,truncate,mknod,mknodat,execve,socket,listen,kill,mount"
 )
 _WRITES = re.compile(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]*)", [^)]*O_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND)')
-_CHANGES = re.compile(r'(?:creat|mkdir|rename|unlink|rmdir|link|symlink|chmod|chown|truncate|mknod)\w*\((.*)\) = 0')
+_CHANGES = re.compile(r"(?:creat|mkdir|rename|unlink|rmdir|link|symlink|chmod|chown|truncate|mknod)\w*\((.*)\) = 0")
 _EXECUTED = re.compile(r'execve\("([^"]*)", \[(.*?)\].*\) = 0')
 
 

@@ -109,7 +109,9 @@ def test_links_that_lead_nowhere_else_than_to_themselves_end(tmp_path: Path) -> 
 
 
 def test_standard_output_can_be_named() -> None:
-    program = "import pathlib, gconsole.text.atomic_files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
+    program = (
+        "import pathlib, gconsole.text.atomic_files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"ours"
 
 

@@ -240,4 +240,6 @@ def test_what_is_in_the_place_of_a_segment_and_is_none_is_left_out(tmp_path: Pat
 def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> None:
     for path in sound.parquet_folder.rglob("*.parquet"):
         meta = pq.read_metadata(path)
-        assert meta.serialized_size < parquet_guard.MOST_FOOTER / 20 and meta.num_columns < parquet_guard.MOST_COLUMNS / 4
+        assert (
+            meta.serialized_size < parquet_guard.MOST_FOOTER / 20 and meta.num_columns < parquet_guard.MOST_COLUMNS / 4
+        )

@@ -18,7 +18,7 @@ from gconsole.text import atomic_files
 from gconsole.transport.openssh import ssh_argv
 
 #: What a shell makes of it, if it ever gets it: `touch TOUCHED`.
-NASTY = "it's; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | \"x\" > y \\ *"
+NASTY = 'it\'s; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | "x" > y \\ *'
 
 
 def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -> None:

@@ -67,9 +67,7 @@ def a_node_that_speaks_fast(folder: Path) -> Path:
     for name, said in (("once", once), ("tick", tick)):
         (folder / name).write_bytes(b"\n".join(_unstamped(record) for record in said))
     (folder / "node.py").write_text(NODE)
-    (folder / "node").write_text(
-        f"#!/bin/sh\nexec {sys.executable} {folder}/node.py {TICKS} {AGENTS}\n"
-    )
+    (folder / "node").write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/node.py {TICKS} {AGENTS}\n")
     (folder / "node").chmod(0o755)
     hosts = folder / "hosts.toml"
     hosts.write_text(f'[ssh]\ntransport = "local"\n[agent]\npython = "{folder}/node"\n[[nodes]]\nhosts = "here"\n')

@@ -74,8 +74,7 @@ class Tapes:
 
     def now(self) -> list[RecordingNow]:
         return [
-            RecordingNow(name, began, 12_345, 678_901, self.trouble, self.path)
-            for name, began in self._running.items()
+            RecordingNow(name, began, 12_345, 678_901, self.trouble, self.path) for name, began in self._running.items()
         ]
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:

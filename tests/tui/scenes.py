@@ -235,6 +235,7 @@ async def _written(stage: Stage) -> None:
 
 def difference(reading: object) -> Comparison:
     """Tuesday has a node less, another driver on most nodes, a link that is gone, and a GPU that is held down."""
+
     def spread(median: float, tail: float, most: float) -> Spread:
         return Spread(345_600, median, tail, most * 0.99, most)
 

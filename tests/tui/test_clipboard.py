@@ -64,7 +64,7 @@ class TestTools:
         assert (machine / "arguments").read_text() == "-selection clipboard\n"
 
     def test_one_that_fails_says_why(self, machine: Path):
-        path = install(machine, "xclip", "echo \"Error: Can't open display: :7\" >&2; exit 1")
+        path = install(machine, "xclip", 'echo "Error: Can\'t open display: :7" >&2; exit 1')
         assert run_tool(Tool((str(path),)), "x") == "xclip: Error: Can't open display: :7"
         assert run_tool(Tool((str(install(machine, "xsel", "exit 3")),)), "x") == "xsel: exit code 3"
 

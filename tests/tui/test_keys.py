@@ -313,7 +313,6 @@ class TestLeaving:
             assert app.clipboard == "node[1-4]"
             assert app.is_running
 
-
     async def test_a_cursor_that_moved_when_it_left_draws_nothing(self):
         app = demo().app()
         async with running(app):

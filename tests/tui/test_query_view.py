@@ -289,7 +289,7 @@ async def test_a_row_is_told_in_full_copied_and_saved(tmp_path: Path, monkeypatc
         app.screen._line.value = str(tmp_path / "answer.csv")
         await pilot.press("enter")
         await until(pilot, lambda: (tmp_path / "answer.csv").exists(), "the file")
-    assert (tmp_path / "answer.csv").read_text() == "formula,list,share\n'=1+2,\"[1,2]\",3.5\n"
+    assert (tmp_path / "answer.csv").read_text() == 'formula,list,share\n\'=1+2,"[1,2]",3.5\n'
 
 
 async def test_questions_are_there_the_next_time():

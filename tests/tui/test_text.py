@@ -75,8 +75,6 @@ def test_figures_are_short_and_exact(said: str, meant: str):
     assert said == meant
 
 
-@pytest.mark.parametrize(
-    "write", [format.count, format.percent, format.whole, format.size, format.rate, format.age]
-)
+@pytest.mark.parametrize("write", [format.count, format.percent, format.whole, format.size, format.rate, format.age])
 def test_unknown_is_a_dash_and_never_zero(write):
     assert write(None) == "–"

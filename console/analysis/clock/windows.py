@@ -127,9 +127,7 @@ class ClockFold:
         reference = self._anchor(settled, claims)
         said: list[ClockWindow | ClockNode] = [self._window(one, settled, flagged) for one in told]
         if reference is not None and self._epoch is not None:
-            fleet = Fleet(
-                self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx)
-            )
+            fleet = Fleet(self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx))
             lines = node_lines(fleet, self.limits.method, self.limits.max_bound_ns)
             self._last.update((line.node, line) for line in lines)
             said += lines

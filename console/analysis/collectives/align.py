@@ -42,9 +42,7 @@ class Member:
 
     def waits_in(self) -> list[int]:
         """Sequence numbers that it has entered and that are not over, lowest first."""
-        return sorted(
-            seq for seq, entries in self.entered.items() if any(entry.retired is False for entry in entries)
-        )
+        return sorted(seq for seq, entries in self.entered.items() if any(entry.retired is False for entry in entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,7 @@ class Group:
         return f"{self.desc} ({self.name})" if self.desc and self.desc != "undefined" else self.name
 
 
-def groups_of(
-    collectives: Iterable[Collective], statuses: Iterable[PgStatus], world_size: int | None
-) -> list[Group]:
+def groups_of(collectives: Iterable[Collective], statuses: Iterable[PgStatus], world_size: int | None) -> list[Group]:
     """The groups of one job, of the sources that number what ranks enter; by witness and name.
 
     RAS only counts (`counts_of`), and Inspector numbers each kind of operation of its own.
@@ -94,9 +90,7 @@ def groups_of(
             key = (WITNESSES[entry.source], entry.process_group[0])
             entries[key][entry.rank].append(entry)
             descs[key] = descs.get(key) or entry.process_group[1]
-    return [
-        _group(key, descs[key], entries[key], lines[key], heard[key[0]], world_size) for key in sorted(descs)
-    ]
+    return [_group(key, descs[key], entries[key], lines[key], heard[key[0]], world_size) for key in sorted(descs)]
 
 
 def _group(

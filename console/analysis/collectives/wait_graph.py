@@ -50,9 +50,7 @@ def ordered(faults: Sequence[Fault], groups: Iterable[Group]) -> list[Fault]:
 def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> Fault:
     if fault.kind != "missing_rank":
         return fault
-    held = tuple(
-        (rank, title) for rank in fault.ranks for name, title in by_rank.get(rank, ()) if name != fault.group
-    )
+    held = tuple((rank, title) for rank in fault.ranks for name, title in by_rank.get(rank, ()) if name != fault.group)
     return replace(fault, held=held, follows=bool(fault.ranks) and {rank for rank, _ in held} >= set(fault.ranks))
 
 

@@ -225,5 +225,3 @@ def _named(standings: Sequence[Standing]) -> tuple[tuple[int, FrameClass], ...]:
 
 def _numbers(standings: Sequence[Standing]) -> tuple[int, ...]:
     return tuple(sorted({one.rank for one in standings if one.rank is not None}))
-
-

@@ -238,5 +238,3 @@ def _plural_doing(cls: FrameClass, count: int) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-

@@ -137,4 +137,3 @@ def _state(info: GpuInfo, now: Gpu | None) -> Iterator[Hint]:
 
 def _is_below(now: int | None, most: int | None) -> bool:
     return now is not None and most is not None and now < most
-

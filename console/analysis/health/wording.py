@@ -50,5 +50,5 @@ def counted(count: float, noun: str) -> str:
 
 
 def times(count: int) -> str:
-    """ ", 3 times"; nothing for once. """
+    """ ", 3 times"; nothing for once."""
     return f", {count} times" if count > 1 else ""

@@ -125,9 +125,7 @@ def meetings(
         if known is None or _order(entry) < _order(known):
             by_rank[entry.rank] = entry
     found = [
-        meeting
-        for key, by_rank in first.items()
-        if (meeting := _meeting(key, by_rank, members, clock)) is not None
+        meeting for key, by_rank in first.items() if (meeting := _meeting(key, by_rank, members, clock)) is not None
     ]
     return sorted(found, key=lambda one: (one.job, one.attempt, one.arrivals[0].at.ns))
 

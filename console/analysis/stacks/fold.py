@@ -103,9 +103,7 @@ def jobs_of(stacks: Iterable[Stack]) -> list[JobKey]:
     return sorted({(stack.job, stack.attempt) for stack in stacks})
 
 
-def fold(
-    stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), shape: Shape = PLAIN
-) -> Fold:
+def fold(stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), shape: Shape = PLAIN) -> Fold:
     """Fold what a capture read of one job. `models` are asked before the built-in ones."""
     own = [stack for stack in stacks if (stack.job, stack.attempt) == job and not stack.native]
     reads = _reads(own)
@@ -213,9 +211,7 @@ def _values(stack: Stack, trace: Trace) -> tuple[Values, ...]:
     return tuple(tuple(sorted(named.get(at, ()))) for at in trace.places)
 
 
-def _gather(
-    gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: Trace | None, unchanged: bool
-) -> None:
+def _gather(gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: Trace | None, unchanged: bool) -> None:
     found = gathered.get(key)
     if found is None:
         found = gathered[key] = _Gathered()

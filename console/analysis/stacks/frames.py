@@ -165,8 +165,8 @@ class Reader:
     def _learn(self, function: str, file: str) -> _Known:
         bare = function.rsplit(".", 1)[-1]
         library = _LIBRARY.search(file)
-        short = next(part for part in library.groups() if part is not None) if library else "/".join(
-            file.split("/")[-2:]
+        short = (
+            next(part for part in library.groups() if part is not None) if library else "/".join(file.split("/")[-2:])
         )
         return _Known(
             bare, short, library is not None, _DROPPED.search(f"{short}:{bare}") is not None,

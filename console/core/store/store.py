@@ -324,7 +324,12 @@ class Store:
     def _drop_facts(self, node: str) -> None:
         """A new agent says everything anew: what only its predecessor said of this node is gone."""
         tables: tuple[Table[Any, Any], ...] = (
-            self.processes, self.ranks, self.gpus, self.gpu_links, self.gpu_processes, self.nics,
+            self.processes,
+            self.ranks,
+            self.gpus,
+            self.gpu_links,
+            self.gpu_processes,
+            self.nics,
             self.links,
         )
         for table in tables:

@@ -17,8 +17,14 @@ _PIECE = 96 << 10
 
 
 def start(
-    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0,
-    *, gpu_clock: bool = False,
+    node: NodeConfig,
+    console_id: str,
+    agent: str,
+    after: int,
+    blobs: Mapping[str, Any],
+    snapshot_period_ms: int = 0,
+    *,
+    gpu_clock: bool = False,
 ) -> dict[str, Any]:
     """The first frame: who speaks, what came of the node's earlier `agent` (up to its record `after`), the settings.
 

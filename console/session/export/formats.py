@@ -40,10 +40,17 @@ FORMS: Final[dict[str, Form]] = {
     form.name: form
     for form in (
         Form("json", ".json", "json_document", "the whole session in one documented file, which can be imported again"),
-        Form("parquet", "-parquet", "parquet_files", "a folder a kind, for DuckDB, pandas, Spark, Dask", is_folder=True),
+        Form(
+            "parquet", "-parquet", "parquet_files", "a folder a kind, for DuckDB, pandas, Spark, Dask", is_folder=True
+        ),
         Form("csv", "-csv", "csv_files", "a file a kind, for a spreadsheet", is_folder=True),
         Form("perfetto", ".perfetto-trace", "perfetto", "a trace for ui.perfetto.dev"),
-        Form("speedscope", ".speedscope.json", "speedscope_session", "the stacks of the newest capture, for speedscope.app"),
+        Form(
+            "speedscope",
+            ".speedscope.json",
+            "speedscope_session",
+            "the stacks of the newest capture, for speedscope.app",
+        ),
         Form("gswarm", ".gswarm.json", "gswarm", "frames and summary as gswarm-profiler documents them"),
         Form("html", ".html", "html_page", "one page for a ticket: verdict, findings, stacks, plots"),
     )

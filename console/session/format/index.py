@@ -180,8 +180,7 @@ def folder_of(session: Session) -> Path:
 
 
 def known(session: Session, folder: Path | None = None) -> Way:
-    """What is covered now; one that cannot be read covers nothing. Raises OSError where a segment cannot be looked at.
-    """
+    """What is covered now; one that cannot be read covers nothing. Raises OSError where a segment cannot be looked at."""
     folder = folder or folder_of(session)
     index = Index()
     with contextlib.suppress(OSError, *UNREADABLE):
@@ -282,7 +281,6 @@ def _last_of_each(records: list[Published]) -> list[Published]:
             seen.add(key)
         kept.append(record)
     return kept[::-1]
-
 
 
 def _told_when_read(damage: Damage) -> None:

@@ -22,6 +22,7 @@ from .pseudonyms import Pseudonyms
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+
 class Redactor:
     """Makes of each record the one that is written; the record itself stays as it is.
 

@@ -78,7 +78,6 @@ class Comparison(msgspec.Struct, frozen=True):
     findings_both: tuple[str, ...]
     figures: tuple[Figure, ...]  # all that were measured in either
 
-
     @property
     def is_different(self) -> bool:
         """Whether nodes, their facts or findings differ; figures always do."""

@@ -115,9 +115,10 @@ def asks_for_cluster_time(sql: str) -> bool:
         return True
     if any(view.name in named and "t_cluster" in view.sql for view in SHORT_VIEWS):
         return True
-    return re.match(r"\s*(select|with)\b", words, re.IGNORECASE) is None or re.search(
-        r"(^|[(;])\s*from\b", words, re.IGNORECASE
-    ) is not None
+    return (
+        re.match(r"\s*(select|with)\b", words, re.IGNORECASE) is None
+        or re.search(r"(^|[(;])\s*from\b", words, re.IGNORECASE) is not None
+    )
 
 
 def tables_for(sql: str) -> tuple[frozenset[str], bool]:

@@ -195,7 +195,6 @@ class Database:
         connection.execute("SET lock_configuration = true")
 
 
-
 _CONFIG: Final[dict[str, Any]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
     "allow_community_extensions": "false", "allow_persistent_secrets": "false", "python_enable_replacements": "false",

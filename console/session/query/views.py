@@ -21,7 +21,8 @@ class ShortView:
 
 #: Which rank has which GPU: what the driver says of its processes, else what the rank's environment says.
 _GPU_OF_RANK: Final = ShortView(
-    "gpu_of_rank", ("gpu_process", "gpu_info", "rank"),
+    "gpu_of_rank",
+    ("gpu_process", "gpu_info", "rank"),
     "Which rank has which GPU: of processes on it, else as the rank's own environment says.",
     """
     WITH told AS (

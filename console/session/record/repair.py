@@ -248,4 +248,3 @@ def _ended(part: Part, last_rx: int | None) -> Part:
 
 def _number(path: Path) -> int:
     return int(path.name.partition(".")[0])
-

@@ -95,6 +95,4 @@ def select(
         figures = {*_OF, GpuProcess}
         chosen = {kind for family in metrics for kind in FAMILIES[family]}
         wanted |= {name for name, kind in KINDS.items() if kind not in figures or kind in chosen}
-    return Selection(
-        nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous
-    )
+    return Selection(nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous)

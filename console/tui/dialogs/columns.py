@@ -1,9 +1,9 @@
 """The dialog in which a person chooses the columns of a list; the list behind it follows at every key.
 
-    ● rank
-    ● state
-    ○ thr             left out
-    ● job             no room for it now
+● rank
+● state
+○ thr             left out
+● job             no room for it now
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Peers:
     far: float
 
     def side(self, value: float) -> str:
-        """"▼" for a figure far below the others', "▲" for one far above, "" else."""
+        """ "▼" for a figure far below the others', "▲" for one far above, "" else."""
         if abs(value - self.middle) <= self.far:
             return ""
         return "▼" if value < self.middle else "▲"

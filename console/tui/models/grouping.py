@@ -15,6 +15,7 @@ from .state_counts import Standing, count_spans
 
 R = TypeVar("R")
 
+
 @dataclass(frozen=True)
 class Grouping(Generic[R]):
     """Something rows can be grouped by. `value` is what a row has in common with others; None where nobody knows.

@@ -26,9 +26,7 @@ READABLE = 4.5
 #: blacks, whites and greys are not among them: in many palettes one of them is the ground.
 OWN_GROUND = "ansi_default"
 HUES = frozenset(
-    f"ansi_{bright}{hue}"
-    for bright in ("", "bright_")
-    for hue in ("red", "green", "yellow", "blue", "magenta", "cyan")
+    f"ansi_{bright}{hue}" for bright in ("", "bright_") for hue in ("red", "green", "yellow", "blue", "magenta", "cyan")
 )
 _NAMED = "|".join([*sorted(HUES), OWN_GROUND, *(f"ansi_{bright}{grey}" for bright in ("", "bright_")
                                                 for grey in ("black", "white"))])  # fmt: skip

@@ -1,11 +1,11 @@
 """`History`: one figure over time, with its axes and its unit; what is unknown is a gap.
 
-    utilisation %  now 97  least 3  mean 81  most 100
-     100 ┤⣀⡠⠤⠒⠉⠉⠉⠑⠒⠤⣀⡀        ⢀⡠⠔⠒⠉
-      50 ┤                  ⡠⠊
-       0 ┤                ⣀⠜
-         └──────────────────────────────
-         5 min ago                   now
+utilisation %  now 97  least 3  mean 81  most 100
+ 100 ┤⣀⡠⠤⠒⠉⠉⠉⠑⠒⠤⣀⡀        ⢀⡠⠔⠒⠉
+  50 ┤                  ⡠⠊
+   0 ┤                ⣀⠜
+     └──────────────────────────────
+     5 min ago                   now
 """
 
 from __future__ import annotations

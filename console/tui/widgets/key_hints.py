@@ -1,6 +1,6 @@
 """`KeyHints`: the footer, made from the bindings that work now; what does not fit is in `?` and in the palette.
 
-    m metric  ⏎ details  R reconnect  space pause  ^p commands  ? help  q quit                     2 findings
+m metric  ⏎ details  R reconnect  space pause  ^p commands  ? help  q quit                     2 findings
 """
 
 from __future__ import annotations

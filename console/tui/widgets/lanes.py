@@ -1,9 +1,9 @@
 """`Lanes`: one lane a rank, its figure where it stands on a common axis, with its error bar.
 
-    rank   late          0                25               50 ms
-    137    41.2 ±0.4 ms  ·····························├─▲─┤
-    12      3.1 ±2.8 ms  ├─●──┤
-    40           –       ◌ unknown
+rank   late          0                25               50 ms
+137    41.2 ±0.4 ms  ·····························├─▲─┤
+12      3.1 ±2.8 ms  ├─●──┤
+40           –       ◌ unknown
 """
 
 from __future__ import annotations

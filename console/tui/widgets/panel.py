@@ -1,6 +1,6 @@
 """`Panel`: a heading with a rule, and something below it.
 
-    ── NODES ─────────────────────────────────── 4 ● ──
+── NODES ─────────────────────────────────── 4 ● ──
 """
 
 from __future__ import annotations

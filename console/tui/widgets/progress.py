@@ -1,6 +1,6 @@
 """`Progress`: how far something is that takes its time, as a count; Esc gives it up.
 
-    captured 371/512 ranks  ████████████████▋       1.8 s   Esc cancels
+captured 371/512 ranks  ████████████████▋       1.8 s   Esc cancels
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`RankTree`: a tree that folds; at the right of each row the ranks that are in it.
 
-    ▼ <module> train.py:212                                      [0-511]
-      ▼ train_step train.py:150                                  [0-136,138-511]
-          all_reduce distributed_c10d.py:3252      collective    [0-136,138-511]
-      ▶ next_batch loader.py:61                                  [137]
+▼ <module> train.py:212                                      [0-511]
+  ▼ train_step train.py:150                                  [0-136,138-511]
+      all_reduce distributed_c10d.py:3252      collective    [0-136,138-511]
+  ▶ next_batch loader.py:61                                  [137]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Report`: prepared lines; those with a key can be visited by the cursor and opened.
 
-    ✖ node018   auth: the key was refused
-      try       ssh-add, or identity_file in hosts.toml
+✖ node018   auth: the key was refused
+  try       ssh-add, or identity_file in hosts.toml
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Sparkline`: the last minutes of one figure in a line, and its value now.
 
-    utilisation  ⠤⠤⠤⠒⠉⠉⠑⠒⠤⠤⢄  ⢀⡠⠤⠤⠒⠉⠉   97 %
+utilisation  ⠤⠤⠤⠒⠉⠉⠑⠒⠤⠤⢄  ⢀⡠⠤⠤⠒⠉⠉   97 %
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`TabBar`: the views with their digits, the present one underlined.
 
-    1 Overview  2 Ranks  3 Hang  4 Skew  5 Topology  6 GPUs  7 Clocks  8 Events  9 Query  0 Jobs  n Nodes
-    ━━━━━━━━━━──────────────────────────────────────────────────────────────────────────────────────────
+1 Overview  2 Ranks  3 Hang  4 Skew  5 Topology  6 GPUs  7 Clocks  8 Events  9 Query  0 Jobs  n Nodes
+━━━━━━━━━━──────────────────────────────────────────────────────────────────────────────────────────
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from .samples import Look, families, look
 
 #: Whoever asks within so long of another gets the same figures: nodes say new ones once a second.
 SHARED_S: Final = 0.5
+
+
 async def get_metrics(served: Served, request: Request) -> Response:
     """Every figure of now, in the format that is asked for."""
     media = wanted_format(request.headers.get("accept", ""))

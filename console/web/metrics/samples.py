@@ -135,11 +135,14 @@ def _of_nodes(seen: Look) -> Families:
     named = {name: labels(node=name) for name, _ in seen.nodes}
     up = seen.connected
     yield f.NODE_UP, [sample(int(name in up), named[name]) for name, _ in seen.nodes]
-    yield f.NODE_INFO, [
-        sample(1, labels(node=now.name, hostname=now.node.hostname, kernel=now.node.kernel, python=now.node.python))
-        for now in seen.connected.values()
-        if now.node is not None
-    ]
+    yield (
+        f.NODE_INFO,
+        [
+            sample(1, labels(node=now.name, hostname=now.node.hostname, kernel=now.node.kernel, python=now.node.python))
+            for now in seen.connected.values()
+            if now.node is not None
+        ],
+    )
     yield from _columns(f.HOST, [(named[host.node], host) for host in seen.hosts])
     yield from _columns(f.AGENT, [(named[cost.node], cost) for cost in seen.costs])
     yield from _columns(f.CLOCK, [(named[one.node], one) for one in seen.clocks if one.node in named])
@@ -148,9 +151,10 @@ def _of_nodes(seen: Look) -> Families:
 def _of_gpus(seen: Look) -> Families:
     named = {(one.node, one.uuid): _gpu_labels(one) for one in seen.gpus}
     yield f.GPU_UP, [sample(int(not (one.info and one.info.lost)), named[one.node, one.uuid]) for one in seen.gpus]
-    yield f.GPU_INFO, [
-        sample(1, f"{named[one.node, one.uuid]},{_about(one.info)}") for one in seen.gpus if one.info is not None
-    ]
+    yield (
+        f.GPU_INFO,
+        [sample(1, f"{named[one.node, one.uuid]},{_about(one.info)}") for one in seen.gpus if one.info is not None],
+    )
     started = seen.started
     yield f.GPU_RANK, sorted({
         sample(1, f"{named[one.node, one.uuid]},{labels(job=own_name(one.job or '', started), rank=one.rank)}")
@@ -158,9 +162,10 @@ def _of_gpus(seen: Look) -> Families:
         if one.rank is not None and (one.node, one.uuid) in named
     })  # fmt: skip
     figures = [(named[one.node, one.uuid], one.gpu) for one in seen.gpus if one.gpu is not None]
-    yield f.GPU_LIMITED, [
-        sample(1, f"{text},{labels(reason=reason)}") for text, gpu in figures for reason in gpu.clocks_event_reasons
-    ]
+    yield (
+        f.GPU_LIMITED,
+        [sample(1, f"{text},{labels(reason=reason)}") for text, gpu in figures for reason in gpu.clocks_event_reasons],
+    )
     yield from _columns(f.GPU, figures)
     yield from _columns(f.GPU_LIMITS, [(named[one.node, one.uuid], one.info) for one in seen.gpus if one.info])
 
@@ -187,16 +192,24 @@ def _of_jobs(seen: Look) -> Families:
     named = {job.job: labels(job=own_name(job.job, started)) for job in jobs}
     yield f.JOB_FOUND, [sample(len(job.ranks_found), named[job.job]) for job in jobs]
     yield f.JOB_SIZE, [sample(job.world_size, named[job.job]) for job in jobs if job.world_size is not None]
-    yield f.JOB_RANKS, [
-        sample(count, f"{named[job.job]},{labels(state=state)}") for job in jobs for state, count in job.states.items()
-    ]
+    yield (
+        f.JOB_RANKS,
+        [
+            sample(count, f"{named[job.job]},{labels(state=state)}")
+            for job in jobs
+            for state, count in job.states.items()
+        ],
+    )
     yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in seen.views[:MOST_JOBS]]
     told = {job.job: job.attempt for job in jobs}
     ranks = {
         (rank.job, rank.rank): (f"{named[rank.job]},{labels(rank=rank.rank, node=rank.node)}", stat)
         for rank, stat in seen.ranks
-        if stat is not None and rank.rank is not None and told.get(rank.job) == rank.attempt
-        and rank.status == "present" and rank.node in seen.connected
+        if stat is not None
+        and rank.rank is not None
+        and told.get(rank.job) == rank.attempt
+        and rank.status == "present"
+        and rank.node in seen.connected
     }  # of several processes that claim one rank the last: a series has one value
     yield from _columns(f.RANK, list(ranks.values())[:MOST_RANKS])
 

@@ -187,7 +187,9 @@ def _metric(store: Store, line: GpuLine) -> GpuMetric:
     now = store.gpus.get(key)
     gpu = now.gpu if now is not None and line.lost is None else None
     return GpuMetric(
-        physical_idx=line.index, name=line.name, gpu_util=line.util_pct,
+        physical_idx=line.index,
+        name=line.name,
+        gpu_util=line.util_pct,
         mem_util=_share(line.mem_used_bytes, line.mem_total_bytes),
         dram_bandwidth_rx=_gigabytes(gpu.pcie_rx_bytes_s if gpu else None),
         dram_bandwidth_tx=_gigabytes(gpu.pcie_tx_bytes_s if gpu else None),

@@ -55,8 +55,14 @@ class Job:
     @property
     def ranks(self) -> list[Rank]:
         """The ranks that reported READY so far, in order."""
-        return sorted((Rank(int(rank), process.node.name, int(pid)) for process in self.processes
-                       for rank, pid in _READY.findall(process.log.read_text())), key=lambda one: one.rank)
+        return sorted(
+            (
+                Rank(int(rank), process.node.name, int(pid))
+                for process in self.processes
+                for rank, pid in _READY.findall(process.log.read_text())
+            ),
+            key=lambda one: one.rank,
+        )
 
     def wait_ready(self, deadline_s: float = 120.0) -> list[Rank]:
         """Wait until every rank has made its first step; RuntimeError with the job's output if one ends before that."""
@@ -79,7 +85,7 @@ class Job:
         if self.stop_file is not None:
             self.stop_file.touch()
         else:
-            self.processes[0].popen.terminate()   # its rank tells the others
+            self.processes[0].popen.terminate()  # its rank tells the others
         if not self._ended_within(deadline_s):
             self.kill()
         return [process.popen.returncode for process in self.processes]
@@ -101,9 +107,14 @@ class Job:
         return True
 
 
-def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
-                   script: Path = FOLDER / "gloo_allreduce.py", env: dict[str, str] | None = None,
-                   user: str | int | None = None) -> Job:
+def start_torchrun(
+    rig: Rig,
+    nodes: Sequence[Node] | None = None,
+    nproc_per_node: int = 2,
+    script: Path = FOLDER / "gloo_allreduce.py",
+    env: dict[str, str] | None = None,
+    user: str | int | None = None,
+) -> Job:
     """torchrun with gloo on these nodes (all, by default); RigUnavailable if there is no torch."""
     nodes = list(nodes or rig.nodes)
     python = find_torch_python()
@@ -112,23 +123,45 @@ def start_torchrun(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node
     shared = {**gloo_environment(rig), **(env or {})}
     processes = []
     for index, node in enumerate(nodes):
-        argv = [str(python), "-m", "torch.distributed.run", f"--nnodes={len(nodes)}", f"--node-rank={index}",
-                f"--nproc-per-node={nproc_per_node}", f"--master-addr={master}", f"--master-port={port}", str(script)]
+        argv = [
+            str(python),
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={len(nodes)}",
+            f"--node-rank={index}",
+            f"--nproc-per-node={nproc_per_node}",
+            f"--master-addr={master}",
+            f"--master-port={port}",
+            str(script),
+        ]
         variables = {**shared, "GLOO_STOP_FILE": f"{node.inside}/{stop_file.name}"} if index == 0 else shared
         processes.append(_start(node, argv, variables, f"torchrun-{port}", user))
     return Job(len(nodes) * nproc_per_node, processes, stop_file)
 
 
-def start_ring(rig: Rig, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
-               env: dict[str, str] | None = None, user: str | int | None = None, script: str = "ring.py") -> Job:
+def start_ring(
+    rig: Rig,
+    nodes: Sequence[Node] | None = None,
+    nproc_per_node: int = 2,
+    env: dict[str, str] | None = None,
+    user: str | int | None = None,
+    script: str = "ring.py",
+) -> Job:
     """The ring job (or another plain one) on these nodes (all, by default), one process a rank, started with a
     launcher's variables."""
     return start_plain(rig, FOLDER / script, nodes, nproc_per_node, env, user)
 
 
-def start_plain(rig: Rig, script: Path, nodes: Sequence[Node] | None = None, nproc_per_node: int = 2,
-                env: dict[str, str] | None = None, user: str | int | None = None, python: str = "python3",
-                absent: Collection[int] = ()) -> Job:
+def start_plain(
+    rig: Rig,
+    script: Path,
+    nodes: Sequence[Node] | None = None,
+    nproc_per_node: int = 2,
+    env: dict[str, str] | None = None,
+    user: str | int | None = None,
+    python: str = "python3",
+    absent: Collection[int] = (),
+) -> Job:
     """Any script, one process a rank with a launcher's variables, and no launcher that would end the others when one
     ends; those in `absent` are not started."""
     nodes = list(nodes or rig.nodes)
@@ -141,25 +174,38 @@ def start_plain(rig: Rig, script: Path, nodes: Sequence[Node] | None = None, npr
             if rank in absent:
                 continue
             variables = {
-                "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": str(nproc_per_node), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port),
-                "RING_ADDR": node.address, **(env or {}),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(nproc_per_node),
+                "MASTER_ADDR": nodes[0].address,
+                "MASTER_PORT": str(port),
+                "RING_ADDR": node.address,
+                **(env or {}),
             }
             processes.append(_start(node, [python, str(script)], variables, f"{script.stem}-{port}-{rank}", user))
     return Job(world_size - len(absent), processes)
 
 
-def start_script(rig: Rig, script: Path, nodes: Sequence[Node], nproc_per_node: int, env: dict[str, str],
-                 python: str) -> Job:
+def start_script(
+    rig: Rig, script: Path, nodes: Sequence[Node], nproc_per_node: int, env: dict[str, str], python: str
+) -> Job:
     """A script once a node, which starts the ranks itself: NODE_NUMBER and PER_NODE tell it which."""
     world_size = len(nodes) * nproc_per_node
     port = _free_port(rig, nodes[0])
     shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port), **env}
-    return Job(world_size, [
-        _start(node, [python, str(script)], {**shared, "NODE_NUMBER": str(index), "PER_NODE": str(nproc_per_node)},
-               f"{script.stem}-{port}")
-        for index, node in enumerate(nodes)
-    ])
+    return Job(
+        world_size,
+        [
+            _start(
+                node,
+                [python, str(script)],
+                {**shared, "NODE_NUMBER": str(index), "PER_NODE": str(nproc_per_node)},
+                f"{script.stem}-{port}",
+            )
+            for index, node in enumerate(nodes)
+        ],
+    )
 
 
 def gloo_environment(rig: Rig) -> dict[str, str]:
@@ -168,8 +214,7 @@ def gloo_environment(rig: Rig) -> dict[str, str]:
     return {"GLOO_SOCKET_IFNAME": "eth0" if rig.mode == "namespaces" else "lo", "OMP_NUM_THREADS": "1"}
 
 
-def _start(node: Node, argv: list[str], env: dict[str, str], name: str,
-           user: str | int | None = None) -> Process:
+def _start(node: Node, argv: list[str], env: dict[str, str], name: str, user: str | int | None = None) -> Process:
     log = node.folder / f"{name}.log"
     with log.open("w") as file:
         popen = node.run(argv, env=env, user=user, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)

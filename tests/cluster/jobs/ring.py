@@ -30,7 +30,7 @@ def main():
         total = all_reduce([float(rank + step)] * WIDTH + [1.0 if stopping else 0.0], world_size, before, behind)
         assert total[0] == sum(range(world_size)) + step * world_size, total[0]
         if step == 0:
-            sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")   # one write: ranks may share the file
+            sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")  # one write: ranks may share the file
             sys.stdout.flush()
         if total[-1] > 0:
             return
@@ -90,7 +90,7 @@ def connect(place):
     while True:
         try:
             return socket.create_connection(place, timeout=None)
-        except OSError:   # the other one has not come up yet
+        except OSError:  # the other one has not come up yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

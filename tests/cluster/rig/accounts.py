@@ -48,8 +48,11 @@ def write_files(folder: Path) -> list[tuple[str, str]]:
     """The nodes' passwd, group and shadow in `folder`; the list of (file, place in a node) to bind."""
     folder.mkdir()
     me = current()
-    others = [line for line in Path("/etc/passwd").read_text().splitlines()
-              if line.split(":")[0] not in {me.name, *(guest.name for guest in GUESTS)}]
+    others = [
+        line
+        for line in Path("/etc/passwd").read_text().splitlines()
+        if line.split(":")[0] not in {me.name, *(guest.name for guest in GUESTS)}
+    ]
     mine = [f"{one.name}:x:{one.uid}:{one.gid}::{one.home}:{one.shell}" for one in (me, *GUESTS)]
     groups = [f"{guest.name}:x:{guest.gid}:" for guest in GUESTS] + Path("/etc/group").read_text().splitlines()
     shadow = [f"{one.name}:{PASSWORD_HASH}:20000:0:99999:7:::" for one in (me, *GUESTS)]

@@ -23,8 +23,9 @@ class SshAgent:
     def __init__(self, claim: Claim, socket: Path) -> None:
         self.socket = socket
         self.env = {"SSH_AUTH_SOCK": str(socket)}
-        self._process = subprocess.Popen([tool("ssh-agent"), "-D", "-a", str(socket)],
-                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [tool("ssh-agent"), "-D", "-a", str(socket)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         claim.note_process(self._process.pid)
         deadline = time.monotonic() + DEADLINE_S
         while not socket.exists():
@@ -51,7 +52,21 @@ class SshAgent:
         asker.write_text(_ASKER)
         asker.chmod(0o700)
         asker.with_name(f"{asker.name}.asked").unlink(missing_ok=True)
-        env = {"PATH": TOOL_PATH, "HOME": os.devnull, **self.env, "SSH_ASKPASS": str(asker),
-               "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":none", "GCT_PASSPHRASE": passphrase}
-        subprocess.run([tool("ssh-add"), "-q", str(key)], env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                       check=True, timeout=DEADLINE_S, start_new_session=True)
+        env = {
+            "PATH": TOOL_PATH,
+            "HOME": os.devnull,
+            **self.env,
+            "SSH_ASKPASS": str(asker),
+            "SSH_ASKPASS_REQUIRE": "force",
+            "DISPLAY": ":none",
+            "GCT_PASSPHRASE": passphrase,
+        }
+        subprocess.run(
+            [tool("ssh-add"), "-q", str(key)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=DEADLINE_S,
+            start_new_session=True,
+        )

@@ -59,7 +59,7 @@ class AsyncsshServer:
         self._log = place.folder / "sshd.log"
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self.connections: set[asyncssh.SSHServerConnection] = set()
-        self._commands: set[int] = set()   # pids of the shells now running, each the leader of its process group
+        self._commands: set[int] = set()  # pids of the shells now running, each the leader of its process group
 
     def prepare(self) -> None:
         keys.make(self.place.folder / "host_key")
@@ -79,9 +79,14 @@ class AsyncsshServer:
 
     async def _listen(self) -> asyncssh.SSHAcceptor:
         return await asyncssh.create_server(
-            lambda: _Login(self), self.settings.address, self.settings.port,
+            lambda: _Login(self),
+            self.settings.address,
+            self.settings.port,
             server_host_keys=[str(self.place.folder / "host_key")],
-            process_factory=self.run_command, encoding=None, login_timeout=30, allow_pty=False,
+            process_factory=self.run_command,
+            encoding=None,
+            login_timeout=30,
+            allow_pty=False,
         )
 
     def stop(self, sessions: bool = False) -> None:
@@ -96,7 +101,7 @@ class AsyncsshServer:
             for connection in list(self.connections):
                 connection.abort()
             for pid in self._commands:
-                os.killpg(pid, signal.SIGKILL)   # not yet waited for, so the number is still its own
+                os.killpg(pid, signal.SIGKILL)  # not yet waited for, so the number is still its own
 
     def log(self) -> str:
         return self._log.read_text()
@@ -125,11 +130,11 @@ class AsyncsshServer:
         feed = asyncio.create_task(_feed(process.stdin, child.stdin))
         try:
             status = await child.wait()
-            await process.stdout.drain()   # returns at the end of the pipe, when the last writer has closed it
+            await process.stdout.drain()  # returns at the end of the pipe, when the last writer has closed it
             await process.stderr.drain()
             process.exit(status if status >= 0 else 128 - status)
         except (OSError, asyncssh.Error):
-            await child.wait()   # the client left: its pipes are closed, as sshd does, and the command goes its own way
+            await child.wait()  # the client left: its pipes are closed, as sshd does, and the command goes its own way
         finally:
             self._commands.discard(child.pid)
             feed.cancel()
@@ -139,8 +144,14 @@ class AsyncsshServer:
     async def _start_shell(self, process: asyncssh.SSHServerProcess) -> asyncio.subprocess.Process:
         account = accounts.current()
         command = process.command
-        variables = {"USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
-                     "SSH_CLIENT": "127.0.0.1 0 0", "SSH_CONNECTION": "127.0.0.1 0 127.0.0.1 0", **self.place.variables}
+        variables = {
+            "USER": account.name,
+            "LOGNAME": account.name,
+            "SHELL": account.shell,
+            "SSH_CLIENT": "127.0.0.1 0 0",
+            "SSH_CONNECTION": "127.0.0.1 0 127.0.0.1 0",
+            **self.place.variables,
+        }
         if self.settings.kind.shell != "plain":
             variables["SSH_ORIGINAL_COMMAND"] = command or ""
             command = f"{self.place.inside}/shell"
@@ -149,8 +160,14 @@ class AsyncsshServer:
         from_stderr, stderr = os.pipe()
         try:
             child = await asyncio.create_subprocess_exec(
-                *argv, stdin=asyncio.subprocess.PIPE, stdout=stdout, stderr=stderr, env=variables,
-                start_new_session=True, cwd=self.place.variables["HOME"])
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                env=variables,
+                start_new_session=True,
+                cwd=self.place.variables["HOME"],
+            )
         except OSError:
             os.close(from_stdout)
             os.close(from_stderr)
@@ -170,7 +187,7 @@ async def _feed(source: asyncssh.SSHReader, sink: asyncio.StreamWriter) -> None:
             sink.write(data)
             await sink.drain()
     except (OSError, asyncssh.Error):
-        pass   # the client left, or the command wants to hear no more
+        pass  # the client left, or the command wants to hear no more
     finally:
         sink.close()
 
@@ -220,4 +237,4 @@ class _Login(asyncssh.SSHServer):
         return self.validate_password(username, responses[0])
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        return True   # a bastion forwards to wherever the client asks, as sshd does by default
+        return True  # a bastion forwards to wherever the client asks, as sshd does by default

@@ -23,10 +23,10 @@ class Order:
     name: str
     kind: Kind
     user: str
-    python: Path | str             # a path, a version, "old" or "none"
+    python: Path | str  # a path, a version, "old" or "none"
     max_startups: str
     sshd_options: tuple[str, ...] = ()
-    throttle_first: int | None = None   # how many connections a throttling node drops; None: all
+    throttle_first: int | None = None  # how many connections a throttling node drops; None: all
     behind: Node | None = None
     is_bastion: bool = False
 
@@ -87,11 +87,16 @@ class NamespaceBuilder:
 
     def build(self, order: Order, folder: Path) -> Node:
         account = accounts.find(order.user)
-        plan = namespace_plan(folder, [*self._binds, *self._own_files(order, folder)], account.home,
-                              home_read_only=order.kind.home_read_only, noexec=order.kind.noexec)
+        plan = namespace_plan(
+            folder,
+            [*self._binds, *self._own_files(order, folder)],
+            account.home,
+            home_read_only=order.kind.home_read_only,
+            noexec=order.kind.noexec,
+        )
         path = pythons.search_path("/run/node/bin", order.python)
         place = NamespacePlace(order.name, folder, path, self._ports(order), plan)
-        with self._hosts.open("a") as file:   # in place: the nodes see this very file
+        with self._hosts.open("a") as file:  # in place: the nodes see this very file
             # The second form is how an IPv6 socket sees an IPv4 peer; without it torch asks the DNS at each connection
             file.write(f"{place.address} {order.name}\n::ffff:{place.address} {order.name}\n")
         server = _door(order, place, place.address, self.SSH_PORT, self.SPARE, self._server)
@@ -169,7 +174,7 @@ class SharedBuilder:
         self._reserved: list[socket.socket] = []
 
     def start(self) -> None:
-        pass   # nothing to arrange
+        pass  # nothing to arrange
 
     def relay_address(self) -> str:
         return SharedPlace.address

@@ -21,7 +21,7 @@ from .detect import TOOL_PATH
 FILTER_VARIABLE = "GCONSOLE_RIG_NODE"
 _OWNER = re.compile(r"\bgct(\d+)[a-z]")
 _taken: set[str] = set()
-_lock = threading.RLock()   # a signal handler that closes rigs may interrupt its holder
+_lock = threading.RLock()  # a signal handler that closes rigs may interrupt its holder
 
 
 @dataclass(frozen=True)

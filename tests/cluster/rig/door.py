@@ -51,8 +51,9 @@ class Closed:
 class Door(Closed):
     """A process that accepts and hangs or throttles; the real server may stand behind it."""
 
-    def __init__(self, place: Place, address: str, port: int, behaviour: tuple[str, ...],
-                 behind: Server | None = None) -> None:
+    def __init__(
+        self, place: Place, address: str, port: int, behaviour: tuple[str, ...], behind: Server | None = None
+    ) -> None:
         self._place = place
         self._argv = [sys.executable, "-I", "-S", str(SCRIPT), address, str(port), *behaviour]
         self._process: subprocess.Popen | None = None

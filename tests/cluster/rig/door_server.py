@@ -47,7 +47,7 @@ def dismiss(client):
     try:
         client.sendall(b"Exceeded MaxStartups\r\n")
     except OSError:
-        pass   # it left first
+        pass  # it left first
     client.close()
 
 

@@ -12,7 +12,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_open: dict[Closable, int] = {}   # with the pid that opened it: a forked child has no business with it
+_open: dict[Closable, int] = {}  # with the pid that opened it: a forked child has no business with it
 _previous: signal.Handlers | object | None = None
 
 

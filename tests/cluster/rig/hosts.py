@@ -10,8 +10,14 @@ from .node import Node
 Table = Mapping[str, Any]
 
 
-def hosts_toml(name: str, nodes: Iterable[Node], ssh: Table, sections: Mapping[str, Table],
-               per_node: Mapping[str, Table], extra: str) -> str:
+def hosts_toml(
+    name: str,
+    nodes: Iterable[Node],
+    ssh: Table,
+    sections: Mapping[str, Table],
+    per_node: Mapping[str, Table],
+    extra: str,
+) -> str:
     """`sections` and `per_node` add to or replace the rig's own values; a value of None takes a key out."""
     tables = {"cluster": {"name": name}, "ssh": ssh}
     for section, values in sections.items():
@@ -30,7 +36,7 @@ def entry(node: Node, ssh: Table) -> dict[str, Any]:
         values["jump"] = f"{node.behind.user}@{node.behind.address}:{node.behind.port}"
     if node.process_filter is not None:
         values["process_filter"] = node.process_filter
-        values["cache_dir"] = str(node.folder / "cache")   # these nodes share /var/tmp; each real one has its own
+        values["cache_dir"] = str(node.folder / "cache")  # these nodes share /var/tmp; each real one has its own
     return values
 
 
@@ -44,4 +50,4 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, Path):
         value = str(value)
-    return json.dumps(value)   # strings, numbers and booleans are written alike in JSON and TOML
+    return json.dumps(value)  # strings, numbers and booleans are written alike in JSON and TOML

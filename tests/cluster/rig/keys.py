@@ -11,8 +11,12 @@ def make(path: Path, passphrase: str = "") -> Path:
     """A new ed25519 key at `path` (0600) and its public half beside it."""
     program = shutil.which("ssh-keygen", path=TOOL_PATH)
     if program:
-        subprocess.run([program, "-q", "-t", "ed25519", "-N", passphrase, "-C", path.name, "-f", str(path)],
-                       stdin=subprocess.DEVNULL, capture_output=True, check=True)
+        subprocess.run(
+            [program, "-q", "-t", "ed25519", "-N", passphrase, "-C", path.name, "-f", str(path)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+        )
     else:
         _make_with_asyncssh(path, passphrase)
     return path

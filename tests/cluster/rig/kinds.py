@@ -33,19 +33,26 @@ class Kind:
         return self.home_read_only or self.noexec or self.sudo
 
 
-KINDS = {kind.name: kind for kind in (
-    Kind("plain", "a healthy node"),
-    Kind("noisy", "a banner before login, text on stdout and stderr before the output of every command", shell="noisy"),
-    Kind("no_python", "login works, there is no python3", python="none"),
-    Kind("python36", "python3 is Python 3.6", python="3.6"),
-    Kind("old_python", "python3 is Python 2.7", python="old"),
-    Kind("readonly_home", "the home cannot be written", home_read_only=True),
-    Kind("noexec_cache", "nothing can be executed from /tmp, /var/tmp, /run, /dev/shm and the home", noexec=True),
-    Kind("hang_login", "TCP is accepted, the server never speaks", door="hangs"),
-    Kind("hang_shell", "login works, no command ever starts", shell="hangs"),
-    Kind("throttle", "connections are closed as they come, as sshd does past MaxStartups", door="throttles"),
-    Kind("refuse", "nothing listens", door="closed"),
-    Kind("wrong_key", "our key is not authorised", login="wrong_key"),
-    Kind("password_only", "keys are not taken, a password is asked for", login="password"),
-    Kind("sudo", "login as an unprivileged account that may use sudo without a password", sudo=True),
-)}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("plain", "a healthy node"),
+        Kind(
+            "noisy",
+            "a banner before login, text on stdout and stderr before the output of every command",
+            shell="noisy",
+        ),
+        Kind("no_python", "login works, there is no python3", python="none"),
+        Kind("python36", "python3 is Python 3.6", python="3.6"),
+        Kind("old_python", "python3 is Python 2.7", python="old"),
+        Kind("readonly_home", "the home cannot be written", home_read_only=True),
+        Kind("noexec_cache", "nothing can be executed from /tmp, /var/tmp, /run, /dev/shm and the home", noexec=True),
+        Kind("hang_login", "TCP is accepted, the server never speaks", door="hangs"),
+        Kind("hang_shell", "login works, no command ever starts", shell="hangs"),
+        Kind("throttle", "connections are closed as they come, as sshd does past MaxStartups", door="throttles"),
+        Kind("refuse", "nothing listens", door="closed"),
+        Kind("wrong_key", "our key is not authorised", login="wrong_key"),
+        Kind("password_only", "keys are not taken, a password is asked for", login="password"),
+        Kind("sudo", "login as an unprivileged account that may use sudo without a password", sudo=True),
+    )
+}

@@ -13,10 +13,12 @@ def run() -> None:
     try:
         path = network.add_netns(name)
         try:
-            network.ip_batch([
-                f"link add {claim.prefix}b0 group {claim.link_group} type bridge",
-                f"link add {claim.prefix}v0 group {claim.link_group} type veth peer name eth0 netns {name}",
-            ])
+            network.ip_batch(
+                [
+                    f"link add {claim.prefix}b0 group {claim.link_group} type bridge",
+                    f"link add {claim.prefix}v0 group {claim.link_group} type veth peer name eth0 netns {name}",
+                ]
+            )
             init = start_init(path, [sys.executable, "-I", "-S", "-c", "import os; assert os.getpid() == 1"])
             if init.wait(timeout=20) != 0:
                 raise OSError("a new PID namespace has no process 1")

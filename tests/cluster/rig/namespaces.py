@@ -58,7 +58,7 @@ def in_own_thread(act: Callable[[], _Result]) -> _Result:
         try:
             results.append(act())
         except BaseException as error:
-            errors.append(error)   # raised again below, in the thread that asked
+            errors.append(error)  # raised again below, in the thread that asked
 
     thread = threading.Thread(target=body, name="gct-namespaces")
     thread.start()
@@ -70,6 +70,7 @@ def in_own_thread(act: Callable[[], _Result]) -> _Result:
 
 def start_init(network: Path, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
     """Start `argv` as process 1 of new PID, UTS and mount namespaces, in the network namespace at `network`."""
+
     def act() -> subprocess.Popen:
         descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -94,8 +95,9 @@ class Namespaces:
 
     def popen(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
         """subprocess.Popen inside; `cwd` and a path in argv[0] mean those of the namespaces."""
+
         def act() -> subprocess.Popen:
-            unshare(CLONE_FS)   # the kernel lets a thread change its mount namespace only when it shares no cwd
+            unshare(CLONE_FS)  # the kernel lets a thread change its mount namespace only when it shares no cwd
             for descriptor in self._descriptors:
                 setns(descriptor)
             return subprocess.Popen(argv, **popen)

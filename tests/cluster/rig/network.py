@@ -74,16 +74,21 @@ class Port:
         self.address = bridge.next_address()
 
     def create(self) -> None:
-        ip_batch([
-            f"link add {self.host_end} group {self.bridge.link_group} type veth peer name {self.inside} "
-            f"netns {self.netns}",
-            f"link set {self.host_end} master {self.bridge.name} up",
-        ])
-        ip_batch([
-            "link set lo up",
-            f"addr add {self.address}/{SUBNET_BITS} dev {self.inside}",
-            f"link set {self.inside} up",
-        ], netns=self.netns)
+        ip_batch(
+            [
+                f"link add {self.host_end} group {self.bridge.link_group} type veth peer name {self.inside} "
+                f"netns {self.netns}",
+                f"link set {self.host_end} master {self.bridge.name} up",
+            ]
+        )
+        ip_batch(
+            [
+                "link set lo up",
+                f"addr add {self.address}/{SUBNET_BITS} dev {self.inside}",
+                f"link set {self.inside} up",
+            ],
+            netns=self.netns,
+        )
 
     def set(self, state: str) -> None:
         """`down` is an unplugged cable: nobody is told, packets vanish. `up` plugs it in again."""

@@ -18,15 +18,24 @@ from .place import NamespacePlace, Place
 class Node:
     """A node with its address, its server and its processes. The rig makes, starts and ends it."""
 
-    def __init__(self, name: str, kind: Kind, user: str, port: int, place: Place, server: Server,
-                 behind: "Node | None" = None, password: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        user: str,
+        port: int,
+        place: Place,
+        server: Server,
+        behind: "Node | None" = None,
+        password: str | None = None,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.user = user
         self.address = place.address
         self.port = port
-        self.behind = behind          # the bastion this node is reached through
-        self.password = password      # what opens a password_only node; None where no password does
+        self.behind = behind  # the bastion this node is reached through
+        self.password = password  # what opens a password_only node; None where no password does
         self._place = place
         self._server = server
 
@@ -58,8 +67,9 @@ class Node:
 
     # Processes
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
-            **popen: Any) -> subprocess.Popen:
+    def run(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None, **popen: Any
+    ) -> subprocess.Popen:
         """Start a process on the node, with a login's environment plus `env`; it ends with the rig at the latest.
 
         The Popen is the process itself: its pid (as this side counts), signals and exit status are real. `user` is an
@@ -101,7 +111,7 @@ class Node:
                 state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
                 command = Path(f"/proc/{process.outer}/cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
-                continue   # gone since the listing
+                continue  # gone since the listing
             lines.append(f"{process.pid:>7} {state} {command or '[' + processes.name_of(process.outer) + ']'}")
         return "\n".join(lines)
 
@@ -151,8 +161,15 @@ class Node:
     def ssh_argv(self, key: Path, known_hosts: Path, *options: str) -> list[str]:
         """The ssh(1) command line that reaches this node without reading any configuration; append the command."""
         argv = [tool("ssh"), "-F", "none", "-i", str(key), "-p", str(self.port)]
-        settings = (f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes",
-                    "IdentitiesOnly=yes", "IdentityAgent=none", "BatchMode=yes", "ConnectTimeout=5")
-        for setting in (*options, *settings):   # ssh takes the first value it sees
+        settings = (
+            f"UserKnownHostsFile={known_hosts}",
+            "GlobalKnownHostsFile=none",
+            "StrictHostKeyChecking=yes",
+            "IdentitiesOnly=yes",
+            "IdentityAgent=none",
+            "BatchMode=yes",
+            "ConnectTimeout=5",
+        )
+        for setting in (*options, *settings):  # ssh takes the first value it sees
             argv += ["-o", setting]
         return [*argv, f"{self.user}@{self.address}", "--"]

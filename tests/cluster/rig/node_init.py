@@ -67,7 +67,7 @@ def arrange(plan):
     read_only  mounts that become read-only at the very end
     """
     mount(None, "/", None, MS_PRIVATE | MS_REC)
-    libc.umount2(b"/run/netns", MNT_DETACH)   # else each node would pin the network of every other
+    libc.umount2(b"/run/netns", MNT_DETACH)  # else each node would pin the network of every other
     # Held open, because the folders that contain them are about to be covered.
     kept = [(path, os.open(path, os.O_PATH), True) for path in plan["keeps"]]
     kept += [(target, os.open(source, os.O_PATH), False) for source, target in plan["binds"]]
@@ -109,7 +109,7 @@ def reap():
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass   # no child left
+        pass  # no child left
 
 
 def main():

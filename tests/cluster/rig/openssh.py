@@ -37,8 +37,8 @@ class Settings:
     port: int
     kind: Kind
     max_startups: str
-    extra: tuple[str, ...] = field(default=())   # lines of sshd_config, which win over those below
-    pam: bool = False                            # keyboard-interactive as PAM asks it; needs root
+    extra: tuple[str, ...] = field(default=())  # lines of sshd_config, which win over those below
+    pam: bool = False  # keyboard-interactive as PAM asks it; needs root
 
 
 def sshd_config(place: Place, settings: Settings) -> str:
@@ -92,7 +92,7 @@ class OpenSshServer:
         self.settings = settings
         self._log = place.folder / "sshd.log"
         self._daemon: subprocess.Popen | None = None
-        self._sessions: dict[int, int | None] = {}   # pid: when it started, since pids are used again
+        self._sessions: dict[int, int | None] = {}  # pid: when it started, since pids are used again
 
     def prepare(self) -> None:
         keys.make(self._place.folder / "host_key")
@@ -113,8 +113,12 @@ class OpenSshServer:
         said = len(self.log())
         self._daemon = self._place.spawn(
             [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
-            env={FILTER_VARIABLE: ""},   # the server is not a process of the node's own; SetEnv marks what it starts
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            env={FILTER_VARIABLE: ""},  # the server is not a process of the node's own; SetEnv marks what it starts
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         deadline = time.monotonic() + START_DEADLINE_S
         while "Server listening on" not in self.log()[said:]:
             if self._daemon.poll() is not None or time.monotonic() > deadline:
@@ -130,8 +134,11 @@ class OpenSshServer:
             self._sessions.clear()
 
     def _stop_listening(self) -> None:
-        self._sessions |= {pid: processes.start_ticks(pid) for pid in processes.descendants(self._daemon.pid)
-                           if processes.name_of(pid).startswith("sshd")}
+        self._sessions |= {
+            pid: processes.start_ticks(pid)
+            for pid in processes.descendants(self._daemon.pid)
+            if processes.name_of(pid).startswith("sshd")
+        }
         self._daemon.terminate()
         self._daemon.wait(START_DEADLINE_S)
         self._daemon.stderr.close()

@@ -22,15 +22,16 @@ INSIDE = "/run/node"
 class Place(Protocol):
     """Runs processes on one node and knows which ones are there."""
 
-    folder: Path        # the node's folder as this process sees it
-    inside: str         # the same folder as the node sees it
+    folder: Path  # the node's folder as this process sees it
+    inside: str  # the same folder as the node sees it
     address: str
-    variables: dict[str, str]   # set for everything that runs here, logins included
+    variables: dict[str, str]  # set for everything that runs here, logins included
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
-              **popen: Any) -> subprocess.Popen: ...
+    def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None, **popen: Any
+    ) -> subprocess.Popen: ...
     def processes(self) -> list[processes.Process]: ...
 
 
@@ -54,8 +55,15 @@ class Children:
 
 def _environment(account: accounts.Account, variables: Mapping[str, str], env: Mapping[str, str] | None) -> dict:
     """A login's environment. Nothing of the test's own leaks in: no PYTHONPATH, no GCONSOLE_* settings."""
-    return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name, "SHELL": account.shell,
-            "LANG": "C.UTF-8", **variables, **(env or {})}
+    return {
+        "HOME": account.home,
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "SHELL": account.shell,
+        "LANG": "C.UTF-8",
+        **variables,
+        **(env or {}),
+    }
 
 
 class SharedPlace:
@@ -76,8 +84,9 @@ class SharedPlace:
     def start(self) -> None:
         self._home.mkdir()
 
-    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
-              **popen: Any) -> subprocess.Popen:
+    def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None, **popen: Any
+    ) -> subprocess.Popen:
         me = accounts.current()
         if user is not None and user not in (me.name, me.uid):
             raise RigUnavailable("another user on a node needs namespaces mode")
@@ -117,8 +126,13 @@ class NamespacePlace:
         network_file = network.add_netns(self.netns)
         for port in self._ports:
             port.create()
-        self._init = start_init(network_file, [sys.executable, "-I", "-S", str(INIT)],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._init = start_init(
+            network_file,
+            [sys.executable, "-I", "-S", str(INIT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._init.stdin.write(json.dumps({**self._plan, "hostname": self._name}) + "\n")
         self._init.stdin.flush()
         answer = self._init.stdout.readline().strip()
@@ -126,8 +140,9 @@ class NamespacePlace:
             raise OSError(f"{self._name}: the node's process 1 failed: {answer or 'see above'}")
         self._namespaces = Namespaces(self._init.pid)
 
-    def spawn(self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None,
-              **popen: Any) -> subprocess.Popen:
+    def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None, **popen: Any
+    ) -> subprocess.Popen:
         account = accounts.find(accounts.current().name if user is None else user)
         if account.uid != os.geteuid():
             popen = {"user": account.uid, "group": account.gid, "extra_groups": [], **popen}
@@ -155,8 +170,9 @@ class NamespacePlace:
             self._namespaces = None
 
 
-def namespace_plan(folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool,
-                   noexec: bool) -> dict:
+def namespace_plan(
+    folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool
+) -> dict:
     """What process 1 of a node arranges (see node_init.arrange), for the node whose folder is `folder`."""
     own_home = accounts.current().home
     homes = [own_home] if own_home != "/" else []

@@ -30,10 +30,10 @@ def folder() -> Iterator[None]:
 
 def _remove_if_unused(descriptor: int) -> None:
     if not MARK.exists():
-        return   # the system's own
+        return  # the system's own
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return   # another rig still needs it
+        return  # another rig still needs it
     MARK.unlink()
     FOLDER.rmdir()

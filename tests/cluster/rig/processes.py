@@ -41,7 +41,7 @@ def in_pid_namespace(inode: int) -> list[Process]:
                 continue
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
-            continue   # gone since the listing
+            continue  # gone since the listing
         inner = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
         found.append(Process(int(inner), pid))
     return found
@@ -78,7 +78,7 @@ def _children(pid: int) -> list[int]:
         try:
             found += [int(child) for child in children.read_text().split()]
         except OSError:
-            continue   # that thread has ended
+            continue  # that thread has ended
     return found
 
 
@@ -97,7 +97,7 @@ def end(pids: Iterable[int], grace_s: float = GRACE_S) -> None:
     kill_at = time.monotonic() + grace_s
     for pid in alive if grace_s else ():
         _send(pid, signal.SIGTERM)
-        _send(pid, signal.SIGCONT)   # a stopped process cannot take its SIGTERM
+        _send(pid, signal.SIGCONT)  # a stopped process cannot take its SIGTERM
     while alive:
         alive = {pid: ticks for pid, ticks in alive.items() if start_ticks(pid) == ticks}
         if time.monotonic() >= kill_at:
@@ -112,4 +112,4 @@ def _send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass   # gone by itself
+        pass  # gone by itself

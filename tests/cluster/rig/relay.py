@@ -19,8 +19,17 @@ class Relay:
     TCP keeps it. `stall` is the share of chunks that wait `stall_s` more: what a lost packet looks like through TCP.
     """
 
-    def __init__(self, target: tuple[str, int], address: str = "127.0.0.1", *, delay_s: float = 0.0,
-                 jitter_s: float = 0.0, stall: float = 0.0, stall_s: float = 0.2, seed: int = 0) -> None:
+    def __init__(
+        self,
+        target: tuple[str, int],
+        address: str = "127.0.0.1",
+        *,
+        delay_s: float = 0.0,
+        jitter_s: float = 0.0,
+        stall: float = 0.0,
+        stall_s: float = 0.2,
+        seed: int = 0,
+    ) -> None:
         self.target = target
         self.address = address
         self.delay_s = delay_s
@@ -133,17 +142,19 @@ class _Flow:
             self._ends.append(server[1])
             await self._pass_both_ways(server)
         except OSError:
-            await self._may_pass.wait()   # a silent network does not tell one end that the other is gone
+            await self._may_pass.wait()  # a silent network does not tell one end that the other is gone
         except asyncio.CancelledError:
-            pass   # cut
+            pass  # cut
         finally:
             for end in self._ends:
                 end.transport.abort()
             self.done.set()
 
     async def _pass_both_ways(self, server: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        directions = [asyncio.create_task(self._pass(self._client[0], server[1])),
-                      asyncio.create_task(self._pass(server[0], self._client[1]))]
+        directions = [
+            asyncio.create_task(self._pass(self._client[0], server[1])),
+            asyncio.create_task(self._pass(server[0], self._client[1])),
+        ]
         try:
             finished, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_EXCEPTION)
             for direction in finished:

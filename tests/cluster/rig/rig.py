@@ -31,8 +31,15 @@ class Rig:
     who has no privileges. `python` is what `python3` means on the nodes: a path or a version. `max_startups` is sshd's.
     """
 
-    def __init__(self, nodes: int | Sequence[str] = 4, name: str = "rig", mode: str | None = None,
-                 user: str | None = None, python: Path | str | None = None, max_startups: str = "200:30:400") -> None:
+    def __init__(
+        self,
+        nodes: int | Sequence[str] = 4,
+        name: str = "rig",
+        mode: str | None = None,
+        user: str | None = None,
+        python: Path | str | None = None,
+        max_startups: str = "200:30:400",
+    ) -> None:
         picked = pick_mode(mode)
         self.name = name
         self.mode = picked.name
@@ -98,17 +105,34 @@ class Rig:
 
     # Nodes
 
-    def add_node(self, name: str, kind: str = "plain", *, behind: Node | None = None, user: str | None = None,
-                 python: Path | str | None = None, max_startups: str | None = None, sshd_options: Iterable[str] = (),
-                 throttle_first: int | None = None) -> Node:
+    def add_node(
+        self,
+        name: str,
+        kind: str = "plain",
+        *,
+        behind: Node | None = None,
+        user: str | None = None,
+        python: Path | str | None = None,
+        max_startups: str | None = None,
+        sshd_options: Iterable[str] = (),
+        throttle_first: int | None = None,
+    ) -> Node:
         """Start one more node, of one of KINDS; RigUnavailable says what this mode or machine cannot do.
 
         `behind` is a bastion the node is reached through (in namespaces mode: only through it). `sshd_options` are
         lines of sshd_config, OpenSSH modes only. `throttle_first` is how many connections a "throttle" node drops
         before it lets in (never, by default).
         """
-        order = self._order(name, kind, behind=behind, user=user, python=python, max_startups=max_startups,
-                            sshd_options=tuple(sshd_options), throttle_first=throttle_first)
+        order = self._order(
+            name,
+            kind,
+            behind=behind,
+            user=user,
+            python=python,
+            max_startups=max_startups,
+            sshd_options=tuple(sshd_options),
+            throttle_first=throttle_first,
+        )
         return self._add([order])[0]
 
     def add_bastion(self, name: str = "bastion", **options: Any) -> Node:
@@ -119,8 +143,16 @@ class Rig:
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
 
-    def _order(self, name: str, kind: str, *, user: str | None = None, python: Path | str | None = None,
-               max_startups: str | None = None, **rest: Any) -> Order:
+    def _order(
+        self,
+        name: str,
+        kind: str,
+        *,
+        user: str | None = None,
+        python: Path | str | None = None,
+        max_startups: str | None = None,
+        **rest: Any,
+    ) -> Order:
         if not _NAME.fullmatch(name) or any(node.name == name for node in self.nodes):
             raise ValueError(f"{name!r} is taken or cannot be the name of a node")
         chosen = KINDS[kind]
@@ -137,8 +169,11 @@ class Rig:
         with ThreadPoolExecutor(PARALLEL) as pool:
             list(pool.map(self._start_node, nodes))
         with self.known_hosts.open("a") as file:
-            file.writelines(keys.known_hosts_line([node.address, node.name], node.port, node.host_key())
-                            for node in nodes if node.host_key())
+            file.writelines(
+                keys.known_hosts_line([node.address, node.name], node.port, node.host_key())
+                for node in nodes
+                if node.host_key()
+            )
         return nodes
 
     def _build(self, order: Order) -> Node:
@@ -192,13 +227,27 @@ class Rig:
         blocks = []
         for node in self.nodes:
             jump = [f"    ProxyJump {node.behind.name}"] if node.behind else []
-            blocks += [f"Host {node.name}", f"    HostName {node.address}", f"    Port {node.port}",
-                       f"    User {node.user}", f"    IdentityFile {self.key}", "    IdentitiesOnly yes",
-                       f"    UserKnownHostsFile {self.known_hosts}", *jump, ""]
+            blocks += [
+                f"Host {node.name}",
+                f"    HostName {node.address}",
+                f"    Port {node.port}",
+                f"    User {node.user}",
+                f"    IdentityFile {self.key}",
+                "    IdentitiesOnly yes",
+                f"    UserKnownHostsFile {self.known_hosts}",
+                *jump,
+                "",
+            ]
         return "\n".join(blocks)
 
-    def hosts_toml(self, extra: str = "", *, only: Iterable[str] | None = None, nodes: dict[str, dict] | None = None,
-                   **sections: dict[str, Any]) -> str:
+    def hosts_toml(
+        self,
+        extra: str = "",
+        *,
+        only: Iterable[str] | None = None,
+        nodes: dict[str, dict] | None = None,
+        **sections: dict[str, Any],
+    ) -> str:
         """A hosts.toml for all nodes but bastions, or for those named in `only`.
 
         `nodes={"node1": {"port": 1}}` changes entries; `ssh={…}`, `agent={…}`, `console={…}` change sections (None
@@ -221,8 +270,14 @@ class Rig:
 
     def ssh(self, node: Node, command: str, *options: str, deadline_s: float = 10.0) -> subprocess.CompletedProcess:
         """Run a command through ssh(1), as `ssh_argv` does; TimeoutExpired past the deadline, no error if it fails."""
-        return subprocess.run([*self.ssh_argv(node, *options), command], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=deadline_s, check=False)
+        return subprocess.run(
+            [*self.ssh_argv(node, *options), command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            check=False,
+        )
 
     def relay(self, node: Node, port: int | None = None, **options: Any) -> Relay:
         """A relay before the node's server (or another port of it), whose address known_hosts knows; see Relay."""

@@ -36,7 +36,12 @@ def a_process() -> subprocess.Popen:
 
 def a_fact(place: Cache, pid: int, **changes) -> dict:
     """Somebody else's file in the cache."""
-    fact = {"agent": f"of-{pid}", "pid": pid, "start_ticks": cache_users.start_ticks(pid), "boot_id": cache_users.boot_id()}
+    fact = {
+        "agent": f"of-{pid}",
+        "pid": pid,
+        "start_ticks": cache_users.start_ticks(pid),
+        "boot_id": cache_users.boot_id(),
+    }
     fact.update(changes)
     Path(place.folder("run"), f"{pid}.who").write_text(json.dumps(fact))
     return fact

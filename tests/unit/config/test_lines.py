@@ -64,7 +64,7 @@ def test_windows_line_ends_and_a_missing_last_one_do_not_shift_lines():
 
 
 def test_the_span_of_a_value_is_exactly_its_text():
-    text = 'a = 12 # x\nb = "q" # y\nc = [1, 2] \nd = 1979-05-27 07:32:00\n[[n]]\nh = \'z\'\n'
+    text = "a = 12 # x\nb = \"q\" # y\nc = [1, 2] \nd = 1979-05-27 07:32:00\n[[n]]\nh = 'z'\n"
     found = {path: text[place.value_start : place.value_end] for path, place in places(text).items()}
     assert found["a",] == "12"
     assert found["b",] == '"q"'

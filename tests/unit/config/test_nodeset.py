@@ -212,8 +212,10 @@ def test_names_that_no_node_set_can_hold_are_listed():
 words = st.text("ab-._", min_size=0, max_size=3)
 stems = st.tuples(st.sampled_from("abN_"), words).map("".join)
 ranges = st.tuples(st.integers(0, 120), st.integers(0, 12), st.integers(1, 3), st.sampled_from([0, 3])).map(
-    lambda drawn: "-".join(str(number).zfill(drawn[3]) for number in (drawn[0], drawn[0] + drawn[1]))
-    + (f"/{drawn[2]}" if drawn[2] > 1 else "")
+    lambda drawn: (
+        "-".join(str(number).zfill(drawn[3]) for number in (drawn[0], drawn[0] + drawn[1]))
+        + (f"/{drawn[2]}" if drawn[2] > 1 else "")
+    )
 )
 brackets = st.lists(ranges, min_size=1, max_size=2).map(lambda pieces: f"[{','.join(pieces)}]")
 operands = st.one_of(

@@ -19,8 +19,17 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
 
 
-@pytest.mark.parametrize("args", [["-o", "report.json"], ["--for", "5s"], ["--nodes", "0"], ["--ranks", "many"],
-                                  ["--capture"], ["--batch", "--samples", "3"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-o", "report.json"],
+        ["--for", "5s"],
+        ["--nodes", "0"],
+        ["--ranks", "many"],
+        ["--capture"],
+        ["--batch", "--samples", "3"],
+    ],
+)
 def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) -> None:
     done = run(*args)
     assert done.returncode == 2

@@ -68,8 +68,15 @@ def test_a_demo_that_works_is_said_to_move() -> None:
     assert "● moving" in done.stdout
 
 
-@pytest.mark.parametrize("args", [["--hang", "nonsense"], ["--hang", "lock", "--ranks", "2"], ["--native"],
-                                  ["--diagnose", "--hang", "lock", "--ranks", "1"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--hang", "nonsense"],
+        ["--hang", "lock", "--ranks", "2"],
+        ["--native"],
+        ["--diagnose", "--hang", "lock", "--ranks", "1"],
+    ],
+)
 def test_what_makes_no_sense_is_refused(args: list[str]) -> None:
     done = subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2

@@ -224,8 +224,19 @@ def test_a_node_cannot_speak_as_the_console(source: str):
 
 def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
     def job(node: str, command: str) -> Job:
-        return Job(node=node, job="train-1", command=(command,), launcher="env", nodes=("node1", "node2"),
-                   procs_per_node=1, gpus_per_node=0, world_size=2, master_addr="a", master_port=1, created=1)
+        return Job(
+            node=node,
+            job="train-1",
+            command=(command,),
+            launcher="env",
+            nodes=("node1", "node2"),
+            procs_per_node=1,
+            gpus_per_node=0,
+            world_size=2,
+            master_addr="a",
+            master_port=1,
+            created=1,
+        )
 
     store = Store()
     store.apply([job("node1", "true"), job("node9", "lie"), job("node2", "true")])

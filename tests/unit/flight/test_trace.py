@@ -187,7 +187,9 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 @settings(max_examples=300, deadline=None)
 def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
     entries = [{**an_entry(1), **one} if isinstance(one, dict) else one for one in entries]
-    said = flight_recorder.read_document({"entries": entries, "pg_config": config, "pg_status": status, "version": version})
+    said = flight_recorder.read_document(
+        {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
+    )
     assert fits(said)
 
 
@@ -206,4 +208,7 @@ def test_a_damaged_json_is_records_or_a_reason(data):
 def test_a_dump_of_old_pythons_pickle_is_read_too():
     dump = a_dump([an_entry(1)])
     for protocol in (2, 4):
-        assert flight_recorder.parse(pickle.dumps(dump, protocol)).entries == flight_recorder.parse(json.dumps(dump).encode()).entries
+        assert (
+            flight_recorder.parse(pickle.dumps(dump, protocol)).entries
+            == flight_recorder.parse(json.dumps(dump).encode()).entries
+        )

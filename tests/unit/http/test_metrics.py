@@ -116,7 +116,7 @@ def test_jobs_that_come_by_the_thousand_do_not_fill_prometheus() -> None:
     assert len(read(store)["gconsole_job_ranks_found"].samples) <= MOST_JOBS
 
 
-NAMES = ['a"b', "a\\b", "a\nb", "a\x1b[31mb", "}", "ü", "\u202eevil", "x" * 10_000, "{le=\"1\"}"]
+NAMES = ['a"b', "a\\b", "a\nb", "a\x1b[31mb", "}", "ü", "\u202eevil", "x" * 10_000, '{le="1"}']
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))

@@ -17,7 +17,7 @@ CHRONY = (
 CHRONY_ALONE = "00000000,,0,0.000000000,0.000000000,0.0,0.0,-17.250,0.0,0.0,1.0,1.0,0.0,Not synchronised"
 NTPD = """leap=00, stratum=3, rootdelay=4.000, rootdisp=12.500, refid=10.0.0.1,
 offset=-0.250, frequency=-8.125"""
-NTPD_ALONE = 'leap=11, stratum=16, rootdelay=0.000, rootdisp=1000.0, refid=INIT, offset=0.000, frequency=0.000'
+NTPD_ALONE = "leap=11, stratum=16, rootdelay=0.000, rootdisp=1000.0, refid=INIT, offset=0.000, frequency=0.000"
 PTP = """sending: GET TIME_STATUS_NP
 \t506b4b.fffe.0a1b2c-0 seq 0 RESPONSE MANAGEMENT TIME_STATUS_NP
 \t\tmaster_offset              -37

@@ -55,7 +55,9 @@ def agent(tmp_path):
     yield made
     for folder, spec in files.every(made.place.root):  # whatever a test that failed has left
         watcher = folder.read(files.SUPERVISOR)
-        process_tree.end(lambda s=spec, w=watcher: process_tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0)
+        process_tree.end(
+            lambda s=spec, w=watcher: process_tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0
+        )
 
 
 def a_spec(tmp_path, *commands: str, job: str = "j-1", **fields):
@@ -300,8 +302,11 @@ def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
               "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 43)\n"]  # fmt: skip
     report = f"Failures:\n{blamed[0]}Root Cause (first observed failure):\n[0]:\n{blamed[1]}"
     (tmp_path / "report").write_text(report)
-    spec = a_spec(tmp_path, "mkdir -p $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1; "
-                            "echo step 7 > $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1/stdout.log; cat report; exit 1")
+    spec = a_spec(
+        tmp_path,
+        "mkdir -p $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1; "
+        "echo step 7 > $GCONSOLE_JOB_DIR/ranks/x/attempt_0/1/stdout.log; cat report; exit 1",
+    )
     spec["commands"][0].update(local_rank=None, output="output.log")
     begun(agent, spec)
     assert over(agent)["reason"].startswith("rank 5 (local rank 1) ended with signal 9; its last line: step 7")
@@ -332,9 +337,7 @@ def test_the_kernels_word_on_an_xid_during_the_job_is_among_the_reasons(monkeypa
     monkeypatch.setattr(supervisor, "_kernel_log", lambda: iter(log))
     nothing = {"cgroup": None, "node": None}
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: nothing)
-    assert supervisor._reasons(nothing, 8.0) == [
-        "kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
-    ]
+    assert supervisor._reasons(nothing, 8.0) == ["kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."]
 
 
 def test_whoever_comes_back_to_a_job_gets_what_it_wrote_meanwhile_once(agent, tmp_path):

@@ -23,12 +23,15 @@ def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
     assert "SYS_PTRACE" in py_spy.remedy(1000)
 
 
-@pytest.mark.parametrize(("said", "status"), [
-    ("Error: Failed to find python version from target process\n\nStack backtrace:\n 0: x", "not_python"),
-    ("Error: Unsupported version of Python: 3.19.0", "unsupported_python"),
-    ("Permission Denied: Try running again with elevated permissions", "no_permission"),
-    ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
-])
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("Error: Failed to find python version from target process\n\nStack backtrace:\n 0: x", "not_python"),
+        ("Error: Unsupported version of Python: 3.19.0", "unsupported_python"),
+        ("Permission Denied: Try running again with elevated permissions", "no_permission"),
+        ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
+    ],
+)
 def test_py_spys_words_have_a_status(said, status):
     assert py_spy.refusal(said, 1).status == status
 

@@ -26,7 +26,7 @@ def train():
 threading.Thread(target=feed, daemon=True).start()
 train()
 """
-NEWER = 'Error: Unsupported version of Python: 3.99.0\n'
+NEWER = "Error: Unsupported version of Python: 3.99.0\n"
 
 
 def newest_python():
@@ -154,7 +154,7 @@ class TestWhoMayRun:
 
 def test_text_of_a_thread_with_colons_quotes_and_the_gil():
     text = (
-        'Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n'
+        "Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n"
         '    (Python) File "/a "b".py", line 3, in <module>\n'
         "        x: int = call(y)\n"
         '    (Python) File "/a.py", line 9, in Model.step\n'

@@ -14,11 +14,13 @@ SPIN = READY + "while True: pass\n"
 UNICODE = (
     "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(600,), name='wörk\\x1b [b]', daemon=True).start()\n"
-    + READY + "time.sleep(600)\n"
+    + READY
+    + "time.sleep(600)\n"
 )
 THREADS = (
     "import threading, time\n"
-    "for _ in range(200): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" + READY
+    "for _ in range(200): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    + READY
     + "time.sleep(600)\n"
 )
 

@@ -148,14 +148,20 @@ def test_where_py_spy_will_not_come_that_is_said_once(loop):
 
 
 def test_of_the_jobs_own_calls_the_innermost_tells():
-    read = thread(("main", "/job/train.py", {"step": "0"}), ("epoch", "/job/loop.py", {"step": "12"}),
-                  ("step", SITE + "torch/optim/adam.py", {"step": "<Tensor at 0x7f>"}))
+    read = thread(
+        ("main", "/job/train.py", {"step": "0"}),
+        ("epoch", "/job/loop.py", {"step": "12"}),
+        ("step", SITE + "torch/optim/adam.py", {"step": "<Tensor at 0x7f>"}),
+    )
     assert value_in(read, "step") == 12
 
 
 def test_of_a_trainer_in_a_library_the_outermost_call_tells():
-    read = thread(("<module>", "/job/train.py", {}), ("inner_loop", SITE + "transformers/trainer.py", {"step": "40"}),
-                  ("step", SITE + "torch/optim/adam.py", {"step": "1"}))
+    read = thread(
+        ("<module>", "/job/train.py", {}),
+        ("inner_loop", SITE + "transformers/trainer.py", {"step": "40"}),
+        ("step", SITE + "torch/optim/adam.py", {"step": "1"}),
+    )
     assert value_in(read, "step") == 40
 
 

@@ -25,8 +25,18 @@ def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[R
     said = [NodeState(node=name, state=state, error=error)]
     if state == "ok":
         said.append(
-            Node(node=name, agent=f"agent-{name}", hostname=name, boot_id="b", kernel="6.1", arch="x86_64",
-                 python="3.11.7", uid=0, pid=7, sample_interval_ms=1000)
+            Node(
+                node=name,
+                agent=f"agent-{name}",
+                hostname=name,
+                boot_id="b",
+                kernel="6.1",
+                arch="x86_64",
+                python="3.11.7",
+                uid=0,
+                pid=7,
+                sample_interval_ms=1000,
+            )
         )
         cost = {"cpu_pct": 0.3, "rss_bytes": 1 << 24, "sample_interval_ms": 1000}
         said.append(AgentCost(node=name, agent=f"agent-{name}", **cost))
@@ -36,8 +46,16 @@ def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[R
 def a_rank(node: str, rank: int, world_size: int = 2, state: str = "moving") -> list[Record]:
     pid = 100 + rank
     return [
-        Rank(node=node, job="job", rank=rank, local_rank=rank, world_size=world_size, pid=pid, start_ticks=1,
-             source="environ"),
+        Rank(
+            node=node,
+            job="job",
+            rank=rank,
+            local_rank=rank,
+            world_size=world_size,
+            pid=pid,
+            start_ticks=1,
+            source="environ",
+        ),
         RankStat(node=node, job="job", rank=rank, pid=pid, start_ticks=1, state=state),
     ]
 

@@ -171,7 +171,7 @@ def test_what_the_readme_shows_of_other_tools_works(tmp_path, capsys):
     text = (Path(__file__).parents[3] / "README.md").read_text()
     (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "duckdb" in block]
 
-    exec(re.sub(r'(?m)^folder = .*$', f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})
+    exec(re.sub(r"(?m)^folder = .*$", f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})
 
 
 def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):

@@ -1,6 +1,5 @@
 """SQL over records: what it answers, and what it tells of itself."""
 
-
 import pytest
 from session_made import a_hang, a_job, a_session, gpu
 

@@ -123,8 +123,9 @@ def test_the_newest_capture_that_has_all_ranks_is_written() -> None:
 
 def test_variables_are_in_the_tree_where_ranks_are_told_apart_by_them() -> None:
     stacks = [a_stack(rank, USER, REDUCE, locals=(Local(0, "step", str(7 + rank // 2)),)) for rank in range(4)]
-    plain, apart = written("text", a_capture(*stacks)), written(
-        "text", a_capture(*stacks), shape=Shape(granularity="locals")
+    plain, apart = (
+        written("text", a_capture(*stacks)),
+        written("text", a_capture(*stacks), shape=Shape(granularity="locals")),
     )
     assert "4 ranks, 1 group " in plain and "step" not in plain
     assert "4 ranks, 2 groups, by variables" in apart

@@ -195,4 +195,3 @@ def edge_text(seen: ClockSeen, row: int, column: int) -> str:
         f"rtt {micro(one.min_rtt_ns)} µs  residual {micro(one.residual_ns, signed=True)} µs  "
         f"kept {one.kept} of {one.pairs}  {one.method}{blocked}"
     )
-

@@ -144,7 +144,7 @@ GROUPINGS: Final[tuple[Grouping[GpuRow], ...]] = (
     NONE,
     Grouping("node", lambda seen: seen.row.summary.name),
     Grouping("state", lambda seen: seen.row.standing[1], _badness_of_word, is_state=True),
-    Grouping("model", lambda seen: (seen.row.info.name if seen.row.info else None)),
+    Grouping("model", lambda seen: seen.row.info.name if seen.row.info else None),
     Grouping("job", lambda seen: ", ".join(seen.around.jobs_of.get(seen.row.summary.name, ())) or None),
     Grouping("tag", lambda seen: seen.around.all_tags(seen.row.summary.name)),
 )

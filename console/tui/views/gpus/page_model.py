@@ -75,18 +75,32 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
     rate = format.byte_rate
     total = info.mem_total_bytes if info else None
     yield Fact("", "")
-    yield Fact("work", f"{_pct(now.util_pct)} of the time a kernel   SMs {_pct(now.sm_pct)}   warps "
-               f"{_pct(now.sm_occupancy_pct)}   tensor {_pct(now.tensor_pct)}")
+    yield Fact(
+        "work",
+        f"{_pct(now.util_pct)} of the time a kernel   SMs {_pct(now.sm_pct)}   warps "
+        f"{_pct(now.sm_occupancy_pct)}   tensor {_pct(now.tensor_pct)}",
+    )
     yield Fact("video", f"encoder {_pct(now.encoder_pct)}   decoder {_pct(now.decoder_pct)}")
-    yield Fact("memory", f"{format.size(now.mem_used_bytes)} of {format.size(total)}   busy {_pct(now.mem_util_pct)}"
-               f"   bandwidth {_pct(now.dram_pct)}   BAR1 {format.size(now.bar1_used_bytes)}")
+    yield Fact(
+        "memory",
+        f"{format.size(now.mem_used_bytes)} of {format.size(total)}   busy {_pct(now.mem_util_pct)}"
+        f"   bandwidth {_pct(now.dram_pct)}   BAR1 {format.size(now.bar1_used_bytes)}",
+    )
     limit = info.power_limit_w if info else None
-    yield Fact("power", f"{format.whole(now.power_w)} of {format.whole(limit)} W   "
-               f"{format.count(_kilo(now.energy_j))} kJ since the driver started")
-    yield Fact("temperature", f"{format.whole(now.temp_c)} °C   memory {format.whole(now.mem_temp_c)} °C   fan "
-               f"{_pct(now.fan_pct)}")
-    yield Fact("clocks", f"SM {format.whole(now.sm_clock_mhz)}   memory {format.whole(now.mem_clock_mhz)}   video "
-               f"{format.whole(now.video_clock_mhz)} MHz   P{_plain(now.pstate)}")
+    yield Fact(
+        "power",
+        f"{format.whole(now.power_w)} of {format.whole(limit)} W   "
+        f"{format.count(_kilo(now.energy_j))} kJ since the driver started",
+    )
+    yield Fact(
+        "temperature",
+        f"{format.whole(now.temp_c)} °C   memory {format.whole(now.mem_temp_c)} °C   fan {_pct(now.fan_pct)}",
+    )
+    yield Fact(
+        "clocks",
+        f"SM {format.whole(now.sm_clock_mhz)}   memory {format.whole(now.mem_clock_mhz)}   video "
+        f"{format.whole(now.video_clock_mhz)} MHz   P{_plain(now.pstate)}",
+    )
     yield Fact("limited by", clean(", ".join(now.clocks_event_reasons)) or "nothing")
     shares = [f"{clean(name)} {share:.0f} %" for name, share in now.clocks_event_share_pct.items() if share >= 0.5]
     if shares:
@@ -99,17 +113,33 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
 def _errors(now: Gpu) -> Iterator[Fact]:
     yield Fact("", "")
     yield _counted("ECC", now, ("uncorrected", "ecc_uncorrected_volatile"), ("corrected", "ecc_corrected_volatile"))
-    yield _counted("ECC, its life", now, ("uncorrected", "ecc_uncorrected_aggregate"),
-                   ("corrected", "ecc_corrected_aggregate"))
-    yield _counted("memory rows", now, ("replaced, uncorrected", "remapped_rows_uncorrected"),
-                   ("corrected", "remapped_rows_corrected"))
-    waits = [word for word, flag in (("a reset to replace rows", now.remap_pending),
-                                     ("a reset to retire pages", now.retire_pending)) if flag]
+    yield _counted(
+        "ECC, its life", now, ("uncorrected", "ecc_uncorrected_aggregate"), ("corrected", "ecc_corrected_aggregate")
+    )
+    yield _counted(
+        "memory rows",
+        now,
+        ("replaced, uncorrected", "remapped_rows_uncorrected"),
+        ("corrected", "remapped_rows_corrected"),
+    )
+    waits = [
+        word
+        for word, flag in (
+            ("a reset to replace rows", now.remap_pending),
+            ("a reset to retire pages", now.retire_pending),
+        )
+        if flag
+    ]
     if waits:
         yield Fact("waits for", ", ".join(waits), "warning")
     yield _counted("PCIe", now, ("replays", "pcie_replays"))
-    yield _counted("NVLink", now, ("CRC", "nvlink_crc_errors"), ("replays", "nvlink_replay_errors"),
-                   ("recoveries", "nvlink_recovery_errors"))
+    yield _counted(
+        "NVLink",
+        now,
+        ("CRC", "nvlink_crc_errors"),
+        ("replays", "nvlink_replay_errors"),
+        ("recoveries", "nvlink_recovery_errors"),
+    )
     if now.recovery_action not in (None, "none"):
         yield Fact("driver asks", clean(now.recovery_action or "").replace("_", " "), "failed")
 
@@ -128,17 +158,32 @@ def _limits(info: GpuInfo | None) -> Iterator[Fact]:
     if info is None:
         return
     yield Fact("", "")
-    yield Fact("power limit", f"{format.whole(info.power_limit_w)} W, from {format.whole(info.power_limit_min_w)} to "
-               f"{format.whole(info.power_limit_max_w)}, by default {format.whole(info.power_limit_default_w)}")
-    yield Fact("most clocks", f"SM {format.whole(info.max_sm_clock_mhz)}   memory "
-               f"{format.whole(info.max_mem_clock_mhz)}   video {format.whole(info.max_video_clock_mhz)} MHz")
-    yield Fact("PCIe link", f"generation {_plain(info.pcie_gen)} of {_plain(info.pcie_gen_max)}, "
-               f"{_plain(info.pcie_width)} of {_plain(info.pcie_width_max)} lanes")
+    yield Fact(
+        "power limit",
+        f"{format.whole(info.power_limit_w)} W, from {format.whole(info.power_limit_min_w)} to "
+        f"{format.whole(info.power_limit_max_w)}, by default {format.whole(info.power_limit_default_w)}",
+    )
+    yield Fact(
+        "most clocks",
+        f"SM {format.whole(info.max_sm_clock_mhz)}   memory "
+        f"{format.whole(info.max_mem_clock_mhz)}   video {format.whole(info.max_video_clock_mhz)} MHz",
+    )
+    yield Fact(
+        "PCIe link",
+        f"generation {_plain(info.pcie_gen)} of {_plain(info.pcie_gen_max)}, "
+        f"{_plain(info.pcie_width)} of {_plain(info.pcie_width_max)} lanes",
+    )
     yield Fact("NVLink", f"{_plain(info.nvlinks)} links   fabric {_word(info.fabric_state)}")
-    yield Fact("driver", f"{_word(info.driver)}, CUDA {_word(info.cuda_driver)}, VBIOS {_word(info.vbios)}, compute "
-               f"{_word(info.compute_capability)}")
-    yield Fact("modes", f"ECC {_on(info.ecc_mode)}   persistence {_on(info.persistence)}   MIG "
-               f"{_on(info.mig_mode)}   compute {_word(info.compute_mode)}")
+    yield Fact(
+        "driver",
+        f"{_word(info.driver)}, CUDA {_word(info.cuda_driver)}, VBIOS {_word(info.vbios)}, compute "
+        f"{_word(info.compute_capability)}",
+    )
+    yield Fact(
+        "modes",
+        f"ECC {_on(info.ecc_mode)}   persistence {_on(info.persistence)}   MIG "
+        f"{_on(info.mig_mode)}   compute {_word(info.compute_mode)}",
+    )
     if info.serial:
         yield Fact("serial", clean(info.serial))
 

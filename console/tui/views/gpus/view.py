@@ -92,7 +92,7 @@ class Gpus(PagedListing[GpuRow, GpuKey]):
         return (
             plain("No GPU was found on these nodes."),
             plain(""),
-            plain("A node's page (n, Enter) says under \"no gpu\" why: no driver, a library", "muted"),
+            plain('A node\'s page (n, Enter) says under "no gpu" why: no driver, a library', "muted"),
             plain("that does not fit it, or no permission.", "muted"),
         )
 

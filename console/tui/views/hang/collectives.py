@@ -147,4 +147,3 @@ def _statistics(said: Communication, width: int) -> Iterator[Line]:
             Span(f"{format.size(one.bytes):>6}{times}", "muted"), Span(waits, "warning"),
         )  # fmt: skip
         yield Line(cut(spans, width))
-

@@ -21,6 +21,7 @@ from ..events.model import EventRow
 #: So many of the newest events stand on the page; the Events view has them all.
 EVENTS_SHOWN = 100
 
+
 @dataclass(frozen=True)
 class Known:
     """All that a page is made of, of one node at one instant (`now`: console time, ns)."""

@@ -273,4 +273,3 @@ def _column(answer: Answered, at: int, drop: int) -> Column[AnswerRow]:
         f"{at}:{answer.columns[at]}", answer.title(at), answer.width_of(at), span, drop=drop,
         grow=200 if is_last else 0, align="right" if at in answer.numeric else "left",
     )  # fmt: skip
-

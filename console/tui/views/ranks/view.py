@@ -90,9 +90,7 @@ class Ranks(Listing[RankRow]):
         self._watch(frame.jobs.watched)
         around = around_of(frame)
         passes = passing(self._filter.wanted, around)
-        return rank_rows(
-            frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady, kind=self.kind
-        )
+        return rank_rows(frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady, kind=self.kind)
 
     def _watch(self, names: tuple[str, ...]) -> None:
         """A column for each variable that is watched, beside the step; `step` has one in any case."""

@@ -253,7 +253,6 @@ class TestPartOfAJob:
         assert names(verdict) == [(1, "python_lock")]
         assert verdict.culprits[0].site.function == "flush"
 
-
     def test_one_who_polls_in_its_own_code_is_not_named_beside_one_who_sleeps(self):
         scene = waiting(Scene(), 0, 1).rank(0, own("wait_patiently"), syscall="clock_nanosleep", wakes=5)
         verdict = scene.rank(1, own("fetch"), syscall="recvfrom").verdict()
