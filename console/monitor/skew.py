@@ -17,9 +17,9 @@ from ..analysis.skew import (
     Walk,
     desyncs,
     desyncs_of_steps,
+    meetings,
     skew,
     step_meetings,
-    sync_points,
     violations,
 )
 from ..analysis.skew.culprits import RankKey

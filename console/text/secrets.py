@@ -69,7 +69,7 @@ def names_a_secret(name: str) -> bool:
 
 
 def words_without_secrets(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command, each without its secrets: whole what follows the name of one (`--api-key X`, `KEY=X Y`)."""
+    """The words of a command without secrets; the value after a secret name is removed (`--api-key X`, `KEY=X Y`)."""
     return tuple(_word_without_secrets(before, word) for before, word in zip(("", *words), words, strict=False))
 
 

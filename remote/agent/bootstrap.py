@@ -1,8 +1,8 @@
 """The first code of the bundle to run on a node: makes the bundle importable and hands over to the agent.
 
-The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and checked the bundle; it executes this
-text and calls `boot` with the rest. Nothing is written to disk here: modules are imported from memory, and only their
-compiled form is kept in the cache folder, because compiling them at every start costs time and memory.
+The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and checked the bundle; it executes
+this text and calls `boot` with the rest. Nothing is written to disk here: modules are imported from memory, and only
+their compiled form is kept in the cache folder, because compiling them at every start costs time and memory.
 """
 
 import base64

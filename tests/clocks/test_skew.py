@@ -17,9 +17,9 @@ from gconsole.analysis.skew import (
     desyncs_of_steps,
     find,
     lateness,
+    meetings,
     skew,
     step_meetings,
-    sync_points,
     violations,
 )
 from gconsole.analysis.skew.culprits import binomial_tail

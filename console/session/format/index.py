@@ -180,7 +180,7 @@ def folder_of(session: Session) -> Path:
 
 
 def known(session: Session, folder: Path | None = None) -> Way:
-    """What is covered now; one that cannot be read covers nothing. Raises OSError where a segment cannot be looked at."""
+    """What is covered now; one that cannot be read covers nothing. Raises OSError if a segment cannot be read."""
     folder = folder or folder_of(session)
     index = Index()
     with contextlib.suppress(OSError, *UNREADABLE):

@@ -26,7 +26,7 @@ _END: Final = 8  # bytes: the length of the footer, PAR1
 
 
 def looked_at(folder: Path, part: Part) -> Path:
-    """The path of a file of a folder `parquet`. Raises SessionError where it is not what a compaction writes; OSError."""
+    """The path of a file of a folder `parquet`. Raises SessionError if compaction did not write it; OSError."""
     path = inside(folder, part.path)
     wrong = _wrong_with(path, part)
     if wrong is not None:

@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 def pending(session: Session, done: Compacted) -> list[Path]:
-    """The segments that are not Parquet yet, without the last one of a session that is not closed. Raises SessionError."""
+    """Segments not yet in Parquet, without the last one of a session that is still open. Raises SessionError."""
     sealed = session.read().sealed
     return [
         path for path in session.segments()

@@ -222,8 +222,8 @@ CONSOLE = """
 import asyncio, sys
 from gconsole.demo import demo_cluster
 from gconsole.fleet.fleet import Fleet
-from gconsole.hub import Hub
-from gconsole.store import Store
+from gconsole.core.control import Hub
+from gconsole.core.store import Store
 
 async def watch(config):
     hub, store = Hub(), Store()

@@ -12,7 +12,7 @@ from gconsole.transport.run_command import output
 
 ENDS_WHILE_IT_ASKS = """
 import asyncio
-from gconsole.fleet.sshconfig import Resolver
+from gconsole.transport.ssh_config import Resolver
 
 async def main():
     asking = asyncio.ensure_future(Resolver().resolve("node01"))

@@ -60,6 +60,14 @@ def test_without_a_folder_the_source_is_compiled_as_it_comes(imported):
 
 
 def test_the_agent_imports_only_the_cache_before_it_knows_where_compiled_code_lies():
-    code = "import sys, gconsole_remote.agent.launch; print(*(n for n in sorted(sys.modules) if n.startswith('gconsole_')))"
+    code = (
+        "import sys, gconsole_remote.agent.launch\n"
+        "print(*(name for name in sorted(sys.modules) if name.startswith('gconsole_')))"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
-    assert said.split() == ["gconsole_remote", "gconsole_remote.agent.cache", "gconsole_remote.agent.launch"]
+    assert said.split() == [
+        "gconsole_remote",
+        "gconsole_remote.agent",
+        "gconsole_remote.agent.cache",
+        "gconsole_remote.agent.launch",
+    ]

@@ -42,7 +42,7 @@ from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.processes import ProcessSampler
 from gconsole_remote.samplers.host import HostSampler
 from gconsole_remote.samplers.gpu import GpuSampler
-from gconsole_remote.simulate import SimulatedNvml
+from gconsole_remote.nvml.simulate import SimulatedNvml
 context = Context(process_filter=("GCONSOLE_TEST", sys.argv[2]), simulate_gpus=2)
 samplers = [ProcessSampler(context), HostSampler(context), GpuSampler(context, SimulatedNvml(2, "host"))]
 for sampler in samplers:

@@ -15,9 +15,9 @@ from gconsole_remote.stacks import capture
 ELSEWHERE = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
-from gconsole_remote import clock, stacks
-from gconsole_remote.procfs import ProcFs
-from gconsole_remote.samplers.seen import RankRef, Seen
+from gconsole_remote.clocks import stamps as clock; from gconsole_remote.stacks import capture as stacks
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.samplers.process_snapshot import RankRef, Seen
 class Blobs(object):
     def path(self, name): return sys.argv[2]
 pid = int(sys.argv[3])

@@ -93,8 +93,8 @@ def test_what_an_interrupted_step_left_is_removed_and_done_again(tmp_path, monke
 _COMPACTS = """
 import sys
 from pathlib import Path
-from gconsole.session import compact
-from gconsole.session.layout import Session
+from gconsole.session.manage import compact
+from gconsole.session.format.layout import Session
 compact.STEP_SEGMENTS = 1
 print("begins", flush=True)
 compact.compact(Session(Path(sys.argv[1])))

@@ -46,7 +46,8 @@ def a_stat(state: str = "moving") -> RankStat:
 @pytest.mark.parametrize("made", LONG.values(), ids=LONG)
 def test_a_long_text_is_looked_through_in_a_time_that_grows_with_it(made: str) -> None:
     program = (
-        "from gconsole.text.secrets import names_a_secret, value_without_secrets, without_secrets, words_without_secrets\n"
+        "from gconsole.text.secrets import names_a_secret, value_without_secrets\n"
+        "from gconsole.text.secrets import without_secrets, words_without_secrets\n"
         "from gconsole.session.format.pseudonyms import Pseudonyms\n"
         f"n = 100_000; text = {made}\n"
         "without_secrets(text); value_without_secrets(text, text); names_a_secret(text + '!')\n"
