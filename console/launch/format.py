@@ -119,7 +119,7 @@ def _node_words(line: NodeLine) -> str:
 
 def _scaled(scaled: Scaled) -> list[str]:
     """What differs in the copy of a configuration, and why."""
-    reasons = [f"{one.key}: {one.before} → {one.after}, {one.why}" for one in scaled.changes]
+    reasons = [f"{change.key}: {change.before} → {change.after}, {change.why}" for change in scaled.changes]
     return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
 
 

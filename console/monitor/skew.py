@@ -54,8 +54,8 @@ class SkewSeen:
     @property
     def by_the_best(self) -> tuple[Skew, ...]:
         """Each job by its collectives, or by its steps where no collective could be judged."""
-        told = {(one.job, one.attempt) for one in self.collectives if one.judged}
-        return (*self.collectives, *(one for one in self.steps if (one.job, one.attempt) not in told))
+        told = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
+        return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in told))
 
 
 NOTHING_SEEN: Final = SkewSeen((), (), None, (), (), (), {})

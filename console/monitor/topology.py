@@ -98,8 +98,8 @@ class TopologyFold:
     def is_large(self) -> bool:
         many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
         many = many or (bool(self._dirty) and len(self.fleet.nodes) >= MANY_COMPARED)
-        return many or (self._groups_changed and any(len(one.collectives) >= MANY_RANKS
-                                                     for one in self._store.captures.values()))  # fmt: skip
+        return many or (self._groups_changed and any(len(capture.collectives) >= MANY_RANKS
+                                                     for capture in self._store.captures.values()))  # fmt: skip
 
     async def fold(self) -> None:
         """Fold what is known now; in a thread where that is much."""

@@ -114,7 +114,9 @@ def _folds(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape
 
 
 def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
-    own = [one for one in capture.stacks if (one.job, one.attempt) == (found.job, found.attempt) and one.locals]
+    own = [
+        stack for stack in capture.stacks if (stack.job, stack.attempt) == (found.job, found.attempt) and stack.locals
+    ]
     newest: dict[tuple[str, int], int] = {}
     for one in own:
         newest[one.node, one.pid] = max(one.sample, newest.get((one.node, one.pid), 0))

@@ -76,20 +76,20 @@ def clocks_line(store: Store) -> ClocksLine:
         ),
         services=[
             ServiceLine(
-                one.node, one.daemon, one.synced, one.offset_ns, one.bound_ns, one.source, one.stratum, one.text
+                source.node, source.daemon, source.synced, source.offset_ns, source.bound_ns, source.source, source.stratum, source.text
             )
-            for one in sorted(book.sources.values(), key=lambda one: natural(one.node))
+            for source in sorted(book.sources.values(), key=lambda source: natural(source.node))
         ],
         cost=[
-            ProbeCostLine(one.node, one.cpu_pct, one.tx_packets_s, one.tx_bytes_s, one.records_bytes_s)
-            for one in sorted(book.costs.values(), key=lambda one: natural(one.node))
+            ProbeCostLine(cost.node, cost.cpu_pct, cost.tx_packets_s, cost.tx_bytes_s, cost.records_bytes_s)
+            for cost in sorted(book.costs.values(), key=lambda cost: natural(cost.node))
         ],
         gpus=[
             GpuTimerLine(
-                one.node, one.index, one.uuid, one.ahead_ns, one.bound_ns, one.step_ns, one.drift_ppm, one.error,
-                one.simulated,
+                gpu.node, gpu.index, gpu.uuid, gpu.ahead_ns, gpu.bound_ns, gpu.step_ns, gpu.drift_ppm, gpu.error,
+                gpu.simulated,
             )
-            for one in sorted(book.gpus.values(), key=lambda one: (natural(one.node), one.index))
+            for gpu in sorted(book.gpus.values(), key=lambda gpu: (natural(gpu.node), gpu.index))
         ],
     )  # fmt: skip
 
@@ -99,11 +99,11 @@ def clocks_text(store: Store) -> str:
     line = clocks_line(store)
     if not line.nodes and not line.edges:
         return ""
-    services = {one.node: one for one in line.services}
+    services = {service.node: service for service in line.services}
     parts = [f"clocks: common clock = {line.reference or 'none'}; offsets of CLOCK_REALTIME, ± is a bound, in µs"]
     parts += _table(
         ("node", "offset", "±", "drift ppm", "±", "repeat", "by", "its own service", ""),
-        [_node_cells(one, services.get(one.node)) for one in line.nodes],
+        [_node_cells(node, services.get(node.node)) for node in line.nodes],
     )
     if line.edges:
         parts += ["", "edges: offset of MONOTONIC_RAW, far minus near"]
@@ -115,12 +115,12 @@ def clocks_text(store: Store) -> str:
         if edge.udp_blocked:
             parts.append(f"UDP blocked {edge.src} → {edge.dst}")
     if line.gpus:
-        sim = " (SIM)" if any(one.simulated for one in line.gpus) else ""
+        sim = " (SIM)" if any(gpu.simulated for gpu in line.gpus) else ""
         parts += ["", f"GPU timers{sim}: timer minus CLOCK_REALTIME of its node"]
         rows = [
-            (f"{one.node} gpu{one.index}", _us(one.ahead_ns, True), _us(one.bound_ns), _us(one.step_ns),
-             _ppm(one.drift_ppm), one.error or "")
-            for one in line.gpus
+            (f"{gpu.node} gpu{gpu.index}", _us(gpu.ahead_ns, True), _us(gpu.bound_ns), _us(gpu.step_ns),
+             _ppm(gpu.drift_ppm), gpu.error or "")
+            for gpu in line.gpus
         ]  # fmt: skip
         parts += _table(("gpu", "ahead", "±", "moves by", "drift ppm", ""), rows)
     if line.cost:

@@ -169,7 +169,7 @@ def collectives_line(store: Store) -> CollectivesLine:
         imbalance=[
             ImbalanceLine(
                 said.job,
-                [LoadLine(one.rank, one.bytes, one.total_ms, one.deviation) for one in said.imbalance.loads],
+                [LoadLine(load.rank, load.bytes, load.total_ms, load.deviation) for load in said.imbalance.loads],
                 said.imbalance.refused,
             )
             for _, said in every if said.heard
@@ -177,20 +177,20 @@ def collectives_line(store: Store) -> CollectivesLine:
         slow_links=[
             SlowLinksLine(
                 said.job,
-                [LinkLine(one.source, one.destination, one.bytes_s, one.utilisation, one.measured)
-                 for one in said.slow_links.links],
+                [LinkLine(link.source, link.destination, link.bytes_s, link.utilisation, link.measured)
+                 for link in said.slow_links.links],
                 said.slow_links.refused,
             )
             for _, said in every if said.heard
         ],
         statistics=[
-            StatisticsLine(said.job, one.group, one.op, one.count, one.pending, one.bytes, one.measured, one.mean_ms,
-                           one.least_ms, one.most_ms)
-            for _, said in every for one in said.statistics
+            StatisticsLine(said.job, statistic.group, statistic.op, statistic.count, statistic.pending, statistic.bytes, statistic.measured, statistic.mean_ms,
+                           statistic.least_ms, statistic.most_ms)
+            for _, said in every for statistic in said.statistics
         ],
         troubles=[
-            TroubleLine(said.job, one.source, one.rank, one.status, one.text, one.try_)
-            for _, said in every for one in said.troubles
+            TroubleLine(said.job, trouble.source, trouble.rank, trouble.status, trouble.text, trouble.try_)
+            for _, said in every for trouble in said.troubles
         ],
     )  # fmt: skip
 
@@ -207,7 +207,9 @@ def collectives_text(store: Store) -> str:
         for fault in said.faults:
             lines.append(f"  {'◌' if fault.follows else '▲'} {fault.kind} ({fault.confidence})  {fault.text}")
             lines += [f"      [{rank}] waits itself in group {title}" for rank, title in fault.held]
-        lines += [f"  ▲ ranks wait in a circle: {' → '.join(map(str, (*one, one[0])))}" for one in said.graph.cycles]
+        lines += [
+            f"  ▲ ranks wait in a circle: {' → '.join(map(str, (*cycle, cycle[0])))}" for cycle in said.graph.cycles
+        ]
         for trouble in said.troubles:
             who = f" rank {trouble.rank}" if trouble.rank is not None else ""
             lines.append(f"  · {trouble.source}{who}: {trouble.text}")
@@ -232,7 +234,7 @@ def _fault(capture: CaptureNow, said: Communication, fault: Fault) -> FaultLine:
         capture=capture.id, job=said.job, kind=fault.kind, source=fault.witness, group=fault.title, op=fault.op,
         seq=fault.seq, ranks=list(fault.ranks), waiting=list(fault.waiting), unseen=list(fault.unseen),
         waited_s=fault.waited_s, confidence=fault.confidence, follows=fault.follows,
-        camps=[CampLine(one.what, list(one.ranks)) for one in fault.camps], text=fault.text,
+        camps=[CampLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps], text=fault.text,
         evidence=list(fault.evidence),
     )  # fmt: skip
 

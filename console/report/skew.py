@@ -111,21 +111,21 @@ def _line(seen: SkewSeen) -> SkewLine:
         ranks=_ranks(seen.collectives),
         culprits=[_rank(rank) for skew in seen.collectives for rank in skew.culprits],
         unresolved=[
-            UnresolvedLine(one.job, one.attempt, len(one.judged), one.unresolved, one.incomplete)
-            for one in seen.collectives
+            UnresolvedLine(collective.job, collective.attempt, len(collective.judged), collective.unresolved, collective.incomplete)
+            for collective in seen.collectives
         ],
         shares=[
-            ShareLine(one.job, one.attempt, of, share.name, share.ranks, share.last, share.caused_s)
-            for one in seen.collectives
-            for of, shares in (("node", one.by_node), ("group", one.by_group))
+            ShareLine(collective.job, collective.attempt, of, share.name, share.ranks, share.last, share.caused_s)
+            for collective in seen.collectives
+            for of, shares in (("node", collective.by_node), ("group", collective.by_group))
             for share in shares
         ],
         meetings=[_meeting(one) for one in judged[-MOST_MEETINGS:]],
         steps=_ranks(seen.steps), steps_by=seen.steps_by, captures=_ranks(seen.captures),
         violations=[
-            ViolationLine(one.meeting.title, one.left.rank, one.left.node, one.entered.rank, one.entered.node,
-                          one.early_ns)
-            for one in seen.violations
+            ViolationLine(violation.meeting.title, violation.left.rank, violation.left.node, violation.entered.rank, violation.entered.node,
+                          violation.early_ns)
+            for violation in seen.violations
         ],
     )  # fmt: skip
 
@@ -157,11 +157,11 @@ def clock_text(line: ClocksLine) -> str:
     """A line for the fleet and one for each node without a line; empty where nothing is known."""
     if line.reference is None:
         return ""
-    known = [(one.bound_ns, one.node) for one in line.nodes if one.bound_ns is not None]
+    known = [(node.bound_ns, node.node) for node in line.nodes if node.bound_ns is not None]
     worst, where = max(known, default=(0, ""))
     head = f"clocks  common clock = {line.reference}  {len(known)}/{len(line.nodes)} nodes known"
     lines = [head + (f", worst to ±{worst / 1e3:.1f} µs ({where})" if where else "")]
-    lines += [f"  ◌ {one.node}: {one.status}" for one in line.nodes if one.bound_ns is None]
+    lines += [f"  ◌ {node.node}: {node.status}" for node in line.nodes if node.bound_ns is None]
     return "\n".join(map(printable, lines))
 
 
@@ -173,7 +173,7 @@ def skew_text(line: SkewLine) -> str:
         lines.append(
             f"skew  {job}  {of.judged} collectives judged, {of.unresolved} unresolved, {of.incomplete} incomplete"
         )
-        own = [one for one in line.culprits if (one.job, one.attempt) == (of.job, of.attempt)]
+        own = [culprit for culprit in line.culprits if (culprit.job, culprit.attempt) == (of.job, of.attempt)]
         lines += [f"  ▲ {_culprit_text(one)}" for one in own[:MOST_RANKS]]
         if len(own) > MOST_RANKS:
             nodes = fold(sorted({one.node for one in own[MOST_RANKS:]}))

@@ -55,7 +55,11 @@ class Captured:
 def captured_of(store: Store) -> tuple[Captured, ...]:
     """The captures in which any of them said anything, the newest first."""
     captures = reversed(store.captures.values())
-    return tuple(Captured(list(one.collectives), list(one.groups)) for one in captures if one.collectives or one.groups)
+    return tuple(
+        Captured(list(capture.collectives), list(capture.groups))
+        for capture in captures
+        if capture.collectives or capture.groups
+    )
 
 
 def parallel_groups(captured: Iterable[Captured], ranks: Sequence[Rank]) -> tuple[ParallelGroup, ...]:
@@ -64,7 +68,7 @@ def parallel_groups(captured: Iterable[Captured], ranks: Sequence[Rank]) -> tupl
     wanted = {rank.job for rank in ranks if rank.status == "present"}
     for capture in captured:
         said: tuple[Sequence[Collective | PgStatus], ...] = (capture.statuses, capture.collectives)
-        for job in sorted({(one.job, one.attempt) for records in said for one in records}, reverse=True):
+        for job in sorted({(record.job, record.attempt) for records in said for record in records}, reverse=True):
             if job[0] not in found or found[job[0]][0][1] < job[1]:
                 found[job[0]] = job, capture
         if wanted and wanted <= found.keys():

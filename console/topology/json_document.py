@@ -53,7 +53,7 @@ def _class_line(made: NodeClass) -> ClassLine:
     differences = [
         DifferenceLine(d.nodes, d.subject, d.value, d.usual, d.than, d.text) for d in (*made.differences, *made.odd)
     ]
-    rows = [[made.model.word(one, other) for other in labels] for one in labels]
+    rows = [[made.model.word(label, other) for other in labels] for label in labels]
     return ClassLine(made.name, made.nodes, made.title, made.model.simulated, labels, rows, differences)
 
 

@@ -181,7 +181,10 @@ class Watch:
         )  # fmt: skip
 
     def _recorded(self, now: int) -> tuple[Recorded, ...]:
-        return tuple(Recorded(one.name, max(0, now - one.began), one.trouble) for one in self._recordings())
+        return tuple(
+            Recorded(recording.name, max(0, now - recording.began), recording.trouble)
+            for recording in self._recordings()
+        )
 
     def _staging_now(self) -> tuple[int, int] | None:
         staged, expected = self._staging() if self._staging else (0, 0)

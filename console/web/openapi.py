@@ -23,15 +23,15 @@ Fields = dict[str, Any]
 
 def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     """The document, as JSON will have it."""
-    types = [*{id(kind): kind for one in operations for kind in _types(one)}.values(), Problem]
+    types = [*{id(kind): kind for operation in operations for kind in _types(operation)}.values(), Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: Fields = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[method_of(one).lower()] = _described(one, by_type, components)
-    for one in operations:  # a query is told by its parameters
-        if method_of(one) == "GET":
-            components.pop(_name(by_type[id(one.asks)]), None)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[method_of(operation).lower()] = _described(operation, by_type, components)
+    for operation in operations:  # a query is told by its parameters
+        if method_of(operation) == "GET":
+            components.pop(_name(by_type[id(operation.asks)]), None)
     return {
         "openapi": "3.1.0",
         "info": {

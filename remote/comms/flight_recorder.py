@@ -77,7 +77,7 @@ def read_document(said):
     entries = _entries(listed, problems)
     groups = _groups(said, entries, problems)
     version = said.get("version")
-    oldest = min((one["record_id"] for one in entries if one["record_id"] is not None), default=None)
+    oldest = min((entry["record_id"] for entry in entries if entry["record_id"] is not None), default=None)
     for group in groups:
         group["oldest_record_id"] = oldest
         group["entries"] = len(listed)

@@ -52,7 +52,7 @@ def parse(data, most=4096):
         if launched:
             found.append(launched)
     entries = [_entry(one, groups) for one in found[-most:]]
-    return NcclLog(entries, sum(1 for one in entries if one["process_group"] is None))
+    return NcclLog(entries, sum(1 for entry in entries if entry["process_group"] is None))
 
 
 def _entry(one, groups):

@@ -97,7 +97,7 @@ class _Found:
             if kind == "clock_window" and record["bound_ns"] is not None:
                 self.bounds_us.append(record["bound_ns"] / 1000)
                 self.errors_us.append(abs(record["beta_ns"]) / 1000)
-        steady = [one for rows in costs.values() for one in rows[1:-1]]
+        steady = [row for rows in costs.values() for row in rows[1:-1]]
         self.cpu_pct = [one["cpu_pct"] for one in steady]
         self.cadence_us = [one["cadence_us"] for one in steady if one["cadence_us"]]
         took_s = max(1.0, (last - first) / 1e9 + 1.0)

@@ -86,7 +86,7 @@ async def _windows(rig: Rig, case: Case, count: int) -> list[Judged]:
             fleet.fleet.want_clocks("bench", True)
 
             def found() -> list[ClockBins]:
-                return [one for one in fleet.records if isinstance(one, ClockBins) and one.method == "udp"]
+                return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == "udp"]
 
             await fleet.until(lambda: len(judged(found(), truth, WINDOW_S)) >= count, 60.0 + 3 * WINDOW_S * count)
             return judged(found(), truth, WINDOW_S)

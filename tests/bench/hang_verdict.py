@@ -99,7 +99,7 @@ async def _press(watch: Watched) -> Ours:
 
 def _is_right(found: Sequence[Judged]) -> bool:
     [verdict] = [one.verdict for one in found]
-    return verdict.state == "hung" and [one.rank for one in verdict.culprits] == [CULPRIT]
+    return verdict.state == "hung" and [culprit.rank for culprit in verdict.culprits] == [CULPRIT]
 
 
 def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
@@ -107,7 +107,9 @@ def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
     found = fold(stacks, jobs_of(stacks)[0])
     apart = []
     for sample in range(FIRST_SAMPLES):
-        begins = [one.began for one in stacks if one.sample == sample and one.began is not None and not one.native]
+        begins = [
+            stack.began for stack in stacks if stack.sample == sample and stack.began is not None and not stack.native
+        ]
         apart.append((max(begins) - min(begins)) / 1e6)
     return (found.spread_ns or 0) / 1e6, max(apart)
 

@@ -34,10 +34,10 @@ class Told:
     @property
     def clock(self) -> CommonClock:
         names = {line.node for line in self.lines}
-        snapshots = [one for one in self.records if isinstance(one, ClockSnapshot)]
+        snapshots = [record for record in self.records if isinstance(record, ClockSnapshot)]
         return CommonClock(
             {name: [line for line in self.lines if line.node == name] for name in names},
-            {name: [one for one in snapshots if one.node == name] for name in names},
+            {name: [snapshot for snapshot in snapshots if snapshot.node == name] for name in names},
         )
 
     def misses(self, nodes: Sequence[Node]) -> list[tuple[str, float, int]]:
@@ -68,13 +68,15 @@ class Told:
 def epoch_of(told: Told) -> int:
     """The constant by which the common clock is ahead of its reference's."""
     return next(
-        one.at_common - one.at_mono for one in told.lines if one.node == one.reference and one.at_common is not None
+        line.at_common - line.at_mono
+        for line in told.lines
+        if line.node == line.reference and line.at_common is not None
     )
 
 
 def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
     """The truth: the common clock at a second of true time."""
-    own = next(one for one in told.lines if one.node == one.reference)
+    own = next(line for line in told.lines if line.node == line.reference)
     reference = next(node for node in nodes if node.name == own.reference)
     mono = int(reference.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
     return mono + epoch_of(told)

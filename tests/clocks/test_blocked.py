@@ -29,7 +29,7 @@ def test_the_edge_is_measured_over_ssh_however_the_records_of_both_mix() -> None
 
     told = Told(records)
 
-    assert [(one.method, one.status, one.udp_blocked) for one in told.windows] == [("ssh", "ok", True)]
+    assert [(window.method, window.status, window.udp_blocked) for window in told.windows] == [("ssh", "ok", True)]
     assert all(line.bound_ns is not None for line in told.lines)
     assert not told.misses(nodes)
 
@@ -42,4 +42,4 @@ def test_an_agent_that_began_anew_takes_its_old_bins_with_it() -> None:
 
     told = Told(records)
 
-    assert all(one.pairs <= sum(row.sent for row in bins[-1].bins) for one in told.windows)
+    assert all(window.pairs <= sum(row.sent for row in bins[-1].bins) for window in told.windows)

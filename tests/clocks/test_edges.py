@@ -43,7 +43,7 @@ def test_without_drift_it_is_twice_as_good_through_jitter() -> None:
 @pytest.mark.parametrize("cadence_us", [FULL, 5_000])
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 def test_the_truth_is_within_the_bound_in_every_window(scenario: str, cadence_us: int) -> None:
-    assert all(one.is_covered for one in windows(SCENARIOS[scenario], cadence_us=cadence_us))
+    assert all(window.is_covered for window in windows(SCENARIOS[scenario], cadence_us=cadence_us))
 
 
 @pytest.mark.parametrize("scenario", [name for name in sorted(SCENARIOS) if name.endswith(" m")])
@@ -67,7 +67,7 @@ def test_stamps_that_are_early_now_and_then_hardly_move_the_line(path, most_us: 
 
 def test_stamps_that_are_not_causal_are_noticed_where_the_path_is_clean() -> None:
     early = replace(VETH, early=(1.0, 0.005, 20.0))
-    assert {one.status for one in windows(early, cadence_us=FULL)} == {"noncausal"}
+    assert {window.status for window in windows(early, cadence_us=FULL)} == {"noncausal"}
 
 
 @pytest.mark.parametrize("cadence_us", [FULL, 5_000])
@@ -75,7 +75,7 @@ def test_stamps_that_are_not_causal_are_noticed_where_the_path_is_clean() -> Non
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE])
 def test_stamps_that_are_noisy_widen_the_bound_so_that_it_holds(path, sigma_us: float, cadence_us: int) -> None:
     noisy = replace(path, early=(sigma_us, 0.0, 0.0))
-    assert all(one.is_covered for one in windows(noisy, 6, cadence_us=cadence_us))
+    assert all(window.is_covered for window in windows(noisy, 6, cadence_us=cadence_us))
 
 
 def test_the_noise_of_stamps_is_read_off_the_calmest_bins() -> None:

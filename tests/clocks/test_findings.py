@@ -46,7 +46,7 @@ class Watched:
 
     async def ids(self) -> set[str]:
         await self.findings.look(is_last=True)
-        return {one.id for one in self.store.findings.values()}
+        return {finding.id for finding in self.store.findings.values()}
 
 
 async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails_a_pipeline() -> None:
@@ -55,7 +55,7 @@ async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails
     watched.hub.publish(entries({5: 2 * MS}))
     assert await watched.ids() == {"straggler"}
     report = make_report(watched.store)
-    assert [one.rank for one in report.skew.culprits] == [5]
+    assert [culprit.rank for culprit in report.skew.culprits] == [5]
     assert report.clocks.reference in {node.name for node in NODES}
     assert exit_code(report, ("straggler",)) == 1
     assert exit_code(report, ("clock_unsynced", "desync")) == 0
@@ -96,7 +96,7 @@ async def test_the_same_rank_is_none_where_more_is_allowed() -> None:
     watched.probe(NODES)
     watched.hub.publish(entries({5: 2 * MS}))
     assert await watched.ids() == set()
-    assert [one.rank for one in make_report(watched.store).skew.culprits] == [5]  # told, not judged
+    assert [culprit.rank for culprit in make_report(watched.store).skew.culprits] == [5]  # told, not judged
 
 
 async def test_what_the_clocks_cannot_tell_is_counted_as_unresolved() -> None:
@@ -108,7 +108,7 @@ async def test_what_the_clocks_cannot_tell_is_counted_as_unresolved() -> None:
     assert skew.culprits == []
     [unresolved] = skew.unresolved
     assert (unresolved.judged, unresolved.unresolved) == (40, 40)
-    assert not any(one.is_resolved for one in skew.ranks)
+    assert not any(rank.is_resolved for rank in skew.ranks)
 
 
 async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> None:
@@ -117,7 +117,7 @@ async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> Non
     watched.probe(nodes)
     watched.hub.publish([ClockSource(node="node001", daemon="chrony", synced=False, text="chronyd has no source")])
     assert await watched.ids() == {"clock_unsynced"}
-    told = {one.culprits[0]: one.text for one in watched.store.findings.values()}
+    told = {finding.culprits[0]: finding.text for finding in watched.store.findings.values()}
     assert "chrony: chronyd has no source" in told["node001"]
     reference = make_report(watched.store).clocks.reference
     assert {"node000", "node001", "node002"} - set(told) <= {reference}

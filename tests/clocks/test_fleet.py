@@ -81,7 +81,7 @@ def test_an_edge_that_is_longer_one_way_is_flagged_within_three_windows_and_move
     straight_nodes, straight = told(16, path=VETH)
     bad = regular(16, 1)[5]
     nodes, result = told(16, path_of=lambda a, b: crooked if (a, b) == bad else VETH)
-    flagged = {(one.node, one.dst) for one in result.windows if one.flagged}
+    flagged = {(window.node, window.dst) for window in result.windows if window.flagged}
     assert flagged == {(nodes[bad[0]].name, nodes[bad[1]].name)}
     assert result.misses(nodes) == []
     assert result.worst_ns(nodes) <= 2 * straight.worst_ns(straight_nodes) + 500
@@ -100,7 +100,7 @@ def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
         if isinstance(record, ClockBins) and "node003" in (record.node, record.dst):
             record.method, record.stamps = "ssh", "ssh"
     result = Told(sorted(records, key=lambda record: record.rx))
-    assert not any(one.flagged for one in result.windows)
+    assert not any(window.flagged for window in result.windows)
     assert {line.method for line in result.lines if line.node == "node003"} <= {"ssh"}
     assert result.last["node003"].status == "ok"
     assert result.misses(nodes) == []
@@ -108,8 +108,8 @@ def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
 
 def test_residuals_are_told_only_of_edges_that_a_loop_passes() -> None:
     _, result = told(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
-    assert {one.residual_ns is None for one in result.windows if one.dst == "node003"} == {True}
-    assert all(one.residual_ns is not None for one in result.windows if one.dst != "node003")
+    assert {window.residual_ns is None for window in result.windows if window.dst == "node003"} == {True}
+    assert all(window.residual_ns is not None for window in result.windows if window.dst != "node003")
 
 
 def test_of_two_nodes_it_is_said_that_nothing_cross_checks_them() -> None:
@@ -142,7 +142,7 @@ def test_a_node_whose_clock_was_set_within_a_window_gets_no_line_from_it() -> No
         if "node003" in (record.node, record.dst) and record.base - began[record.node] >= 2 * SECOND:
             record.ahead += MS if record.dst == "node003" else -MS
     result = Told(records)
-    assert {one.status for one in result.windows if "node003" in (one.node, one.dst)} == {"noncausal"}
+    assert {window.status for window in result.windows if "node003" in (window.node, window.dst)} == {"noncausal"}
     assert result.last["node003"].bound_ns is None
     assert "noncausal" in result.last["node003"].warnings
     assert result.misses(nodes) == []
@@ -155,7 +155,7 @@ def test_edges_that_cannot_all_be_true_are_named() -> None:
         if isinstance(record, ClockBins) and (record.node, record.dst) == ("node000", "node001"):
             record.ahead += MS  # a whole window off: nothing within the edge can tell
     result = Told(records)
-    assert [(one.node, one.dst) for one in result.windows if one.flagged] == [("node000", "node001")]
+    assert [(window.node, window.dst) for window in result.windows if window.flagged] == [("node000", "node001")]
     assert result.misses(nodes) == []
 
 
@@ -182,7 +182,7 @@ def test_steps_and_slews_of_a_nodes_own_clock_are_said_and_do_no_harm() -> None:
 def test_loss_is_counted_and_said() -> None:
     _, result = told(3, path=replace(VETH, lost_forward=0.5))
     assert all("loss" in line.warnings for line in result.lines)
-    assert all(one.lost == pytest.approx(one.pairs / 2, rel=0.2) for one in result.windows)
+    assert all(window.lost == pytest.approx(window.pairs / 2, rel=0.2) for window in result.windows)
 
 
 def test_a_bound_beyond_what_was_asked_for_is_said() -> None:

@@ -84,7 +84,7 @@ def test_a_late_rank_is_ranked_with_its_error_bar(good_clock: CommonClock, late_
     assert worst.behind_ns is not None
     assert worst.behind_bound_ns is not None
     assert abs(worst.behind_ns - late_ns) <= worst.behind_bound_ns + 1_000
-    assert [one.rank for one in found.culprits] == [5]
+    assert [culprit.rank for culprit in found.culprits] == [5]
     assert found.unresolved == 0
 
 
@@ -95,7 +95,7 @@ def test_five_microseconds_between_nodes_are_refused() -> None:
     assert found.resolved == 0
     assert found.unresolved == 40
     assert found.culprits == ()
-    assert all(not one.is_resolved for one in found.ranks)
+    assert all(not rank.is_resolved for rank in found.ranks)
 
 
 def test_a_coarse_clock_refuses_what_a_good_one_resolves(good_clock: CommonClock) -> None:
@@ -106,9 +106,9 @@ def test_a_coarse_clock_refuses_what_a_good_one_resolves(good_clock: CommonClock
 
 
 def test_ranks_of_one_node_need_no_common_clock() -> None:
-    records = [one for one in entries({1: 50 * US}, noise_ns=100) if one.node == "node000"]
+    records = [entry for entry in entries({1: 50 * US}, noise_ns=100) if entry.node == "node000"]
     found = of(records, CommonClock({}, {}))
-    assert [one.rank for one in found.culprits] == [1]
+    assert [culprit.rank for culprit in found.culprits] == [1]
 
 
 def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
@@ -117,11 +117,11 @@ def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
 
 def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_read(good_clock: CommonClock) -> None:
     records = [
-        structs.replace(one, process_group=("7", "dp")) for one in entries({5: 20 * MS}) if one.rank not in (6, 7)
+        structs.replace(entry, process_group=("7", "dp")) for entry in entries({5: 20 * MS}) if entry.rank not in (6, 7)
     ]
     job, world = ("llama", 0), {("llama", 0): 8}
-    assert not any(one.is_whole for one in meetings(records, good_clock, (), world))
-    assert all(one.is_whole for one in meetings(records, good_clock, (), {job: 6}))
+    assert not any(sync_point.is_whole for sync_point in meetings(records, good_clock, (), world))
+    assert all(sync_point.is_whole for sync_point in meetings(records, good_clock, (), {job: 6}))
 
     def status(rank: int, ranks: tuple[int, ...] | None) -> PgStatus:
         return PgStatus(
@@ -129,15 +129,19 @@ def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_re
             ranks=ranks,
         )  # fmt: skip
 
-    assert all(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(6)))], world))
-    assert not any(one.is_whole for one in meetings(records, good_clock, [status(0, tuple(range(8)))], world))
+    assert all(sync_point.is_whole for sync_point in meetings(records, good_clock, [status(0, tuple(range(6)))], world))
+    assert not any(
+        sync_point.is_whole for sync_point in meetings(records, good_clock, [status(0, tuple(range(8)))], world)
+    )
     others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
-    assert all(one.is_whole for one in meetings(records, good_clock, others, world))  # read, and not in it
+    assert all(
+        sync_point.is_whole for sync_point in meetings(records, good_clock, others, world)
+    )  # read, and not in it
 
 
 def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
     found = of(entries({4: MS, 5: MS}), good_clock)
-    assert {one.rank for one in found.culprits} == {4, 5}
+    assert {culprit.rank for culprit in found.culprits} == {4, 5}
     assert found.by_node[0].name == "node002"
     assert lateness(meetings(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
 
@@ -146,7 +150,7 @@ def test_what_the_others_waited_is_what_it_cost(good_clock: CommonClock) -> None
     found = of(entries({5: 20 * MS}, count=50), good_clock)
     assert found.ranks[0].caused_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
     assert found.ranks[0].waited_s == 0.0
-    assert sum(one.waited_s for one in found.ranks) == pytest.approx(found.ranks[0].caused_s)
+    assert sum(rank.waited_s for rank in found.ranks) == pytest.approx(found.ranks[0].caused_s)
 
 
 def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) -> None:
@@ -154,7 +158,7 @@ def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) ->
     records = []
     for seq in range(60):
         late = int(rng.integers(0, 8))
-        records += [one for one in entries({late: 2 * MS}, count=60, seed=seq) if one.collective_seq_id == seq]
+        records += [entry for entry in entries({late: 2 * MS}, count=60, seed=seq) if entry.collective_seq_id == seq]
     found = of(records, good_clock)
     assert found.resolved == 60
     assert found.culprits == ()
@@ -162,10 +166,10 @@ def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) ->
 
 def test_a_trend_is_seen(good_clock: CommonClock) -> None:
     records = [
-        one
+        entry
         for seq in range(40)
-        for one in entries({5: seq * 100 * US}, count=40, seed=seq)
-        if one.collective_seq_id == seq
+        for entry in entries({5: seq * 100 * US}, count=40, seed=seq)
+        if entry.collective_seq_id == seq
     ]
     worst = of(records, good_clock).ranks[0]
     assert worst.trend_ns == pytest.approx(2 * MS, rel=0.1)
@@ -178,7 +182,7 @@ def test_the_chance_of_being_last_is_that_of_the_binomial() -> None:
 
 
 def test_meetings_with_a_missing_record_blame_nobody(good_clock: CommonClock) -> None:
-    records = [one for one in entries({5: MS}) if not (one.rank == 5 and (one.collective_seq_id or 0) % 2)]
+    records = [entry for entry in entries({5: MS}) if not (entry.rank == 5 and (entry.collective_seq_id or 0) % 2)]
     found = of(records, good_clock)
     assert found.incomplete == 20
     assert found.ranks[0].meetings == 20
@@ -218,8 +222,8 @@ def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: Com
 
 def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(good_clock: CommonClock) -> None:
     records = entries({5: 20 * MS})
-    for one in records:
-        one.process_group = ("1", "dp") if (one.collective_seq_id or 0) % 4 else ("2", "tp")
+    for record in records:
+        record.process_group = ("1", "dp") if (record.collective_seq_id or 0) % 4 else ("2", "tp")
     found = of(records, good_clock)
     assert [(share.name, share.ranks, share.last) for share in found.by_group] == [("dp", 8, 30), ("tp", 8, 10)]
     assert sum(share.caused_s for share in found.by_group) == pytest.approx(found.by_node[0].caused_s)
@@ -239,7 +243,7 @@ def test_how_far_apart_ranks_were_read_is_told_of_every_capture(good_clock: Comm
         )  # fmt: skip
 
     [found] = skew(captures([stack(rank, sample) for rank in range(8) for sample in range(10)], good_clock))
-    assert [one.rank for one in found.culprits] == [6]
+    assert [culprit.rank for culprit in found.culprits] == [6]
     assert found.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
 
 
@@ -285,7 +289,7 @@ def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonCloc
         for rank in range(4)
     }
     [found] = skew(step_meetings(walks, good_clock))
-    assert [one.rank for one in found.culprits] == [2]
+    assert [culprit.rank for culprit in found.culprits] == [2]
     [told] = find([found], (), (), 10.0)
     assert "rank 2 on node002 was last at 10 of 10 steps" in told.text and told.evidence[0].startswith("rank_stat.step")
     slowly = {
@@ -299,10 +303,10 @@ def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clo
     assert period_of(["a", "b", "b"] * 5) == 3
     assert period_of(["a", "b", "c", "d"]) is None
     records = entries({5: MS}, count=30)
-    for one in records:
-        one.profiling_name = "nccl:all_gather" if (one.collective_seq_id or 0) % 3 else "nccl:all_reduce"
+    for record in records:
+        record.profiling_name = "nccl:all_gather" if (record.collective_seq_id or 0) % 3 else "nccl:all_reduce"
     steps = first_of_periods(meetings(records, good_clock))
-    assert [one.number for one in steps] == list(range(10))
+    assert [step.number for step in steps] == list(range(10))
     assert skew(steps)[0].culprits[0].rank == 5
 
 
@@ -319,7 +323,7 @@ def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
     walks = {("llama", 0, rank): Walk("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
     assert desyncs_of_steps(walks) == []
     walks["llama", 0, 3] = Walk("n", 950, (), 40)
-    assert [one.behind for one in desyncs_of_steps(walks)] == [(3,)]
+    assert [desync.behind for desync in desyncs_of_steps(walks)] == [(3,)]
 
 
 def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read_again() -> None:

@@ -171,4 +171,4 @@ def records(path: Path) -> list[dict]:
 
 def sampled(path: Path) -> set[str]:
     """The nodes that have told a GPU's figures, as far as the records say."""
-    return {one["node"] for one in records(path) if one["kind"] == "gpu"}
+    return {record["node"] for record in records(path) if record["kind"] == "gpu"}

@@ -29,7 +29,9 @@ async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path
     assert {stack.rank for stack in stacks if stack.status == "ok" and stack.frames} == set(range(8))
     assert {stack.sample for stack in stacks} == {0, 1}
     firsts = [stack for stack in stacks if stack.sample == 0]
-    assert max(one.looked - one.at for one in firsts) < 1_000_000_000, "they wait for the instant, and do not miss it"
+    assert max(first.looked - first.at for first in firsts) < 1_000_000_000, (
+        "they wait for the instant, and do not miss it"
+    )
 
 
 async def test_a_node_that_is_lost_meanwhile_does_not_keep_the_others(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def pair() -> Iterator[Rig]:
 
 
 def udp(fleet: Watched) -> list[ClockBins]:
-    return [one for one in fleet.records if isinstance(one, ClockBins) and one.method == "udp"]
+    return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == "udp"]
 
 
 def total(fleet: Watched, field: str) -> int:
-    return sum(getattr(one, field) for one in fleet.records if isinstance(one, ClockCost))
+    return sum(getattr(record, field) for record in fleet.records if isinstance(record, ClockCost))
 
 
 # -- which network -----------------------------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ class Mesh:
     def windows(self) -> list[list[ClockWindow]]:
         """The whole windows of the fleet, each with all of its edges."""
         by_number: dict[int, list[ClockWindow]] = {}
-        for one in self._fleet.records[self._from :]:
-            if isinstance(one, ClockWindow):
-                by_number.setdefault(one.window_id, []).append(one)
+        for record in self._fleet.records[self._from :]:
+            if isinstance(record, ClockWindow):
+                by_number.setdefault(record.window_id, []).append(record)
         return [edges for edges in by_number.values() if len(edges) == self._edges]
 
     def lines(self) -> list[ClockNode]:
-        return [one for one in self._fleet.records[self._from :] if isinstance(one, ClockNode)]
+        return [record for record in self._fleet.records[self._from :] if isinstance(record, ClockNode)]
 
 
 async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:

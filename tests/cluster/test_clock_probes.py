@@ -21,7 +21,7 @@ def hosts(rig: Rig, tmp_path: Path) -> Path:
 
 
 def bins(fleet: Watched, method: str = "udp") -> list[ClockBins]:
-    return [one for one in fleet.records if isinstance(one, ClockBins) and one.method == method]
+    return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == method]
 
 
 def edges(fleet: Watched, method: str = "udp") -> set[tuple[str, str]]:
@@ -44,11 +44,13 @@ async def test_every_pair_of_four_nodes_is_probed_once_and_the_truth_lies_within
         for row in one.bins:  # all nodes share one clock: far is ahead by nothing
             assert row.forward is None or one.ahead + row.forward.ahead >= 0
             assert row.backward is None or one.ahead + row.backward.ahead <= 0
-    costs = [one for one in fleet.records if isinstance(one, ClockCost)]
-    assert {one.node for one in costs} == {f"node{number}" for number in range(1, 5)}
-    assert sum(one.bad_tag + one.replayed + one.over_rate for one in costs) == 0
-    assert {one.node for one in fleet.records if isinstance(one, ClockSnapshot)} == {one.node for one in costs}
-    assert not [one.text for one in fleet.records if isinstance(one, Log) and one.severity != "info"]
+    costs = [record for record in fleet.records if isinstance(record, ClockCost)]
+    assert {cost.node for cost in costs} == {f"node{number}" for number in range(1, 5)}
+    assert sum(cost.bad_tag + cost.replayed + cost.over_rate for cost in costs) == 0
+    assert {record.node for record in fleet.records if isinstance(record, ClockSnapshot)} == {
+        cost.node for cost in costs
+    }
+    assert not [record.text for record in fleet.records if isinstance(record, Log) and record.severity != "info"]
 
 
 def ports(rig: Rig) -> int:
@@ -130,7 +132,7 @@ async def test_an_edge_without_udp_is_measured_over_ssh_and_said_to_be_blocked(r
 
     ((src, dst),) = edges(fleet, "ssh")
     assert {src, dst} == {"node1", "node2"}
-    assert [one.text for one in fleet.records if isinstance(one, Log) and one.severity == "warning"] == [
+    assert [record.text for record in fleet.records if isinstance(record, Log) and record.severity == "warning"] == [
         f"UDP blocked {src} → {dst}: clocks are compared over SSH there, with a wide bound"
     ]
     for one in bins(fleet, "ssh"):
@@ -145,7 +147,7 @@ async def test_asked_for_ssh_no_node_opens_a_socket(rig: Rig, hosts: Path) -> No
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
         await fleet.until(lambda: len(edges(fleet, "ssh")) == 6)
-        assert not bins(fleet) and not [one for one in fleet.records if isinstance(one, ClockCost)]
+        assert not bins(fleet) and not [record for record in fleet.records if isinstance(record, ClockCost)]
 
 
 @pytest.mark.full

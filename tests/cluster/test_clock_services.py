@@ -63,8 +63,8 @@ def until_synced(node: Node) -> None:
 async def test_an_agent_without_privileges_reads_what_chronyd_claims(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     async with watched(hosts, clock_duty="off") as fleet:
-        await fleet.until(lambda: len([one for one in fleet.records if isinstance(one, ClockSource)]) >= 3)
-    said = {one.node: one for one in fleet.records if isinstance(one, ClockSource)}
+        await fleet.until(lambda: len([record for record in fleet.records if isinstance(record, ClockSource)]) >= 3)
+    said = {record.node: record for record in fleet.records if isinstance(record, ClockSource)}
 
     keeper, follower, lonely = (said[node.name] for node in rig.nodes)
     assert {one.daemon for one in said.values()} == {"chrony"}

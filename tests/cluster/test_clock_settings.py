@@ -37,7 +37,7 @@ class Changed:
 
     def since(self, kind: type) -> list:
         """Records of that kind since the last change."""
-        return [one for one in self.fleet.records[self.seen :] if isinstance(one, kind)]
+        return [record for record in self.fleet.records[self.seen :] if isinstance(record, kind)]
 
     def nodes(self, kind: type, holds=lambda _: True) -> set[str]:
         """Nodes of which such a record has come since the last change."""

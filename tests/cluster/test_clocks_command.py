@@ -86,9 +86,9 @@ def test_who_does_not_ask_for_clocks_gets_no_probes(hosts: Path, tmp_path: Path)
 def checked(fleet: Watched, truth: Truth) -> list[tuple[float, int]]:
     """(error, bound) of every edge's window, ns."""
     found = []
-    for one in fleet.records:
-        if isinstance(one, ClockWindow) and one.beta_ns is not None and one.bound_ns is not None:
-            found.append((abs(one.beta_ns - truth.between(one.node, one.dst, one.centre)), one.bound_ns))
+    for record in fleet.records:
+        if isinstance(record, ClockWindow) and record.beta_ns is not None and record.bound_ns is not None:
+            found.append((abs(record.beta_ns - truth.between(record.node, record.dst, record.centre)), record.bound_ns))
     return found
 
 
@@ -106,7 +106,7 @@ async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hos
 
     pairs = checked(fleet, truth)
     assert all(error <= bound for error, bound in pairs), pairs
-    lines = [one for one in fleet.records if isinstance(one, ClockNode) and one.bound_ns is not None]
+    lines = [record for record in fleet.records if isinstance(record, ClockNode) and record.bound_ns is not None]
     common = {line.reference for line in lines}
     assert len(common) == 1
     (reference,) = common
@@ -188,11 +188,13 @@ async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts
         await fleet.until(lambda: len(fleet.store.clocks.nodes) == len(NAMES), 60.0)
         costs = [fleet.store.nodes[node].cost for node in NAMES]
         seen = len(fleet.records)
-        await fleet.until(lambda: len([one for one in fleet.records[seen:] if isinstance(one, AgentCost)]) > 6 * 4)
+        await fleet.until(
+            lambda: len([record for record in fleet.records[seen:] if isinstance(record, AgentCost)]) > 6 * 4
+        )
         await clockwork.stop()
 
     assert all(cost is not None for cost in costs)
-    lines = [one for one in fleet.records if isinstance(one, ClockNode)]
+    lines = [record for record in fleet.records if isinstance(record, ClockNode)]
     assert {line.method for line in lines} == {"probe"} and all(line.bound_ns is not None for line in lines)
-    cadences = {one.cadence_us for one in fleet.records if isinstance(one, ClockBins)}
+    cadences = {record.cadence_us for record in fleet.records if isinstance(record, ClockBins)}
     assert min(cadences) == 20_000  # twenty milliseconds in the background, longer only where that costs too much

@@ -191,7 +191,10 @@ class Screen:
 
     def first(self, words: str, since_ns: int) -> Seen | None:
         """The first picture since then on which this stands (a regular expression)."""
-        return next((one for one in tuple(self._pictures) if one.at >= since_ns and re.search(words, one.text)), None)
+        return next(
+            (picture for picture in tuple(self._pictures) if picture.at >= since_ns and re.search(words, picture.text)),
+            None,
+        )
 
     def close(self) -> None:
         self.rest()

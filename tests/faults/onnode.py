@@ -33,7 +33,9 @@ def agents(node: Node) -> list[dict[str, Any]]:
 
 def lingering(node: Node, label_pid: int) -> int:
     """The pid, as the node counts, of the agent that lingers for the console with that pid."""
-    named = [one["pid"] for one in agents(node) if one["linger_s"] > 0 and one["label"].endswith(f"pid {label_pid}")]
+    named = [
+        agent["pid"] for agent in agents(node) if agent["linger_s"] > 0 and agent["label"].endswith(f"pid {label_pid}")
+    ]
     [pid] = named or _detached(node)  # where the disk was full when it began, it wrote nothing of itself
     return int(pid)
 

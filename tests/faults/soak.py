@@ -187,8 +187,8 @@ def _agents(soak: Soak, node: Node) -> list[int]:
 
 def growth_mb_h(samples: Sequence[Sample]) -> float:
     """The slope of a line through what the console's memory was, MB an hour."""
-    hours = np.array([one.at_s / 3600 for one in samples])
-    return float(np.polyfit(hours, np.array([one.rss_bytes / 1e6 for one in samples]), 1)[0])
+    hours = np.array([sample.at_s / 3600 for sample in samples])
+    return float(np.polyfit(hours, np.array([sample.rss_bytes / 1e6 for sample in samples]), 1)[0])
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Flat:
 
 
 def _flat(samples: Sequence[Sample], what: str) -> Flat:
-    counts = [getattr(one, what) for one in samples]
+    counts = [getattr(sample, what) for sample in samples]
     return Flat(what, counts[0], max(counts), counts[-1])
 
 
@@ -232,7 +232,7 @@ def main() -> int:
             count = soak.recorder.stop().count()
         finally:
             soak.recorder.close()
-    steady = [one for one in soak.samples if one.at_s > warm_up_s(options.for_s)]
+    steady = [sample for sample in soak.samples if sample.at_s > warm_up_s(options.for_s)]
     grows = growth_mb_h(steady)
     flat = [_flat(steady, what) for what in ("descriptors", "threads", "children")]
     rss = [one.rss_bytes / 1e6 for one in steady]

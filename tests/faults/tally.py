@@ -151,14 +151,14 @@ class Tally:
 
     def said(self, words: str, since_ns: int = 0) -> Said | None:
         """The first since then on which this stands (a regular expression): a line, or why a node is not there."""
-        logs = (Said(one.rx, one.text) for one in self.logs)
-        reasons = (Said(one.rx, f"{one.error.name}: {one.error.text}") for one in self.states if one.error)
+        logs = (Said(log.rx, log.text) for log in self.logs)
+        reasons = (Said(state.rx, f"{state.error.name}: {state.error.text}") for state in self.states if state.error)
         found = (one for one in (*logs, *reasons) if one.at >= since_ns and re.search(words, one.text))
         return min(found, key=lambda one: one.at, default=None)
 
     def dropped(self, since_ns: int = 0) -> set[str]:
         """Nodes whose connection was lost since then; a silence that passes is none: a busy machine makes those."""
-        return {one.node for one in self.states if one.rx >= since_ns and one.retry_at is not None}
+        return {state.node for state in self.states if state.rx >= since_ns and state.retry_at is not None}
 
     def state(self, node: str) -> str | None:
-        return next((one.state for one in reversed(self.states) if one.node == node), None)
+        return next((state.state for state in reversed(self.states) if state.node == node), None)

@@ -103,10 +103,12 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, amo
     mended_ns = time.time_ns()
     recorder.wait_for(LEFT)
     recorder.wait_for_ticks(LEFT, 1)
-    states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+    states = [state for state in recorder.tally.states if state.rx >= struck_ns]
     assert not recorder.tally.dropped(struck_ns) & set(RIGHT), "the other half is not touched"
-    first_lost = {name: next(one.rx for one in states if one.node == name and one.state == "lost") for name in LEFT}
-    well = [one.rx for one in states if one.state == "ok"]
+    first_lost = {
+        name: next(state.rx for state in states if state.node == name and state.state == "lost") for name in LEFT
+    }
+    well = [state.rx for state in states if state.state == "ok"]
     before, meanwhile = (calm_ns, struck_ns), (struck_ns, mended_ns)
     real, scripts = (
         [statistics.median(recorder.latency.of(names, *span)) for span in (before, meanwhile)]
@@ -190,8 +192,8 @@ def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_wha
         server.gone = False
         recorder.wait_for(["right"])
         recorder.wait_for_ticks(["left", "right"])
-        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
-        well_ns = next(one.rx for one in states if one.node == "left" and one.state == "ok")
+        states = [state for state in recorder.tally.states if state.rx >= struck_ns]
+        well_ns = next(state.rx for state in states if state.node == "left" and state.state == "ok")
         said = recorder.tally.said("^dns: .*right")
         count = recorder.stop().count()
     finally:

@@ -116,8 +116,10 @@ def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World,
             struck_ns = any_instant()
             screen.terminal.press("s")
             until(lambda: screen.first(TIMED_OUT, struck_ns), f"the rank is called so:\n{screen.terminal.screen()}")
-        until(lambda: tally.read() and len({one.node for one in stacks}) == RINGED, "every rank's answer is recorded")
-        statuses = {one.node: one.status for one in stacks}
+        until(
+            lambda: tally.read() and len({stack.node for stack in stacks}) == RINGED, "every rank's answer is recorded"
+        )
+        statuses = {stack.node: stack.status for stack in stacks}
         count = tally.count().since(began)
     finally:
         screen.close()
@@ -158,7 +160,11 @@ class Stopper(threading.Thread):
 
     def run(self) -> None:
         while not self.over.is_set():
-            agents = [one.outer for one in self._node._place.processes() if "gconsole-agent" in _command(one.outer)]
+            agents = [
+                process.outer
+                for process in self._node._place.processes()
+                if "gconsole-agent" in _command(process.outer)
+            ]
             looked = time.monotonic()
             while time.monotonic() - looked < 0.2 and not self.over.wait(0.0005):
                 for pid in {child for agent in agents for child in _children(agent)} - self.seen:

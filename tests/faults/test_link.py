@@ -86,11 +86,11 @@ def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(world: Worl
         recorder.wait_for([node.name])
         recorder.wait_for_ticks([node.name])
         count = recorder.stop().count()
-        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        states = [state for state in recorder.tally.states if state.rx >= struck_ns]
     finally:
         recorder.close()
-    lost_ns = next(one.rx for one in states if one.state == "lost")
-    well_ns = next(one.rx for one in states if one.state == "ok" and one.rx > lost_ns)
+    lost_ns = next(state.rx for state in states if state.state == "lost")
+    well_ns = next(state.rx for state in states if state.state == "ok" and state.rx > lost_ns)
     said = recorder.tally.said("^lost: ", struck_ns)
     assert said
     write(

@@ -64,7 +64,7 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
         onnode.signal_all(node, pids, signal.SIGCONT)  # of those that were not ended and replaced meanwhile
         fault.mend()
         fault.wait_until_well()
-        assert len([one for one in onnode.agents(node) if one["linger_s"]]) == 1
+        assert len([agent for agent in onnode.agents(node) if agent["linger_s"]]) == 1
         if stopped_s < DEAD_S:
             assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges"
 

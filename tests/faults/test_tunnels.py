@@ -87,11 +87,11 @@ def _cable(tunnels: Rig, hit: set[str]) -> Node:
 def _lost(recorder: Recorder, since_ns: int) -> dict[str, int]:
     """When each node was first said to be lost, since then."""
     states = reversed(recorder.read().states)
-    return {one.node: one.rx for one in states if one.state == "lost" and one.rx >= since_ns}
+    return {state.node: state.rx for state in states if state.state == "lost" and state.rx >= since_ns}
 
 
 def _last_well(recorder: Recorder, since_ns: int) -> int:
-    return max(one.rx for one in recorder.read().states if one.state == "ok" and one.rx >= since_ns)
+    return max(state.rx for state in recorder.read().states if state.state == "ok" and state.rx >= since_ns)
 
 
 def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tunnels: Rig, recorder: Recorder) -> None:

@@ -52,7 +52,7 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
 def test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node(batch):
     report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=3)
 
-    (missing,) = [one for one in records["node"][-1]["missing"] if one["name"].startswith("gpu")]
+    (missing,) = [record for record in records["node"][-1]["missing"] if record["name"].startswith("gpu")]
     assert (report["gpus"], missing["name"]) == ([], "gpu_driver_mismatch")
     assert "different versions" in missing["text"]
     assert "reboot" in missing["try"]

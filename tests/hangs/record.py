@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--flight", action="store_true", help="record flight recorders instead")
     options = parser.parse_args()
     wanted, recorder = options.names, record_flight if options.flight else record
-    unknown = set(wanted) - {one.id for one in JOBS}
+    unknown = set(wanted) - {job.id for job in JOBS}
     if unknown:
         parser.error(f"no such job: {', '.join(sorted(unknown))}")
     failed = []

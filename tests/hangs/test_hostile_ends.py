@@ -57,13 +57,15 @@ def test_a_rank_that_dies_in_the_middle_of_a_capture_is_gone_from_then_on(rig: R
     with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py") as job:
         victim = job.wait_ready()[2]
         capturing = Capturing(hosts_of(rig, tmp_path), tmp_path)
-        capturing.until(lambda stacks: any(one["rank"] == 2 and one["sample"] == 1 for one in stacks))
+        capturing.until(lambda stacks: any(stack["rank"] == 2 and stack["sample"] == 1 for stack in stacks))
         rig.node(victim.node).kill(victim.pid)
         status, report = capturing.end()
-    stacks = [one for one in capturing.stacks() if one["role"] == "rank"]
-    statuses = {rank: {one["status"] for one in stacks if one["rank"] == rank} for rank in range(4)}
+    stacks = [stack for stack in capturing.stacks() if stack["role"] == "rank"]
+    statuses = {rank: {stack["status"] for stack in stacks if stack["rank"] == rank} for rank in range(4)}
     assert statuses == {0: {"ok"}, 1: {"ok"}, 2: {"ok", "gone"}, 3: {"ok"}}
-    assert {one["sample"] for one in stacks if one["rank"] == 3} == set(range(10)), "the others are read to the end"
+    assert {stack["sample"] for stack in stacks if stack["rank"] == 3} == set(range(10)), (
+        "the others are read to the end"
+    )
     assert status in (1, 3)
     [line] = report["captures"]
     assert line["ranks"] == [0, 1, 2, 3]
@@ -74,14 +76,14 @@ def test_a_node_that_is_unplugged_in_the_middle_does_not_keep_a_capture_from_end
     with start_ring(rig, rig.nodes[:2], nproc_per_node=1, script="held.py") as job:
         job.wait_ready()
         capturing = Capturing(hosts_of(rig, tmp_path), tmp_path)
-        capturing.until(lambda stacks: any(one["node"] == leaving.name and one["sample"] == 1 for one in stacks))
+        capturing.until(lambda stacks: any(stack["node"] == leaving.name and stack["sample"] == 1 for stack in stacks))
         leaving.down()
         try:
             status, report = capturing.end()
         finally:
             leaving.up()
     assert status in (1, 3)
-    samples = {one["sample"] for one in capturing.stacks() if one["node"] == rig.nodes[0].name}
+    samples = {stack["sample"] for stack in capturing.stacks() if stack["node"] == rig.nodes[0].name}
     assert samples == set(range(10)), "the node that is there is read to the end"
     assert report["captures"]
 
@@ -91,15 +93,15 @@ def hosts_of(rig: Rig, folder: Path) -> Path:
 
 
 def recorded(name: str, folder: Path) -> Path:
-    return unpacked(next(one for one in JOBS if one.id == name), folder)
+    return unpacked(next(job for job in JOBS if job.id == name), folder)
 
 
 def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_path: Path) -> None:
     path = recorded("many_threads", tmp_path)
     capture = stored(path).captures.values()[0]
-    threads = [one for one in capture.stacks if one.rank == 1 and one.sample == 0]
-    assert len({one.thread_id for one in threads}) >= 201
-    assert {one.status for one in threads} == {"ok"}
+    threads = [stack for stack in capture.stacks if stack.rank == 1 and stack.sample == 0]
+    assert len({thread.thread_id for thread in threads}) >= 201
+    assert {thread.status for thread in threads} == {"ok"}
     [verdict] = verdicts(path)
     assert [one["class"] for one in verdict["culprits"]] == ["sleep"]
 
@@ -128,7 +130,7 @@ def test_a_pid_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     store = stored(path)
     place = before["node"], before["pid"]
     ranks: list[Rank] = [now.rank for now in store.ranks.values() if (now.rank.node, now.rank.pid) == place]
-    said = {(one.job, one.rank, one.status) for one in ranks}
+    said = {(rank.job, rank.rank, rank.status) for rank in ranks}
     assert said == {(before["job"], 1, "exited"), ("another", 0, "present")}
     for verdict in verdicts(path):
         assert not (verdict["job"] == "another" and verdict["culprits"]), "the old process's stack is not the new one's"

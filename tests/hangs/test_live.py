@@ -10,8 +10,8 @@ from .lab import arguments, running
 from .labels import JOBS, Labelled
 from .score import NOTHING, outcome, said_by
 
-LIVE = [one for one in JOBS if one.live]
-OTHERS = [one for one in JOBS if not one.live]
+LIVE = [job for job in JOBS if job.live]
+OTHERS = [job for job in JOBS if not job.live]
 
 
 def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
@@ -34,7 +34,7 @@ def test_one_command_says_who_holds_a_job_that_nobody_prepared(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("labelled", OTHERS, ids=[one.id for one in OTHERS])
+@pytest.mark.parametrize("labelled", OTHERS, ids=[other.id for other in OTHERS])
 def test_no_job_gets_an_innocent_rank_named(
     rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path, live_outcomes: list[tuple[Labelled, str]]
 ) -> None:

@@ -52,7 +52,7 @@ def judged(cases: list[Case]) -> list[tuple[Truth, Outcome]]:
     return [(case.truth, outcome(case.truth, case.said)) for case in cases]
 
 
-@pytest.mark.parametrize("labelled", JOBS, ids=[one.id for one in JOBS])
+@pytest.mark.parametrize("labelled", JOBS, ids=[job.id for job in JOBS])
 def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled) -> None:
     for case in cases:
         if case.labelled is labelled:
@@ -82,13 +82,13 @@ def flight_scores():
     """torch's analyser on the flight recorders of the same jobs, where they have one; nothing without torch."""
     from jobs import find_torch_python, no_torch
 
-    jobs = [one for one in JOBS if (RECORDINGS / f"{one.id}.flight.json.xz").exists()]
+    jobs = [job for job in JOBS if (RECORDINGS / f"{job.id}.flight.json.xz").exists()]
     if no_torch() or not jobs:
         return []
     found = []
     for method, mended in (("torchfrtrace", False), ("torchfrtrace, mended", True)):
-        answers = torchfrtrace(find_torch_python(), {one.id: one.nodes * one.per_node for one in jobs}, mended)
-        outcomes = [(one.truth, whom_outcome(one.truth, answers[one.id].ranks)) for one in jobs]
+        answers = torchfrtrace(find_torch_python(), {job.id: job.nodes * job.per_node for job in jobs}, mended)
+        outcomes = [(job.truth, whom_outcome(job.truth, answers[job.id].ranks)) for job in jobs]
         found.append(score(f"{method} ({len(jobs)})", outcomes))
     return found
 
@@ -128,5 +128,5 @@ def own_names(script: Path) -> set[str]:
 
 def test_every_labelled_job_is_recorded_and_the_recordings_are_small() -> None:
     files = sorted(RECORDINGS.iterdir())
-    assert {path.name for path in files if ".ndjson" in path.name} == {f"{one.id}.ndjson.xz" for one in JOBS}
+    assert {path.name for path in files if ".ndjson" in path.name} == {f"{job.id}.ndjson.xz" for job in JOBS}
     assert sum(path.stat().st_size for path in files) < 2_000_000

@@ -57,9 +57,9 @@ def test_too_many_requests_are_told_when_to_come_back(rig: Rig, tmp_path: Path) 
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with serving(hosts, tmp_path, "--rate", "1") as api:
         answers = [api.ask("GET", "/") for _ in range(40)]
-        late = [one for one in answers if one.status == 429]
+        late = [answer for answer in answers if answer.status == 429]
         assert late and late[0].headers["retry-after"] == "1"
-        assert {one.status for one in answers} == {200, 429}
+        assert {answer.status for answer in answers} == {200, 429}
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "10.99.0.1:0", "[::]:0"])

@@ -80,25 +80,25 @@ def test_a_client_that_goes_away_leaves_its_place_to_another(api: Api) -> None:
             assert more.answer.status == 503 and json.loads(more.answer.read())["name"] == "busy"
         assert api.ask("GET", "/").status == 200, "the others are answered all the same"
     finally:
-        for one in streams:
-            one.close()
+        for stream in streams:
+            stream.close()
     until(lambda: _all_are_free(api))
 
 
 def _opened(api: Api) -> list[Stream] | None:
     """All streams that there are; None where one of them is still somebody else's."""
     streams = [Stream(api) for _ in range(STREAMS)]
-    if all(one.answer.status == 200 and one.answer.readline() == b": gconsole events\n" for one in streams):
+    if all(stream.answer.status == 200 and stream.answer.readline() == b": gconsole events\n" for stream in streams):
         return streams
-    for one in streams:
-        one.close()
+    for stream in streams:
+        stream.close()
     return None
 
 
 def _all_are_free(api: Api) -> bool:
     streams = _opened(api)
-    for one in streams or ():
-        one.close()
+    for stream in streams or ():
+        stream.close()
     return streams is not None
 
 

@@ -15,9 +15,9 @@ NAMES = ["node1", "node2", "node3", "node4"]
 
 def test_every_node_and_gpu_is_told_with_its_figures(api: Api) -> None:
     nodes = api.get("/nodes")["nodes"]
-    assert [one["node"] for one in nodes] == NAMES
-    assert [one["about"]["hostname"] for one in nodes] == NAMES
-    assert all(one["figures"]["mem_used_bytes"] > 0 for one in nodes)
+    assert [node["node"] for node in nodes] == NAMES
+    assert [node["about"]["hostname"] for node in nodes] == NAMES
+    assert all(node["figures"]["mem_used_bytes"] > 0 for node in nodes)
     until(lambda: sum(gpu["power_w"] is not None for gpu in api.get("/gpus")["gpus"]) == 16)
     assert [gpu["index"] for gpu in api.get("/gpus?node=node2")["gpus"]] == [0, 1, 2, 3]
     assert api.get("/gpus?node=elsewhere") == {"gpus": []}
@@ -63,8 +63,8 @@ def test_a_node_comes_and_goes(api: Api) -> None:
 
 def test_the_doctor_examines_the_nodes_that_are_named(api: Api) -> None:
     exams = api.post("/nodes/health", {"nodes": "node[1-2]"})["nodes"]
-    assert [one["node"] for one in exams] == ["node1", "node2"]
-    assert all(one["reached"] and one["checks"] for one in exams)
+    assert [exam["node"] for exam in exams] == ["node1", "node2"]
+    assert all(exam["reached"] and exam["checks"] for exam in exams)
     stranger = api.ask("POST", "/nodes/health", {"nodes": "nobody7"})
     assert stranger.status == 404 and "nobody7" in stranger.json["text"]
 

@@ -26,7 +26,7 @@ def wanted(folder: str, *args: object, nodes: int = 4, procs: int = 1) -> list[o
 
 
 def state_of(hosts: Path, job: str) -> str:
-    [found] = [one for one in the_jobs(hosts) if one["job"] == job]
+    [found] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
     return found["state"]
 
 
@@ -119,7 +119,7 @@ def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig:
     finally:
         os.kill(console.pid, signal.SIGKILL)
         console.communicate()
-    [job] = [one for one in the_jobs(hosts) if one["state"] == "running"]
+    [job] = [the_job for the_job in the_jobs(hosts) if the_job["state"] == "running"]
     assert len(processes_of(rig, "plain.py go-on")) == 4
     kept = gconsole("clean", hosts)
     assert kept.status == 3

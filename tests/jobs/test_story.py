@@ -56,4 +56,4 @@ def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig
     assert stopped.stdout.count("nothing left") == 4
     assert processes_of(rig, "train.py") == []
     assert processes_of(rig, "supervisor.py") == []
-    assert [one["state"] for one in the_jobs(hosts) if one["job"] == job] == ["stopped"]
+    assert [the_job["state"] for the_job in the_jobs(hosts) if the_job["job"] == job] == ["stopped"]

@@ -60,7 +60,7 @@ def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_l
     folder = script("train.py", TRAIN)
     job = started(hosts, *wanted(folder, 10_000, 2, "ignore", nodes=2))
     until(lambda: "step 3 " in run("logs", hosts, job, "--tail", 50).stdout)
-    [now] = [one for one in the_jobs(hosts) if one["job"] == job]
+    [now] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
     assert now["state"] == "running"
     done = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert done.status == 0, done.stdout + done.stderr
@@ -68,5 +68,5 @@ def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_l
     assert processes_of(rig, "train.py") == []
     assert processes_of(rig, "supervisor.py") == []
     assert run("wait", hosts, job).status != 0
-    [now] = [one for one in the_jobs(hosts) if one["job"] == job]
+    [now] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
     assert now["state"] == "stopped"

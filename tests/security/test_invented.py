@@ -80,7 +80,7 @@ class Inventor:
     def _value(self, told: types.Type, number: int) -> Any:
         match told:
             case types.UnionType():
-                some = [one for one in told.types if not isinstance(one, types.NoneType)]
+                some = [type_ for type_ in told.types if not isinstance(type_, types.NoneType)]
                 return self._value(some[number % len(some)], number)
             case types.IntType():
                 return 1_000 + number
@@ -95,7 +95,7 @@ class Inventor:
             case types.VarTupleType():
                 return (self._value(told.item_type, number),)
             case types.TupleType():
-                return tuple(self._value(one, number) for one in told.item_types)
+                return tuple(self._value(item_type_, number) for item_type_ in told.item_types)
             case types.DictType():
                 return {f"invented{number}": self._value(told.value_type, number)}
             case types.StructType():

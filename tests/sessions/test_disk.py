@@ -121,7 +121,7 @@ async def test_a_clock_that_jumps_is_said_and_the_order_is_that_of_arrival(tmp_p
     await console.until(lambda: any("jumped by -3600" in text for text in console.words()), publish=1)
     console.publish(5)
     await console.recorder.stop("night")
-    numbers = [one.seq for one in reader.records(named("night", tmp_path).path) if one.agent == "agent1"]
+    numbers = [record.seq for record in reader.records(named("night", tmp_path).path) if record.agent == "agent1"]
     assert numbers == list(range(1, console.seq + 1))
 
 

@@ -41,7 +41,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
 
         hub.publish([GpuInfo(node="n2", index=3, uuid="u")])
         await until(pilot, lambda: not app.frame.findings)
-        assert [one.cleared_at is None for one in store.findings.values()] == [False]
+        assert [finding.cleared_at is None for finding in store.findings.values()] == [False]
 
 
 async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and_while_the_picture_stands(monkeypatch):
@@ -66,5 +66,5 @@ async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and
         assert "topology_differs" in [record.id for record in app.frame.events.records if hasattr(record, "cleared_at")]
         await pilot.press("space")
         tell("n3")
-        await until(pilot, lambda: all(one.cleared_at is not None for one in cluster.store.findings.values()))
+        await until(pilot, lambda: all(finding.cleared_at is not None for finding in cluster.store.findings.values()))
         assert "n3: NIC1 state down" in screen(app)

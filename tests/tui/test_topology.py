@@ -34,10 +34,10 @@ SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
 def tell(cluster: Cluster, *facts: NodeFacts) -> None:
     """These nodes say how they are connected."""
-    for one in facts:
-        for record in (*one.gpus, *one.links, *one.nics):
-            record.node = one.node
-        cluster.say(*one.gpus, *one.links, *one.nics)
+    for fact in facts:
+        for record in (*fact.gpus, *fact.links, *fact.nics):
+            record.node = fact.node
+        cluster.say(*fact.gpus, *fact.links, *fact.nics)
 
 
 def odd_pod() -> Cluster:

@@ -82,10 +82,10 @@ async def test_what_a_source_took_back_is_cleared_although_the_source_says_nothi
 
     said.now += 9
     await said.findings.look()
-    assert [one.cleared_at for one in said.store.findings.values()] == [None]
+    assert [finding.cleared_at for finding in said.store.findings.values()] == [None]
     said.now += 1
     await said.findings.look()
-    assert [one.cleared_at is not None for one in said.store.findings.values()] == [True]
+    assert [finding.cleared_at is not None for finding in said.store.findings.values()] == [True]
 
 
 def test_one_source_does_not_clear_what_another_one_found():

@@ -94,4 +94,6 @@ def test_people_read_who_where_the_proof_and_what_next():
 def test_variables_that_were_asked_for_are_in_the_report():
     scene = Scene(1, 1, looks=2).rank(0, REDUCE, locals=(Local(1, "step", "18204"),))
     [capture] = make_report(stored(scene)).captures
-    assert [(one.rank, one.function, one.name, one.value) for one in capture.locals] == [(0, "step", "step", "18204")]
+    assert [(local.rank, local.function, local.name, local.value) for local in capture.locals] == [
+        (0, "step", "step", "18204")
+    ]

@@ -96,7 +96,7 @@ def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max
         repeat_ns=None if not repeats else int(max(repeats)) + 1, r_squared=min(fits, default=None), edges=len(used),
         min_rtt_ns=min((edge.min_rtt_ns for edge in used if edge.min_rtt_ns is not None), default=None),
         method=line.method if line else "system",
-        stamps=next((one for one in _WORST_STAMPS if any(edge.stamps == one for edge in used)), None),
+        stamps=next((worst_stamp for worst_stamp in _WORST_STAMPS if any(edge.stamps == worst_stamp for edge in used)), None),
         status=_status(fleet, name, edges, line, flagged),
         warnings=tuple(_warnings(fleet, name, edges, line, drift, max_bound_ns)),
     )  # fmt: skip
@@ -187,9 +187,9 @@ def _warnings(
     keys = [(edge.src, edge.dst) for edge in edges if edge.region is not None]
     settled = fleet.settled
     holds: dict[ClockWarning, bool] = {
-        "step": any(abs(one.step_ns) > STEP_NS for one in snapshots),
-        "slew": any(abs(one.slew_ppm or 0.0) > SLEW_PPM for one in snapshots),
-        "timens": any(one.timens_monotonic_ns or one.timens_boot_ns for one in snapshots),
+        "step": any(abs(snapshot.step_ns) > STEP_NS for snapshot in snapshots),
+        "slew": any(abs(snapshot.slew_ppm or 0.0) > SLEW_PPM for snapshot in snapshots),
+        "timens": any(snapshot.timens_monotonic_ns or snapshot.timens_boot_ns for snapshot in snapshots),
         "noncausal": any(edge.status == "noncausal" for edge in edges),
         "loss": bool(sent) and 100.0 * lost / sent > LOSS_PCT,
         "wide": line is not None and line.bound_ns is not None and line.bound_ns > max_bound_ns,

@@ -156,8 +156,8 @@ def _rates(graph: _Graph, reference: int) -> tuple[Floats, Floats, Floats]:
     """
     regions = [edge.region for edge in graph.edges if edge.region is not None]
     slope = np.array([edge.line[0] for edge in graph.edges if edge.line is not None])
-    low = np.array([float(one.slopes[0]) for one in regions])
-    high = np.array([float(one.slopes[-1]) for one in regions])
+    low = np.array([float(region.slopes[0]) for region in regions])
+    high = np.array([float(region.slopes[-1]) for region in regions])
     slope = np.clip(slope, low, high)
     n, scale = len(graph.names), 1e12  # in ps per s, so that what is small for ns is small here
     solution = solve(Mesh(n, graph.near, graph.far, slope * scale, (high - low) / 2 * scale), reference)

@@ -29,7 +29,9 @@ class Readings:
     """The snapshots of one node, oldest first. After a reboot a new one begins."""
 
     def __init__(self, snapshots: Iterable[ClockSnapshot]) -> None:
-        self._snapshots = list({one.raw: one for one in sorted(snapshots, key=lambda one: one.raw)}.values())
+        self._snapshots = list(
+            {snapshot.raw: snapshot for snapshot in sorted(snapshots, key=lambda snapshot: snapshot.raw)}.values()
+        )
 
     def __bool__(self) -> bool:
         return bool(self._snapshots)
@@ -44,7 +46,7 @@ class Readings:
             return Reading(instant, 0)
         if not self._snapshots:
             return None
-        found = bisect_right(self._snapshots, instant, key=lambda one: int(getattr(one, clock)))
+        found = bisect_right(self._snapshots, instant, key=lambda snapshot: int(getattr(snapshot, clock)))
         before = self._snapshots[max(0, found - 1)]
         if len(self._snapshots) == 1:
             gone = instant - int(getattr(before, clock))
@@ -66,7 +68,7 @@ class Readings:
         """CLOCK_REALTIME at an instant of MONOTONIC_RAW, by the nearest snapshot; None without one."""
         if not self._snapshots:
             return None
-        found = bisect_right(self._snapshots, raw, key=lambda one: one.raw)
+        found = bisect_right(self._snapshots, raw, key=lambda snapshot: snapshot.raw)
         near = self._snapshots[max(0, found - 1)]
         return near.real + raw - near.raw
 

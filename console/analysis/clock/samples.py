@@ -57,9 +57,9 @@ def samples(records: Sequence[ClockBins]) -> Samples:
     Stamps that cannot belong to it (of another day, at the far end of 64 bits) and round trips below zero are left out:
     a stamp is what a stranger's node says.
     """
-    first, last = min(one.base for one in records), max(_end(one) for one in records)
+    first, last = min(record.base for record in records), max(_end(record) for record in records)
     x0 = (first + last) // 2
-    y0 = int(median(one.ahead for one in records))
+    y0 = int(median(record.ahead for record in records))
     forward, forward_bin = _points(_forward(records, x0, y0))
     backward, backward_bin = _points(_backward(records, x0, y0))
     fastest = np.array(list(_fastest(records, x0, y0)), dtype=np.float64).reshape(-1, 3)

@@ -117,7 +117,7 @@ class ClockFold:
     def _close(self, rx: int) -> list[ClockWindow | ClockNode]:
         bins, self._bins, self._opened, self._closed = self._bins, {}, None, rx
         windows = [self._edge(key, records) for key, records in bins.items()]
-        told = [one for one in windows if one is not None]
+        told = [window for window in windows if window is not None]
         settled = settle(told, self._reference)
         claims = self._claims(settled, rx)
         if not told and (bins or not claims):  # the tail of a burst of probes: the lines before it are better
@@ -136,9 +136,11 @@ class ClockFold:
     def _edge(self, key: EdgeKey, records: Sequence[ClockBins]) -> EdgeWindow | None:
         """The window of an edge, by the method that did best; None for the tail of a burst of probes."""
         windows = [
-            edge_window(sorted((one for one in records if one.method == method), key=lambda one: one.base))
+            edge_window(
+                sorted((record for record in records if record.method == method), key=lambda record: record.base)
+            )
             for method in ("udp", "ssh")
-            if sum(len(one.bins) for one in records if one.method == method) >= LEAST_BINS
+            if sum(len(record.bins) for record in records if record.method == method) >= LEAST_BINS
         ]
         for window in windows:
             if window.method == "udp":

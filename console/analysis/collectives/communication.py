@@ -61,8 +61,8 @@ def communication(
     """What one capture says of one job. `ranks` are the current records of its processes."""
     own = [one for one in ranks if (one.job, one.attempt) == job]
     world_size = max((one.world_size for one in own if one.world_size and one.world_size <= MOST_MISSING), default=None)
-    entries = [one for one in collectives if (one.job, one.attempt) == job]
-    lines = with_ranks([one for one in statuses if (one.job, one.attempt) == job], own)
+    entries = [collective for collective in collectives if (collective.job, collective.attempt) == job]
+    lines = with_ranks([status for status in statuses if (status.job, status.attempt) == job], own)
     groups = groups_of(entries, lines, world_size)
     faults = ordered([*faults_of(groups, least_wait_s), *count_faults(lines)], groups)
     seen = {rank for group in groups for rank in group.ranks}

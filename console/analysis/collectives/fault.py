@@ -49,7 +49,9 @@ class Fault:
         """One sentence."""
         at = f"{self.op or 'operation'}{f' #{self.seq}' if self.seq is not None else ''} of group {self.title}"
         if self.camps:
-            return f"ranks differ at {at}: " + ", ".join(f"[{ranges(one.ranks)}] {one.what}" for one in self.camps)
+            return f"ranks differ at {at}: " + ", ".join(
+                f"[{ranges(wait_group.ranks)}] {wait_group.what}" for wait_group in self.camps
+            )
         waits = "waits" if len(self.waiting) == 1 else "wait"
         waited = f" for {self.waited_s:.0f} s" if self.waited_s is not None else ""
         who = f"which [{ranges(self.ranks)}] {'has' if len(self.ranks) == 1 else 'have'} not entered"

@@ -30,14 +30,14 @@ def memberships(
 
     The Flight Recorder goes before NCCL's log: it has PyTorch's names. `ranks` are the current records of processes.
     """
-    own = [one for one in ranks if (one.job, one.attempt) == job]
+    own = [rank for rank in ranks if (rank.job, rank.attempt) == job]
     world_size = max((one.world_size for one in own if one.world_size), default=None)
     said: dict[GroupKey, set[int]] = defaultdict(set)
     seen: dict[GroupKey, set[int]] = defaultdict(set)
     sizes: dict[GroupKey, set[int]] = defaultdict(set)
     descs: dict[GroupKey, str] = {}
-    lines = with_ranks([one for one in statuses if (one.job, one.attempt) == job], own)
-    entries = [one for one in collectives if (one.job, one.attempt) == job]
+    lines = with_ranks([status for status in statuses if (status.job, status.attempt) == job], own)
+    entries = [collective for collective in collectives if (collective.job, collective.attempt) == job]
     spoken: list[Collective | PgStatus] = [*lines, *entries]
     for one in spoken:
         if one.process_group is None or one.rank is None or one.source in ("ras", "inspector"):

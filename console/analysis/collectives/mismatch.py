@@ -61,19 +61,19 @@ def _comparable(member: Member, seq: int) -> str | None:
 def _split(group: Group, seq: int, kind: FaultKind, sides: dict[str, list[int]], op: str) -> Fault:
     """Two or more camps. The smaller may be named, where most of the whole group are in another; a tie names nobody."""
     camps = sorted((Camp(what, tuple(ranks)) for what, ranks in sides.items()), key=lambda one: -len(one.ranks))
-    voters = sum(len(one.ranks) for one in camps) + len(group.unseen)
+    voters = sum(len(wait_group.ranks) for wait_group in camps) + len(group.unseen)
     is_tie = len(camps[0].ranks) * 2 <= voters or not group.is_whole
-    odd = () if is_tie else tuple(sorted(rank for one in camps[1:] for rank in one.ranks))
-    everybody = sorted(rank for one in camps for rank in one.ranks)
+    odd = () if is_tie else tuple(sorted(rank for wait_group in camps[1:] for rank in wait_group.ranks))
+    everybody = sorted(rank for wait_group in camps for rank in wait_group.ranks)
     waiting = tuple(rank for rank in everybody if seq in group.members[rank].waits_in())
     return Fault(
         kind=kind, witness=group.witness, group=group.name, title=group.title, op=op, seq=seq, ranks=odd,
         waiting=waiting, unseen=group.unseen, waited_s=waited_s_of([group.members[rank] for rank in waiting], seq),
         confidence="none" if is_tie else "likely", camps=tuple(camps),
         evidence=tuple(
-            f"collective {group.members[one.ranks[0]].path} group {group.title} seq {seq}"
-            f" {_first(group.members[one.ranks[0]], seq)}, as [{ranges(one.ranks)}]"
-            for one in camps[:4]
+            f"collective {group.members[wait_group.ranks[0]].path} group {group.title} seq {seq}"
+            f" {_first(group.members[wait_group.ranks[0]], seq)}, as [{ranges(wait_group.ranks)}]"
+            for wait_group in camps[:4]
         ),
     )  # fmt: skip
 

@@ -99,7 +99,7 @@ def imbalance_of(collectives: Sequence[Collective], groups: Iterable[Group]) -> 
         Load(rank, size, sum(times[rank]) if times.get(rank) else None, size / mean - 1)
         for rank, size in sorted(sizes.items())
     ]
-    return Imbalance(tuple(sorted(loads, key=lambda one: (-abs(one.deviation), one.rank))), None)
+    return Imbalance(tuple(sorted(loads, key=lambda load: (-abs(load.deviation), load.rank))), None)
 
 
 def _common(group: Group) -> frozenset[int]:

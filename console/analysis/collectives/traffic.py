@@ -185,7 +185,7 @@ def _is_symmetric(edges: _Edges) -> bool:
 def _reached(neighbours: Mapping[int, set[int]], start: int) -> set[int]:
     seen, border = {start}, [start]
     while border:
-        border = list({one for rank in border for one in neighbours[rank]} - seen)
+        border = list({neighbour for rank in border for neighbour in neighbours[rank]} - seen)
         seen.update(border)
     return seen
 

@@ -47,7 +47,7 @@ def _with_absence(found: Blame, scene: Scene, source: CollectiveEvidence, absenc
         also = wording.agreeing("waits as well", absence.ranks)
         doubt = f"{source.source} misses {wording.ranks(absence.ranks)}, which {also}"
         return replace(found, doubts=(*found.doubts, doubt))
-    classes = {one.rank: one.cls for one in scene.standings}
+    classes = {standing.rank: standing.cls for standing in scene.standings}
     return Blame(
         "rank_missing", tuple((rank, classes.get(rank, "unknown")) for rank in absence.ranks), 1,
         f"{wording.ranks(absence.ranks)} never entered {what}. {wording.waited(scene)}.",

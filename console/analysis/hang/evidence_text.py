@@ -18,8 +18,8 @@ _NAMED: Final = 8
 def evidence_of(scene: Scene, culprits: Sequence[Standing]) -> tuple[str, ...]:
     """What the stacks, the kernel and the counters of collectives say; culprits first."""
     lines: list[str] = []
-    for one in list(culprits)[:_NAMED]:
-        lines += _of_one(scene, one)
+    for culprit in list(culprits)[:_NAMED]:
+        lines += _of_one(scene, culprit)
     lines.append(_stacks(scene))
     lines += _of_the_others(scene, culprits)
     for source in scene.evidence.collectives:
@@ -78,5 +78,5 @@ def _of_the_others(scene: Scene, culprits: Sequence[Standing]) -> list[str]:
         ranks.setdefault(key, set()).add(one.rank)
     return [
         f"stack ranks [{ranges(ranks[key])}]: {key[0]} in {key[1]}" + (f" from {key[2]}" if key[2] else "")
-        for key in sorted(places, key=lambda one: (-places[one], one))[:_NAMED]
+        for key in sorted(places, key=lambda place: (-places[place], place))[:_NAMED]
     ]  # fmt: skip

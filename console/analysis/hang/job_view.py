@@ -35,30 +35,38 @@ class Scene:
 
     @cached_property
     def waiting(self) -> tuple[Standing, ...]:
-        return tuple(one for one in self.standings if one.cls in WAITING)
+        return tuple(standing for standing in self.standings if standing.cls in WAITING)
 
     @cached_property
     def behind(self) -> tuple[Standing, ...]:
         """Those that do something else than waiting for others."""
         return tuple(
-            one for one in self.standings if one.cls not in WAITING and one.cls != "dead" and not self._is_opaque(one)
+            standing
+            for standing in self.standings
+            if standing.cls not in WAITING and standing.cls != "dead" and not self._is_opaque(standing)
         )
 
     @cached_property
     def opaque(self) -> tuple[Standing, ...]:
         """Those with a stack that does not tell whether they wait for others."""
-        return tuple(one for one in self.standings if one.trace is not None and self._is_opaque(one))
+        return tuple(
+            standing for standing in self.standings if standing.trace is not None and self._is_opaque(standing)
+        )
 
     @cached_property
     def unread(self) -> tuple[Standing, ...]:
         """Those that live, and of which nothing is known."""
-        return tuple(one for one in self.standings if one.trace is None and one.cls not in HELD and one.cls != "dead")
+        return tuple(
+            standing
+            for standing in self.standings
+            if standing.trace is None and standing.cls not in HELD and standing.cls != "dead"
+        )
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
         """Ranks that have ended, by number."""
         exited = {one.rank for one in self.evidence.job.ranks_missing if one.why == "exited"}
-        ended = {one.rank for one in self.standings if one.cls == "dead"}
+        ended = {standing.rank for standing in self.standings if standing.cls == "dead"}
         return tuple(sorted(rank for rank in exited | ended if rank is not None))
 
     @cached_property
@@ -72,7 +80,7 @@ class Scene:
 
     @property
     def captured(self) -> tuple[Standing, ...]:
-        return tuple(one for one in self.standings if one.looks)
+        return tuple(standing for standing in self.standings if standing.looks)
 
     @property
     def samples(self) -> int:
@@ -88,7 +96,7 @@ class Scene:
 
     @cached_property
     def _by_rank(self) -> dict[int, Standing]:
-        return {one.rank: one for one in reversed(self.standings) if one.rank is not None}
+        return {standing.rank: standing for standing in reversed(self.standings) if standing.rank is not None}
 
     def home(self, rank: int) -> str | None:
         """The node of the ranks that were started beside one: launchers give each node a block of numbers."""
@@ -96,13 +104,17 @@ class Scene:
         size = sizes.pop() if len(sizes) == 1 else None
         if not size:
             return None
-        nodes = {one.node for one in self.standings if one.rank is not None and one.rank // size == rank // size}
+        nodes = {
+            standing.node
+            for standing in self.standings
+            if standing.rank is not None and standing.rank // size == rank // size
+        }
         return nodes.pop() if len(nodes) == 1 else None
 
     def last_record(self, rank: int | None) -> Rank | None:
         """The newest record of a rank that is no more."""
         records = [one for one in self.evidence.ranks if one.rank == rank and one.attempt == self.evidence.job.attempt]
-        return max(records, key=lambda one: (one.rx, one.seq), default=None)
+        return max(records, key=lambda record: (record.rx, record.seq), default=None)
 
     def _is_opaque(self, one: Standing) -> bool:
         if one.trace is None:
@@ -145,5 +157,5 @@ def make_scene(evidence: Evidence) -> Scene:
             standings.append(made)
         elif made.role != "rank" and made.rank is not None:
             workers.setdefault(made.rank, []).append(made)
-    standings.sort(key=lambda one: (one.rank or 0, one.key))
+    standings.sort(key=lambda standing: (standing.rank or 0, standing.key))
     return Scene(evidence, tuple(standings), {rank: tuple(found) for rank, found in sorted(workers.items())})

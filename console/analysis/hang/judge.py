@@ -89,7 +89,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     """Nobody passes. Whether that is a hang depends on whether those who are behind go on."""
     blamed = {rank for rank, _ in found.ranks}
     culprits = [one for one in scene.behind if one.rank in blamed]
-    goes_on = found.kind == "rank_missing" and not all(one in still.stuck for one in culprits)
+    goes_on = found.kind == "rank_missing" and not all(culprit in still.stuck for culprit in culprits)
     doubts = (*found.doubts, *_coverage_doubts(scene, found))
     if not still.is_whole and not goes_on:
         doubts += ("a part of the job still moves",)
@@ -102,7 +102,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         return _too_short(scene, still, found)
     if goes_on:
         return _goes_on(scene, found, culprits)
-    named = tuple(one for one in scene.standings if one.rank in blamed)
+    named = tuple(standing for standing in scene.standings if standing.rank in blamed)
     state: State = "hung" if still.is_whole or found.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(scene, found, named)
     proof = (*evidence_of(scene, named), *(f"doubt: {doubt}" for doubt in doubts))
@@ -111,7 +111,7 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
 
 def _goes_on(scene: Scene, found: Blame, culprits: Sequence[Standing]) -> Verdict:
     """They are waited for, and they go on: that is nobody's fault, as far as anybody can see."""
-    words = wording.ranks(one.rank for one in culprits if one.rank is not None)
+    words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
     text = f"{found.text} {words[:1].upper()}{words[1:]} went on meanwhile."
     nobody = Blame("none", (), 0, text)
     return _verdict(scene, "slow", nobody, "none", "watch it for longer", evidence_of(scene, tuple(culprits)))

@@ -239,11 +239,11 @@ def _peers(stacks: Sequence[Stack], trace: Trace) -> tuple[Peer, ...]:
         return ()
     for stack in reversed(stacks):
         found = []
-        for one in stack.locals or ():
-            frame = (stack.frames or ())[one.frame] if one.frame < len(stack.frames or ()) else None
-            if frame in trace.frames[-1:] and one.name in _PEER_NAMES and re.fullmatch(r"\d{1,7}", one.value):
-                sends = one.name == "dst" or (one.name == "peer" and "send" in trace.calls[-1].function.lower())
-                found.append(Peer("send" if sends else "receive", int(one.value)))
+        for local in stack.locals or ():
+            frame = (stack.frames or ())[local.frame] if local.frame < len(stack.frames or ()) else None
+            if frame in trace.frames[-1:] and local.name in _PEER_NAMES and re.fullmatch(r"\d{1,7}", local.value):
+                sends = local.name == "dst" or (local.name == "peer" and "send" in trace.calls[-1].function.lower())
+                found.append(Peer("send" if sends else "receive", int(local.value)))
         if found:
             return tuple(dict.fromkeys(found))
     return ()

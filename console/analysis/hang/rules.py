@@ -94,8 +94,8 @@ def _absent(scene: Scene, still: Stillness) -> Blame | None:
 def _has_room(scene: Scene) -> bool:
     """Whether a node that is watched has fewer ranks than the fullest."""
     counts = dict.fromkeys(scene.evidence.nodes, 0)
-    for one in scene.standings:
-        counts[one.node] = counts.get(one.node, 0) + 1
+    for standing in scene.standings:
+        counts[standing.node] = counts.get(standing.node, 0) + 1
     return bool(counts) and min(counts.values()) < max(counts.values())
 
 
@@ -176,7 +176,7 @@ def _cycle(scene: Scene, still: Stillness) -> Blame | None:
     if not found:
         return None
     members = [scene.of(rank) for rank in sorted({rank for cycle in found for rank in cycle})]
-    return Blame("p2p_cycle", _named([one for one in members if one]), 2, wording.cycle(found))
+    return Blame("p2p_cycle", _named([member for member in members if member]), 2, wording.cycle(found))
 
 
 def _mismatch(scene: Scene, still: Stillness) -> Blame | None:
@@ -220,8 +220,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
 
 
 def _named(standings: Sequence[Standing]) -> tuple[tuple[int, FrameClass], ...]:
-    return tuple(sorted({(one.rank, one.cls) for one in standings if one.rank is not None}))
+    return tuple(sorted({(standing.rank, standing.cls) for standing in standings if standing.rank is not None}))
 
 
 def _numbers(standings: Sequence[Standing]) -> tuple[int, ...]:
-    return tuple(sorted({one.rank for one in standings if one.rank is not None}))
+    return tuple(sorted({standing.rank for standing in standings if standing.rank is not None}))

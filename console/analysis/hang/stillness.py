@@ -49,16 +49,16 @@ def stillness(scene: Scene) -> Stillness:
     counted = waiters or others
     if not counted or min(one.looks for one in counted if one.looks or counted is others) < LEAST_LOOKS:
         return Stillness(False, False, False, 0.0, least if counted else 0.0, frozenset())
-    stuck = frozenset(one for one in others if _still_s(one) >= least and not _writes(one))
+    stuck = frozenset(other for other in others if _still_s(other) >= least and not _writes(other))
     if not waiters:
-        if all(one.frozen_s >= least for one in others):
+        if all(other.frozen_s >= least for other in others):
             return Stillness(True, True, False, _shortest(stuck), 0.0, stuck)
         return _not_stuck(scene, others, stuck)
-    held_up = [one for one in waiters if one.place_s >= least]
+    held_up = [waiter for waiter in waiters if waiter.place_s >= least]
     slept = [one for one in held_up if _slept_s(one) >= least]
     if slept or (held_up and any(_slept_s(one) >= least for one in stuck)):
         whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
-        pending = [least - _still_s(one) for one in others if one not in stuck and _may_be_stuck(one)]
+        pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(other)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, _shortest((*held_up, *stuck)), more_s, stuck)
     return _not_stuck(scene, waiters, stuck)

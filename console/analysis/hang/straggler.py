@@ -39,12 +39,12 @@ def straggler(scene: Scene) -> Straggler | None:
     design. Refuses where several ranks stand out: then it is the work that is shared unevenly, not one rank that is
     slow. Refuses where the others stood in one long wait: that is one event, and no habit.
     """
-    ranks = [one for one in scene.standings if len(one.classes) >= LEAST_LOOKS]
+    ranks = [standing for standing in scene.standings if len(standing.classes) >= LEAST_LOOKS]
     if len(ranks) < 2 or len(ranks) < len(scene.standings):
         return None
-    if any("p2p" in one.classes for one in ranks):
+    if any("p2p" in rank.classes for rank in ranks):
         return None
-    shares = sorted((_share(one), one.rank or 0, one) for one in ranks)
+    shares = sorted((_share(rank), rank.rank or 0, rank) for rank in ranks)
     lowest, _, slow = shares[0]
     others = [share for share, _, _ in shares[1:]]
     median = others[len(others) // 2]

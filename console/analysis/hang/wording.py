@@ -70,11 +70,11 @@ def place(site: Site | None) -> str:
 
 def operation(standings: Sequence[Standing]) -> str:
     """What most of them wait in, and where: `all_reduce (train.py:30 train_step)`."""
-    calls = Counter((one.call, place(one.caller)) for one in standings)
+    calls = Counter((standing.call, place(standing.caller)) for standing in standings)
     if not calls:
         return "communication"
     call, where = max(calls, key=lambda one: (calls[one], one))
-    is_handle = all(one.trace is not None and one.trace.in_user for one in standings)
+    is_handle = all(standing.trace is not None and standing.trace.in_user for standing in standings)
     name = "communication" if is_handle else _OPERATIONS.get(call, call) or "communication"
     return f"{name} ({where})" if where else name
 
@@ -167,10 +167,10 @@ def hidden(scene: Scene, numbers: Sequence[int]) -> str:
 
 def remedy(scene: Scene, numbers: Sequence[int]) -> str:
     """What would show the ranks that cannot be seen."""
-    for one in scene.standings:
-        if one.rank in numbers and one.trace is None:
-            why = f"{one.status}: {one.last.reason}" if one.last.reason else one.status
-            return f"read {ranks(numbers)} ({why})" + (f"; try: {one.last.try_}" if one.last.try_ else "")
+    for standing in scene.standings:
+        if standing.rank in numbers and standing.trace is None:
+            why = f"{standing.status}: {standing.last.reason}" if standing.last.reason else standing.status
+            return f"read {ranks(numbers)} ({why})" + (f"; try: {standing.last.try_}" if standing.last.try_ else "")
     for missing in scene.out_of_sight:
         if missing.rank in numbers:
             return f"see {ranks(numbers)} ({missing.reason})"

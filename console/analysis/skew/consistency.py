@@ -32,7 +32,7 @@ def violations(meetings: Iterable[Meeting]) -> list[Violation]:
     """At most one of each meeting, the worst: shown against the clock, never hidden."""
     found = []
     for meeting in meetings:
-        over = [(one, one.left) for one in meeting.arrivals if one.left is not None]
+        over = [(arrival, arrival.left) for arrival in meeting.arrivals if arrival.left is not None]
         if not meeting.binds or not over:
             continue
         pairs = [

@@ -91,7 +91,7 @@ class Skew:
 
     @property
     def culprits(self) -> tuple[RankSkew, ...]:
-        return tuple(one for one in self.ranks if one.is_culprit)
+        return tuple(rank for rank in self.ranks if rank.is_culprit)
 
     @property
     def histogram(self) -> tuple[tuple[int, int, int], ...]:
@@ -114,7 +114,7 @@ def skew(meetings: Iterable[Meeting]) -> list[Skew]:
 
 
 def _skew(job: str, attempt: int, meetings: Sequence[Meeting]) -> Skew:
-    ordered = sorted(meetings, key=lambda one: one.arrivals[0].at.ns)
+    ordered = sorted(meetings, key=lambda sync_point: sync_point.arrivals[0].at.ns)
     judged = tuple(lateness(one) for one in ordered if one.is_whole)
     by_rank: dict[int, list[tuple[Lateness, Late]]] = defaultdict(list)
     for one in judged:

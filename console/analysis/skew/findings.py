@@ -64,7 +64,7 @@ def _straggler(skew: Skew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> F
     )
     return Found(
         "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
-        tuple(f"rank {one}" for one in sorted(victims)[:MOST_NAMED]),
+        tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]),
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class Lateness:
     @property
     def caused_ns(self) -> int:
         """What the others waited for the last, all together: rank-nanoseconds. 0 where it is unresolved."""
-        return sum(one.waited_ns for one in self.ranks if one.rank not in self.last) if self.last else 0
+        return sum(rank.waited_ns for rank in self.ranks if rank.rank not in self.last) if self.last else 0
 
 
 def lateness(meeting: Meeting) -> Lateness:
@@ -51,21 +51,21 @@ def lateness(meeting: Meeting) -> Lateness:
     worth: a ranking of noise would blame somebody by chance. The last are those behind the widest gap that is resolved,
     if they are fewer than half.
     """
-    arrivals = sorted(meeting.arrivals, key=lambda one: one.at.ns)
+    arrivals = sorted(meeting.arrivals, key=lambda arrival: arrival.at.ns)
     first, newest = arrivals[0], arrivals[-1]
-    middle = int(median(one.at.ns for one in arrivals))
+    middle = int(median(arrival.at.ns for arrival in arrivals))
     ranks = tuple(
         Late(
-            one.rank, one.node, one.at.ns - first.at.ns, one.at.ns - middle, apart_bound(first, one),
-            newest.at.ns - one.at.ns,
+            arrival.rank, arrival.node, arrival.at.ns - first.at.ns, arrival.at.ns - middle, apart_bound(first, arrival),
+            newest.at.ns - arrival.at.ns,
         )
-        for one in arrivals
+        for arrival in arrivals
     )  # fmt: skip
     cut = _cut(arrivals)
     if cut is None:
         return Lateness(meeting, ranks, (), newest.at.ns - first.at.ns, apart_bound(first, newest))
     before, after = arrivals[cut - 1], arrivals[cut]
-    last = tuple(sorted(one.rank for one in arrivals[cut:]))
+    last = tuple(sorted(arrival.rank for arrival in arrivals[cut:]))
     return Lateness(meeting, ranks, last, after.at.ns - before.at.ns, apart_bound(before, after))
 
 

@@ -221,6 +221,6 @@ def captures(stacks: Iterable[Stack], clock: CommonClock) -> list[Meeting]:
             if (at := clock.to_cluster(stack.node, stack.began or 0, "real")) is not None
         ]
         if len(arrivals) > 1:
-            ordered = tuple(sorted(arrivals, key=lambda one: one.at.ns))
+            ordered = tuple(sorted(arrivals, key=lambda arrival: arrival.at.ns))
             found.append(Meeting("capture", job, attempt, "", capture, sample, ordered, len(arrivals) == len(by_rank)))
     return found

@@ -88,7 +88,7 @@ def classes_of(nodes: Iterable[NodeTopology]) -> tuple[NodeClass, ...]:
         nearest = _nearest(made, found)
         if nearest is not None:
             is_minority = len(nearest.nodes) > len(made.nodes)
-            differences = (replace(one, is_minority=is_minority) for one in _differences(made, nearest))
+            differences = (replace(difference, is_minority=is_minority) for difference in _differences(made, nearest))
             made = replace(made, differences=tuple(differences))
         found.append(made)
     return tuple(found)

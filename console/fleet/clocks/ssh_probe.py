@@ -82,9 +82,9 @@ class _Filling:
 def _bin(exchanges: Sequence[Both], base: int, ahead: int) -> ClockBin:
     if not exchanges:
         return ClockBin(None, None, (), 0, 0, 0, None)
-    first = min(exchanges, key=lambda one: one.t2 - one.t1)
-    last = max(exchanges, key=lambda one: one.t2 - one.t4)
-    best = sorted(sorted(exchanges, key=lambda one: one.rtt)[:_BEST], key=lambda one: one.t1)
+    first = min(exchanges, key=lambda exchange: exchange.t2 - exchange.t1)
+    last = max(exchanges, key=lambda exchange: exchange.t2 - exchange.t4)
+    best = sorted(sorted(exchanges, key=lambda exchange: exchange.rtt)[:_BEST], key=lambda exchange: exchange.t1)
     return ClockBin(
         Point(first.t1 - base, first.t2 - first.t1 - ahead), Point(last.t4 - base, last.t2 - last.t4 - ahead),
         tuple(Exchange(one.t1 - base, one.t2 - one.t1 - ahead, 0, one.rtt) for one in best),

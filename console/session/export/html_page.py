@@ -112,7 +112,9 @@ def _verdicts(store: Store) -> Iterator[str]:
 
 def _findings(store: Store) -> Iterator[str]:
     order = {"error": 0, "warning": 1, "info": 2}
-    found = sorted(store.findings.values(), key=lambda one: (order[one.severity], one.first_seen, one.id))
+    found = sorted(
+        store.findings.values(), key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)
+    )
     yield f"<h2>Findings: {len(found)}</h2>"
     if found:
         rows = (

@@ -52,7 +52,7 @@ class Held(Chosen):
     agent: str = ""  # of the records that are made here
 
     def records(self) -> Iterator[Published]:
-        return heapq.merge(*self._parts(self.choice.kinds), key=lambda one: one.rx)
+        return heapq.merge(*self._parts(self.choice.kinds), key=lambda part: part.rx)
 
     def only(self, *kinds: str) -> Iterator[Published]:
         return replace(self, choice=replace(self.choice, kinds=frozenset(kinds))).records()

@@ -99,7 +99,7 @@ def _skew(axis: Any, skew: Skew) -> None:
                 yerr=[one.bound_ns / 1e6 for _, one in found], fmt="o", markersize=3, linewidth=0.6,
                 markerfacecolor=face, color="#b3261e" if resolved else "gray", label=label,
             )  # fmt: skip
-    late = ", ".join(str(one.rank) for one in skew.culprits[:8])
+    late = ", ".join(str(culprit.rank) for culprit in skew.culprits[:8])
     title = f"skew of {skew.job}" + (f"; late: rank {late}" if late else "")
     axis.set(title=title, xlabel="collective, oldest first", ylabel="ms behind the others")
     axis.set_ylim(0, 1.1 * max(1e-6, *(one.behind_ns / 1e6 for one in skew.judged)))

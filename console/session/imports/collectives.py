@@ -152,16 +152,16 @@ def _of_logs(
     """A log names processes: which rank of the job that is, is its number in the largest communicator."""
     largest: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (-1, -1))
     for _, _, entries in logs:
-        for one in entries:
-            if None not in (one["group_rank"], one["group_size"], one["pid"]):
-                place = (str(one["host"]), one["pid"])
-                largest[place] = max(largest[place], (one["group_size"], one["group_rank"]))
+        for entry in entries:
+            if None not in (entry["group_rank"], entry["group_size"], entry["pid"]):
+                place = (str(entry["host"]), entry["pid"])
+                largest[place] = max(largest[place], (entry["group_size"], entry["group_rank"]))
     records: list[Fact] = []
     for path, kind, entries in logs:
         made = []
-        for one in entries:
-            rank = largest.get((str(one["host"]), one["pid"] or -1), (-1, -1))[1]
-            fields = {key: value for key, value in one.items() if key != "host"}
+        for entry in entries:
+            rank = largest.get((str(entry["host"]), entry["pid"] or -1), (-1, -1))[1]
+            fields = {key: value for key, value in entry.items() if key != "host"}
             made.append({**fields, "capture": CAPTURE, "source": kind, "job": job, "rank": rank if rank >= 0 else None})
         records += _made(Collective, made, path, problems)
     return records

@@ -93,8 +93,8 @@ class Judging:
     def _whole(self) -> list[CaptureNow]:
         """The captures that looked at everything, oldest first: of those a diagnosis adds, some ask few processes."""
         captures = self._store.captures.values()
-        most = max((len(one.ranks) for one in captures), default=0)
-        return [one for one in captures if 2 * len(one.ranks) >= most]
+        most = max((len(capture.ranks) for capture in captures), default=0)
+        return [capture for capture in captures if 2 * len(capture.ranks) >= most]
 
     def _prepared(self) -> Callable[[], tuple[JobSeen, ...]]:
         """The work, on copies of what the store has."""

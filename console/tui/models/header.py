@@ -106,7 +106,7 @@ def _parts(header: Header) -> list[_Part]:
 
 def _recordings(recordings: Sequence[Recorded]) -> list[_Part]:
     """The one that is in trouble, else the oldest; how many more there are."""
-    first = next((one for one in recordings if one.trouble), recordings[0])
+    first = next((recording for recording in recordings if recording.trouble), recordings[0])
     more = f" +{len(recordings) - 1}" if len(recordings) > 1 else ""
     if first.trouble:
         return [_Part(0, (Span(f"▲ REC {_short(clean(first.name), 16)}{more} {clean(first.trouble)}", "failed"),))]

@@ -93,11 +93,13 @@ def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
         hosts=tuple(now.host for now in connected.values() if now.host is not None and is_young(now.host)),
         costs=tuple(now.cost for now in connected.values() if now.cost is not None and is_young(now.cost)),
         gpus=tuple(gpus),
-        gpu_processes=tuple(one for one in store.gpu_processes.values() if one.node in connected),
+        gpu_processes=tuple(
+            gpu_process for gpu_process in store.gpu_processes.values() if gpu_process.node in connected
+        ),
         nics=tuple(filter(is_young, store.nics.values())),
         ranks=tuple((now.rank, now.stat if is_young(now.stat) else None) for now in store.ranks.values()),
         views=tuple(job_views(store)),
-        findings=tuple(one for one in store.findings.values() if one.cleared_at is None),
+        findings=tuple(finding for finding in store.findings.values() if finding.cleared_at is None),
         clocks=tuple(kept[-1] for kept in store.clocks.nodes.values() if kept and is_young(kept[-1])),
         recordings=tuple(recordings),
     )
@@ -119,9 +121,9 @@ def _all(seen: Look) -> Families:
     yield from _of_gpus(seen)
     yield from _of_nics(seen)
     yield from _of_jobs(seen)
-    found = Counter((one.id, one.severity) for one in seen.findings)
+    found = Counter((finding.id, finding.severity) for finding in seen.findings)
     yield f.FINDINGS, [sample(count, labels(id=name, severity=how)) for (name, how), count in sorted(found.items())]
-    yield f.RECORDING, [sample(one.bytes, labels(session=one.name)) for one in seen.recordings]
+    yield f.RECORDING, [sample(recording.bytes, labels(session=recording.name)) for recording in seen.recordings]
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield f.PROCESS_CPU, [sample(round(used.ru_utime + used.ru_stime, 3))]
     yield f.PROCESS_MEMORY, [sample(psutil.Process(os.getpid()).memory_info().rss)]
@@ -145,7 +147,7 @@ def _of_nodes(seen: Look) -> Families:
     )
     yield from _columns(f.HOST, [(named[host.node], host) for host in seen.hosts])
     yield from _columns(f.AGENT, [(named[cost.node], cost) for cost in seen.costs])
-    yield from _columns(f.CLOCK, [(named[one.node], one) for one in seen.clocks if one.node in named])
+    yield from _columns(f.CLOCK, [(named[clock.node], clock) for clock in seen.clocks if clock.node in named])
 
 
 def _of_gpus(seen: Look) -> Families:
@@ -157,9 +159,9 @@ def _of_gpus(seen: Look) -> Families:
     )
     started = seen.started
     yield f.GPU_RANK, sorted({
-        sample(1, f"{named[one.node, one.uuid]},{labels(job=own_name(one.job or '', started), rank=one.rank)}")
-        for one in seen.gpu_processes
-        if one.rank is not None and (one.node, one.uuid) in named
+        sample(1, f"{named[gpu_process.node, gpu_process.uuid]},{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}")
+        for gpu_process in seen.gpu_processes
+        if gpu_process.rank is not None and (gpu_process.node, gpu_process.uuid) in named
     })  # fmt: skip
     figures = [(named[one.node, one.uuid], one.gpu) for one in seen.gpus if one.gpu is not None]
     yield (

@@ -128,7 +128,7 @@ async def get_status(served: Served, asked: Asked[Nothing]) -> Status:
         simulated=any(now.node.simulated for now in nodes if now.node),
         nodes=dict(Counter(now.state.state if now.state else "expected" for now in nodes)),
         jobs=len(table.jobs), ranks=sum(len(job.ranks_found) for job in table.jobs),
-        findings=dict(Counter(one.severity for one in store.findings.values() if one.cleared_at is None)),
+        findings=dict(Counter(finding.severity for finding in store.findings.values() if finding.cleared_at is None)),
         records_unknown=sum(store.counts.unknown_kinds.values()), version=store.version,
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def _hostname(now: NodeNow) -> str:
 
 
 def _client(now: NodeNow, gpus: list[GpuLine]) -> Client:
-    return Client(now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(one) for one in gpus])
+    return Client(now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(gpu) for gpu in gpus])
 
 
 def _client_gpu(line: GpuLine) -> ClientGpu:

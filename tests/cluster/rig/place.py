@@ -180,7 +180,7 @@ def namespace_plan(
     modes = {"/tmp": "1777", "/var/tmp": "1777", "/dev/shm": "1777"}
     covered = tuple(f"{path}/" for path in private)
     keeps = _outermost([str(path) for path in pythons.visible_prefixes() if f"{path}/".startswith(covered)])
-    guests = [[one.home, one.uid, one.gid, 0o755] for one in accounts.GUESTS]
+    guests = [[guest.home, guest.uid, guest.gid, 0o755] for guest in accounts.GUESTS]
     home_mount = home if home in private else "/home"
     return {
         "covers": [[path, modes.get(path, "755"), noexec] for path in private if Path(path).is_dir()],

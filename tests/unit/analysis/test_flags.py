@@ -24,7 +24,7 @@ def test_edges_of_nodes_that_come_and_go_do_not_pile_up():
         for number in numbers:
             flags.add(settled(), [("a", "b"), ("a", f"node{number}")])
         gc.collect()
-        return sum(isinstance(one, deque) for one in gc.get_objects())
+        return sum(isinstance(get_object, deque) for get_object in gc.get_objects())
 
     held = held_after(range(50))
     assert held_after(range(50, 500)) == held

@@ -49,7 +49,7 @@ def test_a_node_whose_agents_come_and_go_leaves_nothing_of_those_that_went() -> 
             staging.stage_py_spy(cast(Link, node))
             await staging.settle(cast(Link, node), timeout_s=30.0)
         gc.collect()
-        held = sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
+        held = sum(isinstance(get_object, asyncio.Task) for get_object in gc.get_objects())
         assert staging.staged == agents
         await staging.close()
         return held

@@ -11,8 +11,8 @@ HEAD = {"capture": "c", "job": "j", "rank": 0}
 
 
 def fits(entries, source):
-    for one in entries:
-        check("collective", {**{key: value for key, value in one.items() if key != "host"}, **HEAD, "source": source})
+    for entry in entries:
+        check("collective", {**{key: value for key, value in entry.items() if key != "host"}, **HEAD, "source": source})
     return True
 
 
@@ -46,13 +46,13 @@ def test_a_communicator_begun_by_a_newer_nccl_is_known_too():
 def test_only_the_newest_launches_are_kept():
     line = NCCL_LOG.splitlines()[1]
     log = "\n".join(line.replace("opCount 9", f"opCount {seq:x}") for seq in range(100))
-    assert [one["collective_seq_id"] for one in nccl_log.parse(log.encode(), most=3).entries] == [97, 98, 99]
+    assert [entry["collective_seq_id"] for entry in nccl_log.parse(log.encode(), most=3).entries] == [97, 98, 99]
 
 
 def test_inspector_says_how_long_a_completed_operation_took():
     lines = "\n".join([an_inspector_line(3), "", an_inspector_line(4, took_us=750.0), an_inspector_line(5)[:40]])
     said = nccl_inspector.parse(lines.encode())
-    assert [(one["collective_seq_id"], one["duration_ms"]) for one in said.entries] == [(3, 0.5), (4, 0.75)]
+    assert [(entry["collective_seq_id"], entry["duration_ms"]) for entry in said.entries] == [(3, 0.5), (4, 0.75)]
     one = said.entries[0]
     assert (one["process_group"], one["msg_size_bytes"], one["retired"], one["version"]) == (
         ["0x8c1f", "dp"], 1 << 20, True, "v4.0",

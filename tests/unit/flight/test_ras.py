@@ -22,7 +22,7 @@ def fits(said):
 def test_counts_and_state_of_every_rank_are_read():
     said = nccl_ras.parse(a_ras_answer([a_ras_rank(0), a_ras_rank(1, count=6)]))
     assert said.version == "2.30.7"
-    assert [(one["group_rank"], one["op_counts"]["AllReduce"], one["group_state"]) for one in said.groups] == [
+    assert [(group["group_rank"], group["op_counts"]["AllReduce"], group["group_state"]) for group in said.groups] == [
         (0, 7, "running"), (1, 6, "running"),
     ]  # fmt: skip
     assert (said.groups[1]["host"], said.groups[1]["pid"], said.groups[1]["group_size"]) == ("10.0.0.2", 101, 2)
@@ -37,7 +37,7 @@ def test_the_comma_that_2_28_9_forgets_is_put_in(missing):
         json.loads(data)
     said = nccl_ras.parse(data)
     assert said.repaired
-    assert [one["group_state"] for one in said.groups] == ["running"] + ["considered_dead"] * missing
+    assert [group["group_state"] for group in said.groups] == ["running"] + ["considered_dead"] * missing
 
 
 def test_a_rank_that_does_not_answer_is_not_yet_dead():
@@ -90,7 +90,7 @@ def test_text_with_several_ranks_at_one_count_gives_each_that_count():
         b"  2 ranks have not launched any operations\n"
         b"  Rank 1 -- GPU 0 managed by process 201 on node 10.0.0.1\n  Rank 2 -- [process information not found]\n",
     )
-    counted = [one for one in nccl_ras.parse(text).groups if one["op_counts"]]
+    counted = [group for group in nccl_ras.parse(text).groups if group["op_counts"]]
     assert [(one["group_rank"], one["op_counts"], one["pid"]) for one in counted] == [
         (1, {"AllReduce": 0}, 201), (2, {"AllReduce": 0}, None),
     ]  # fmt: skip

@@ -86,7 +86,7 @@ def node(tmp_path):
 
 
 def of(records, kind, source=None):
-    return [one for one in records if type(one).__name__ == kind and source in (None, one.source)]
+    return [record for record in records if type(record).__name__ == kind and source in (None, record.source)]
 
 
 def a_file(tmp_path, content, name="dump"):
@@ -247,7 +247,7 @@ def test_ras_is_asked_for_the_whole_job(node, tmp_path):
     answer = a_ras_answer([a_ras_rank(0, pid="MYPID"), a_ras_rank(1, count=6)]).replace(b'"MYPID"', b"MYPID")
     a_ras_node(node, tmp_path, answer)
     lines = of(node.read(), "PgStatus", "ras")
-    assert [(one.group_rank, one.op_counts["AllReduce"], one.rank) for one in lines] == [(0, 7, None), (1, 6, None)]
+    assert [(line.group_rank, line.op_counts["AllReduce"], line.rank) for line in lines] == [(0, 7, None), (1, 6, None)]
     assert lines[0].pid == node.processes[0].pid
 
 
@@ -260,7 +260,7 @@ def test_a_ras_that_answers_for_another_job_is_not_believed(node, tmp_path):
 def test_a_ras_that_knows_no_json_is_read_as_text(node, tmp_path):
     a_ras_node(node, tmp_path, RAS_TEXT.replace(b"process 202", b"process MYPID"), "nojson")
     lines = of(node.read(), "PgStatus", "ras")
-    assert [(one.group_rank, one.op_counts) for one in lines] == [(3, {}), (2, {"AllReduce": 11})]
+    assert [(line.group_rank, line.op_counts) for line in lines] == [(3, {}), (2, {"AllReduce": 11})]
     assert "3 ranks are at 12" in lines[0].reason
 
 

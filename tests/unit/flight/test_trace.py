@@ -39,7 +39,7 @@ def test_every_recorded_dump_becomes_records(path):
 def test_json_and_pickle_say_the_same_but_for_the_frames(name):
     by_json, by_pickle = recorded(f"{name}.json"), recorded(f"{name}.pickle")
     assert by_json.groups == by_pickle.groups
-    assert [{**one, "frames": None} for one in by_pickle.entries] == by_json.entries
+    assert [{**entry, "frames": None} for entry in by_pickle.entries] == by_json.entries
 
 
 def test_the_frames_of_a_pickle_are_outermost_first():
@@ -51,7 +51,7 @@ def test_the_frames_of_a_pickle_are_outermost_first():
 def test_gloo_waits_where_it_is_not_retired_whatever_the_state_says():
     last = recorded("missing.0.json").entries[-1]
     assert (last["state"], last["retired"]) == ("scheduled", False)
-    assert all(one["retired"] for one in recorded("missing.1.json").entries)
+    assert all(entry["retired"] for entry in recorded("missing.1.json").entries)
 
 
 def test_numbers_that_are_texts_in_json_are_numbers_and_minus_one_is_none():
@@ -73,7 +73,7 @@ def test_gloos_group_without_a_name_is_the_default_one():
 
 def test_gloos_group_without_a_name_tells_nothing_once_there_is_a_second_group():
     groups = recorded("subgroup.0.json").groups
-    assert [(one["process_group"], one["ranks"]) for one in groups] == [
+    assert [(group["process_group"], group["ranks"]) for group in groups] == [
         (["0", "default_pg"], None), (["1", "pairs"], None),
     ]  # fmt: skip
 
@@ -82,12 +82,12 @@ def test_the_ranks_of_a_nameless_group_are_never_given_to_a_subgroup():
     dump = a_dump([waiting(1, process_group=["1", "pairs"], pg_id=1)])
     dump["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
     dump["pg_status"] = {}
-    by_name = {one["process_group"][0]: one["ranks"] for one in flight_recorder.read_document(dump).groups}
+    by_name = {group["process_group"][0]: group["ranks"] for group in flight_recorder.read_document(dump).groups}
     assert by_name == {"1": None}
 
 
 def test_gloo_records_neither_sends_nor_receives():
-    assert {one["profiling_name"] for one in recorded("p2p.0.json").entries} == {"gloo:all_reduce"}
+    assert {entry["profiling_name"] for entry in recorded("p2p.0.json").entries} == {"gloo:all_reduce"}
 
 
 def test_a_buffer_that_has_wrapped_says_so_by_its_oldest_record():
@@ -123,7 +123,7 @@ def test_an_operation_nobody_has_heard_of_is_kept():
 def test_a_group_without_operations_is_there_with_its_members():
     dump = a_dump([an_entry(1)])
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
-    names = [one["process_group"] for one in flight_recorder.read_document(dump).groups]
+    names = [group["process_group"] for group in flight_recorder.read_document(dump).groups]
     assert names == [["0", "default_pg"], ["7", "tp"]]
 
 
@@ -131,7 +131,9 @@ def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_co
     dump = a_dump([an_entry(1)])
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
     dump["pg_status"]["1"] = {"last_enqueued_collective": 4}
-    by_id = {one["pg_id"]: (one["process_group"], one["ranks"]) for one in flight_recorder.read_document(dump).groups}
+    by_id = {
+        group["pg_id"]: (group["process_group"], group["ranks"]) for group in flight_recorder.read_document(dump).groups
+    }
     assert by_id[1] == (["7", "tp"], [0, 1])
 
 
@@ -186,7 +188,7 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 @given(st.lists(st.dictionaries(FIELDS, ANYTHING) | ANYTHING, max_size=4), ANYTHING, ANYTHING, ANYTHING)
 @settings(max_examples=300, deadline=None)
 def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
-    entries = [{**an_entry(1), **one} if isinstance(one, dict) else one for one in entries]
+    entries = [{**an_entry(1), **entry} if isinstance(entry, dict) else entry for entry in entries]
     said = flight_recorder.read_document(
         {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
     )

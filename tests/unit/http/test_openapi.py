@@ -37,7 +37,7 @@ def test_every_reference_leads_somewhere_and_every_record_is_used() -> None:
 
 
 def test_operations_have_names_of_their_own() -> None:
-    names = [one["operationId"] for methods in the_document()["paths"].values() for one in methods.values()]
+    names = [method["operationId"] for methods in the_document()["paths"].values() for method in methods.values()]
     assert len(names) == len(set(names)) and "get_about" in names
 
 

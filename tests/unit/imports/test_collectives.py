@@ -17,8 +17,8 @@ from gconsole.session.imports.collectives import import_files, import_folder, ra
 
 
 def faults(got, job):
-    entries = [one for one in got.records if isinstance(one, Collective)]
-    statuses = [one for one in got.records if isinstance(one, PgStatus)]
+    entries = [record for record in got.records if isinstance(record, Collective)]
+    statuses = [record for record in got.records if isinstance(record, PgStatus)]
     return communication(entries, statuses, (job, 0)).faults
 
 
@@ -67,15 +67,17 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     (tmp_path / "rank_1").write_bytes((RECORDED / "missing.1.pickle").read_bytes()[:-40])
     (tmp_path / "ras.json").write_text('{"communicators": ')
     got = import_folder(tmp_path)
-    assert sorted(str(one).split(":")[0].rsplit("/", 1)[1] for one in got.problems) == ["rank_1", "ras.json"]
-    assert any(isinstance(one, Collective) and one.rank == 0 for one in got.records)
+    assert sorted(str(problem).split(":")[0].rsplit("/", 1)[1] for problem in got.problems) == ["rank_1", "ras.json"]
+    assert any(isinstance(record, Collective) and record.rank == 0 for record in got.records)
 
 
 def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
     (tmp_path / "nccl.log").write_text(NCCL_LOG)
     (tmp_path / "inspector.log").write_text("\n".join(an_inspector_line(sn, rank=1) for sn in (1, 2)))
     got = import_folder(tmp_path, "j")
-    by_source = {one.source: one.rank for one in got.records if isinstance(one, Collective) and one.process_group}
+    by_source = {
+        record.source: record.rank for record in got.records if isinstance(record, Collective) and record.process_group
+    }
     assert by_source == {"nccl_log": 0, "inspector": 1}
     assert "Init lines are not in it" in str(got.problems[0])
 
@@ -90,7 +92,7 @@ def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_fac
     broken.write_bytes(bytes(content))
     got = import_files([broken], "j")
     faults(got, "j")
-    assert all(str(broken) in str(one) for one in got.problems)
+    assert all(str(broken) in str(problem) for problem in got.problems)
 
 
 def test_a_folder_of_recorders_dumps_alone_is_diagnosed_by_the_command(tmp_path):

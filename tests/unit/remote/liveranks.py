@@ -97,7 +97,7 @@ def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=N
 
 
 def main_thread(records, rank=0):
-    return next(one for one in records if one.rank == rank and one.thread_name in ("MainThread", None))
+    return next(record for record in records if record.rank == rank and record.thread_name in ("MainThread", None))
 
 
 def a_slow_py_spy(tmp_path, code="sleep 600 & sleep 600\n"):

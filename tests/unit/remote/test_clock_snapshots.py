@@ -59,7 +59,7 @@ def test_it_is_said_every_ten_seconds_and_every_second_while_probes_run(node, mo
     sampler = a_sampler()
     assert len(ticks(sampler, node, 201)) == 3
     monkeypatch.setattr(Desk, "is_probing", True)
-    assert [one["reads"] for one in ticks(sampler, node, 50)] == [10] * 5
+    assert [tick["reads"] for tick in ticks(sampler, node, 50)] == [10] * 5
 
 
 def test_the_tightest_read_is_the_one_that_is_said(node):

@@ -78,7 +78,9 @@ def test_a_python_that_py_spy_does_not_know_is_read_by_the_pystack_of_its_enviro
     assert [frame.function for frame in main.frames] == ["<module>", "train"]
     assert [(local.name, local.value) for local in main.locals] == [("step", "1700")]
     assert (main.os_thread_id, main.active, main.proc_state) == (main.pid, False, "S")
-    assert any(frame.function == "feed" for one in records if one.frames for frame in one.frames), "all threads"
+    assert any(frame.function == "feed" for record in records if record.frames for frame in record.frames), (
+        "all threads"
+    )
     assert (answer["statuses"], answer["stopped_since"]) == ({"ok": 2}, 0)
     assert ranks.state(0) == "S"
 

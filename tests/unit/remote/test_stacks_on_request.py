@@ -19,7 +19,7 @@ def test_variables_are_read_by_name_and_no_others(ranks):
     ranks.python(CALLS)
     _, records = capture(ranks.seen(), locals=["src"])
     stack = main_thread(records)
-    found = [(stack.frames[one.frame].function, one.name, one.value) for one in stack.locals]
+    found = [(stack.frames[local.frame].function, local.name, local.value) for local in stack.locals]
     assert found == [("send", "src", "1"), ("recv", "src", "2")]
     assert "s3" not in str(records)
 
@@ -27,7 +27,7 @@ def test_variables_are_read_by_name_and_no_others(ranks):
 def test_variables_may_be_asked_for_of_one_function_only(ranks):
     ranks.python(CALLS)
     _, records = capture(ranks.seen(), locals=["recv:src"])
-    assert [one.value for one in main_thread(records).locals] == ["2"]
+    assert [local.value for local in main_thread(records).locals] == ["2"]
 
 
 def test_without_being_asked_no_variable_is_read(ranks):

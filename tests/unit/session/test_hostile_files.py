@@ -80,7 +80,7 @@ def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None
 def test_lines_are_divided_so_that_every_frame_may_be_read_again() -> None:
     lines = [b"x" * (20 << 20)] * 5
     parts = list(zstd_frames.by_size(lines))
-    assert [one for part in parts for one in lines[part]] == lines
+    assert [line for part in parts for line in lines[part]] == lines
     assert all(sum(map(len, lines[part])) <= zstd_frames.MOST_RAW for part in parts)
     assert len(parts) > 1
     assert list(zstd_frames.by_size(lines[:1])) == [slice(0, 1)]

@@ -57,8 +57,8 @@ async def test_nothing_is_acknowledged_before_every_recording_has_it_on_the_disk
     world.hub.publish(gpus(3))
     assert world.hub.kept("agent1", 3) == 0
     await world.safe("agent1", 3)
-    assert [one.seq for one in world.records("one") if one.agent == "agent1"] == [1, 2, 3]
-    assert [one.seq for one in world.records("two") if one.agent == "agent1"] == [1, 2, 3]
+    assert [record.seq for record in world.records("one") if record.agent == "agent1"] == [1, 2, 3]
+    assert [record.seq for record in world.records("two") if record.agent == "agent1"] == [1, 2, 3]
     await world.recorder.close()
 
 
@@ -68,7 +68,7 @@ async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_
     world.hub.publish(gpus(3))
     await world.safe("agent1", 3)
     await world.recorder.close()
-    assert not [one for one in world.records("one") if isinstance(one, Gpu)]
+    assert not [record for record in world.records("one") if isinstance(record, Gpu)]
 
 
 async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_path):
@@ -93,7 +93,7 @@ async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_
     world.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
     await world.recorder.start("late")
     await world.recorder.close()
-    assert sum(isinstance(one, Node) for one in world.records("late")) == 50
+    assert sum(isinstance(record, Node) for record in world.records("late")) == 50
 
 
 async def test_marks_and_the_console_itself_are_recorded(tmp_path):
@@ -101,8 +101,8 @@ async def test_marks_and_the_console_itself_are_recorded(tmp_path):
     await world.recorder.start("one")
     world.hub.say(Mark(text="loss went up here"))
     await world.recorder.close()
-    assert [one.text for one in world.records("one") if isinstance(one, Mark)] == ["loss went up here"]
-    assert [one.text for one in world.records("one") if isinstance(one, Log)][-1] == "recording one ends"
+    assert [record.text for record in world.records("one") if isinstance(record, Mark)] == ["loss went up here"]
+    assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one ends"
 
 
 async def test_a_name_that_is_recorded_or_was_closed_is_refused(tmp_path):
@@ -146,8 +146,8 @@ async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agent
     world.hub.publish(gpus(2, first=5))
     await world.recorder.close()
     records = world.records("night")
-    assert [one.seq for one in records if one.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
-    assert not [one for one in records if isinstance(one, Gap)], "the agent lingered: nothing is missing"
+    assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
+    assert not [record for record in records if isinstance(record, Gap)], "the agent lingered: nothing is missing"
     assert [part.how for part in session.read().parts] == ["crashed", "stopped"]
 
 
@@ -179,12 +179,14 @@ async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_
     world.hub.publish(kept)
     await world.recorder.close()
     records = world.records("night")
-    assert [one.seq for one in records if one.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
-    assert not [one for one in records if isinstance(one, Gap)], "what its own agent said is no word of those awaited"
+    assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
+    assert not [record for record in records if isinstance(record, Gap)], (
+        "what its own agent said is no word of those awaited"
+    )
     meta = named("night", tmp_path).read()
     assert [(part.console, part.was) for part in meta.parts] == [("console1", ""), ("console1", "console2")]
     assert resume.last_agents(meta)["node1"][0] == "agent1"
-    own = [one.seq for one in records if one.agent == "console1"]
+    own = [record.seq for record in records if record.agent == "console1"]
     assert own == sorted(set(own)), "its own records go on behind those that are there"
 
 
@@ -207,7 +209,7 @@ async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and
     assert await world.recorder.start("night")
     world.hub.publish([a_node(agent="agent2", rx=64 * SECOND)])
     await world.recorder.close()
-    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count) == ("node1", 60)
     assert named("night", tmp_path).read().parts[-1].console == "console2"
 
@@ -218,7 +220,7 @@ async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
     await world.recorder.start("night")
     world.hub.publish(gpus(2, first=8))
     await world.recorder.close()
-    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count, gap.first_seq, gap.last_seq) == ("node1", 3, 5, 7)
 
 
@@ -229,7 +231,7 @@ async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed
     world.hub.say(NodeState(node="node1", state="expected"))  # the console's own word is no word of the node
     world.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
     await world.recorder.close()
-    (gap,) = [one for one in world.records("night") if isinstance(one, Gap)]
+    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count, gap.first_seq) == ("node1", 60, 5)
     assert "60.0 s" in gap.reason
 
@@ -321,7 +323,7 @@ async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_too
                 world.hub.publish(gpus(1, agent=f"agent{number}", first=seq))
         await world.safe(f"agent{agents[-1]}", 8)
         gc.collect()
-        return sum(isinstance(one, deque) for one in gc.get_objects())
+        return sum(isinstance(get_object, deque) for get_object in gc.get_objects())
 
     held = await held_after(range(2))
     assert await held_after(range(2, 200)) == held

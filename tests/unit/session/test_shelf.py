@@ -141,7 +141,7 @@ def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
         Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
     ]
     choice = reader.Choice(from_rx=2 * SECOND, to_rx=3 * SECOND)
-    assert [one.seq for one in reader.records(session.path, choice)] == [2]
+    assert [record.seq for record in reader.records(session.path, choice)] == [2]
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ def a_stack(rank: int | None, *frames: Frame, **more: Any) -> Stack:
 
 
 def a_capture(*stacks: Stack, id: str = "c") -> CaptureNow:
-    return CaptureNow(id, 1, 2, list(stacks), ranks={(one.node, one.pid) for one in stacks if one.role == "rank"})
+    return CaptureNow(
+        id, 1, 2, list(stacks), ranks={(stack.node, stack.pid) for stack in stacks if stack.role == "rank"}
+    )
 
 
 def ordinary() -> CaptureNow:

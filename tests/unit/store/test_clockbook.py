@@ -50,7 +50,7 @@ def a_snapshot(second: int, agent: str = "agent1") -> ClockSnapshot:
 
 
 def kept(book: ClockBook) -> list[int]:
-    return [one.rx // SECOND for one in book.snapshots["node1"]]
+    return [snapshot.rx // SECOND for snapshot in book.snapshots["node1"]]
 
 
 def test_where_no_clocks_are_probed_snapshots_of_twelve_minutes_are_kept():

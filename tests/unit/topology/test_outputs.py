@@ -31,9 +31,9 @@ HOSTILE = 'evil"]; <script>\x1b[31m&\\"\nname'
 
 def store_of(*facts: NodeFacts, more: Sequence[object] = ()) -> Store:
     store = Store()
-    for one in facts:
-        for record in (*one.gpus, *one.links, *one.nics):
-            record.node = one.node
+    for fact in facts:
+        for record in (*fact.gpus, *fact.links, *fact.nics):
+            record.node = fact.node
             store.apply([record])
     store.apply(more)
     return store
@@ -185,7 +185,7 @@ def test_the_document_is_what_its_schema_says():
 def test_the_document_of_one_node_has_that_node_and_its_class():
     made = msgspec.json.decode(FORMATS["json"](pods(), "slow1"), type=TopologyDocument)
 
-    assert ([one.name for one in made.classes], [one.node for one in made.nodes]) == (["C"], ["slow1"])
+    assert ([cls.name for cls in made.classes], [node.node for node in made.nodes]) == (["C"], ["slow1"])
     assert {line.node for line in made.links} == {"slow1"}
 
 

@@ -69,13 +69,13 @@ def test_operations_alone_tell_of_a_group_too():
 
     assert memberships(entries, (), (JOB, 0)) == (Membership("0xab", "", (4, 5), True),)
     # where PyTorch has names for groups, NCCL's are the same ones again
-    assert [one.name for one in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
+    assert [membership.name for membership in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
 
 
 def test_another_job_and_another_attempt_have_groups_of_their_own():
     records = [said(0, "1", "tp", (0, 1)), said(0, "2", "tp", (0, 1), job="eval"), said(0, "3", "tp", attempt=1)]
 
-    assert [one.name for one in memberships((), records, (JOB, 1))] == ["3"]
+    assert [membership.name for membership in memberships((), records, (JOB, 1))] == ["3"]
 
 
 # -- over the topology -------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class ClockRow(PlainRow):
     @property
     def residual_ns(self) -> int | None:
         """The largest of its edges', against the whole mesh; None where no loop passes any."""
-        return max((abs(one.residual_ns) for one in self.edges if one.residual_ns is not None), default=None)
+        return max((abs(edge.residual_ns) for edge in self.edges if edge.residual_ns is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -85,17 +85,17 @@ def facts(row: ClockRow) -> list[Fact]:
 
 def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
     """The timer of each GPU against this node's CLOCK_REALTIME."""
-    sim = "  SIM" if any(one.simulated for one in row.gpus) else ""
+    sim = "  SIM" if any(gpu.simulated for gpu in row.gpus) else ""
     title = Span("  timer minus CLOCK_REALTIME", "muted")
     lines = [Line((Span("GPU TIMERS", "accent"), Span(f" {len(row.gpus)}", "muted"), title, Span(sim, "warning")))]
-    for one in row.gpus:
-        name = Span(f"gpu{one.index:<3} ", "muted")
-        if one.ahead_ns is None:
-            lines.append(Line(cut((name, Span(clean(one.error or format.UNKNOWN), "warning")), width)))
+    for gpu in row.gpus:
+        name = Span(f"gpu{gpu.index:<3} ", "muted")
+        if gpu.ahead_ns is None:
+            lines.append(Line(cut((name, Span(clean(gpu.error or format.UNKNOWN), "warning")), width)))
             continue
-        drift = "" if one.drift_ppm is None else f"  drift {one.drift_ppm:+.3f} ppm"
-        bound = f"±{micro(one.bound_ns)} µs"
-        text = f"{micro(one.ahead_ns, signed=True):>12} {bound:<10}  moves by {one.step_ns} ns{drift}"
+        drift = "" if gpu.drift_ppm is None else f"  drift {gpu.drift_ppm:+.3f} ppm"
+        bound = f"±{micro(gpu.bound_ns)} µs"
+        text = f"{micro(gpu.ahead_ns, signed=True):>12} {bound:<10}  moves by {gpu.step_ns} ns{drift}"
         lines.append(Line(cut((name, Span(text)), width)))
     return lines
 
@@ -150,14 +150,14 @@ def _step_s(past: Sequence[ClockNode]) -> float:
 
 def edge_grid(seen: ClockSeen) -> Grid:
     """Node × node: the bound of each edge in µs, once; `▲` where the others contradict it, `✖` without a bound."""
-    names = sorted({name for one in seen.windows for name in (one.node, one.dst)}, key=natural)
+    names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     number = {name: place for place, name in enumerate(names)}
     cells = [[Cell("·", "muted") for _ in names] for _ in names]
     for place in range(len(names)):
         cells[place][place] = Cell("X", "muted")
-    for one in seen.windows:
-        cell = _edge_cell(one)
-        cells[number[one.node]][number[one.dst]] = cells[number[one.dst]][number[one.node]] = cell
+    for window in seen.windows:
+        cell = _edge_cell(window)
+        cells[number[window.node]][number[window.dst]] = cells[number[window.dst]][number[window.node]] = cell
     labels = tuple(clean(name) for name in names)
     return Grid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
 
@@ -182,7 +182,7 @@ def _edge_cell(one: ClockWindow) -> Cell:
 
 def edge_text(seen: ClockSeen, row: int, column: int) -> str:
     """One line about the edge under the cursor."""
-    names = sorted({name for one in seen.windows for name in (one.node, one.dst)}, key=natural)
+    names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     if not (row < len(names) and column < len(names)) or row == column:
         return "each cell: the bound of that edge in µs; s: over SSH"
     ends = {names[row], names[column]}

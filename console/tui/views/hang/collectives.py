@@ -139,11 +139,15 @@ def _loads(said: Communication, width: int) -> Iterator[Line]:
 
 def _statistics(said: Communication, width: int) -> Iterator[Line]:
     yield _heading("COLLECTIVES", "")
-    for one in said.statistics[:_MOST_LINES]:
-        waits = f"  {one.pending} not over" if one.pending else ""
-        times = "" if one.mean_ms is None else f"  mean {one.mean_ms:.2f} ms, {one.least_ms:.2f} to {one.most_ms:.2f}"
+    for statistic in said.statistics[:_MOST_LINES]:
+        waits = f"  {statistic.pending} not over" if statistic.pending else ""
+        times = (
+            ""
+            if statistic.mean_ms is None
+            else f"  mean {statistic.mean_ms:.2f} ms, {statistic.least_ms:.2f} to {statistic.most_ms:.2f}"
+        )
         spans = (
-            Span(f"  {fit(clean(one.op), 18)} {fit(clean(one.group), 18)} {format.count(one.count):>7}×  "),
-            Span(f"{format.size(one.bytes):>6}{times}", "muted"), Span(waits, "warning"),
+            Span(f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} {format.count(statistic.count):>7}×  "),
+            Span(f"{format.size(statistic.bytes):>6}{times}", "muted"), Span(waits, "warning"),
         )  # fmt: skip
         yield Line(cut(spans, width))

@@ -98,9 +98,9 @@ class Ranks(Listing[RankRow]):
             return
         self._watched = names
         fields = [watched_field(name) for name in names if name != "step"]
-        self.kind = replace(KIND, fields={**FIELDS, **{one.key: one for one in fields}})
+        self.kind = replace(KIND, fields={**FIELDS, **{field.key: field for field in fields}})
         at = next(at for at, one in enumerate(COLUMNS) if one.key == "step") + 1
-        more = tuple(column(one, 8, 4, grow=4, right=True) for one in fields)
+        more = tuple(column(field, 8, 4, grow=4, right=True) for field in fields)
         columns: tuple[Column[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
         self.columns = columns
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))

@@ -47,7 +47,7 @@ def said(*records: Collective | PgStatus, world_size: int = 4, ranks: list[Rank]
     """What these records say of the job; its ranks are known."""
     known = [a_rank(rank, world_size) for rank in range(world_size)] if ranks is None else ranks
     return communication(
-        [one for one in records if isinstance(one, Collective)], [one for one in records if isinstance(one, PgStatus)],
+        [record for record in records if isinstance(record, Collective)], [record for record in records if isinstance(record, PgStatus)],
         ("j", 0), known,
     )  # fmt: skip
 
