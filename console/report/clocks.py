@@ -76,7 +76,14 @@ def clocks_line(store: Store) -> ClocksLine:
         ),
         services=[
             ServiceLine(
-                source.node, source.daemon, source.synced, source.offset_ns, source.bound_ns, source.source, source.stratum, source.text
+                source.node,
+                source.daemon,
+                source.synced,
+                source.offset_ns,
+                source.bound_ns,
+                source.source,
+                source.stratum,
+                source.text,
             )
             for source in sorted(book.sources.values(), key=lambda source: natural(source.node))
         ],
@@ -86,12 +93,19 @@ def clocks_line(store: Store) -> ClocksLine:
         ],
         gpus=[
             GpuTimerLine(
-                gpu.node, gpu.index, gpu.uuid, gpu.ahead_ns, gpu.bound_ns, gpu.step_ns, gpu.drift_ppm, gpu.error,
+                gpu.node,
+                gpu.index,
+                gpu.uuid,
+                gpu.ahead_ns,
+                gpu.bound_ns,
+                gpu.step_ns,
+                gpu.drift_ppm,
+                gpu.error,
                 gpu.simulated,
             )
             for gpu in sorted(book.gpus.values(), key=lambda gpu: (natural(gpu.node), gpu.index))
         ],
-    )  # fmt: skip
+    )
 
 
 def clocks_text(store: Store) -> str:
@@ -118,10 +132,16 @@ def clocks_text(store: Store) -> str:
         sim = " (SIM)" if any(gpu.simulated for gpu in line.gpus) else ""
         parts += ["", f"GPU timers{sim}: timer minus CLOCK_REALTIME of its node"]
         rows = [
-            (f"{gpu.node} gpu{gpu.index}", _us(gpu.ahead_ns, True), _us(gpu.bound_ns), _us(gpu.step_ns),
-             _ppm(gpu.drift_ppm), gpu.error or "")
+            (
+                f"{gpu.node} gpu{gpu.index}",
+                _us(gpu.ahead_ns, True),
+                _us(gpu.bound_ns),
+                _us(gpu.step_ns),
+                _ppm(gpu.drift_ppm),
+                gpu.error or "",
+            )
             for gpu in line.gpus
-        ]  # fmt: skip
+        ]
         parts += _table(("gpu", "ahead", "±", "moves by", "drift ppm", ""), rows)
     if line.cost:
         worst = max(line.cost, key=lambda one: one.cpu_pct)
@@ -136,17 +156,31 @@ def _node_cells(one: NodeLine, service: ServiceLine | None) -> tuple[str, ...]:
     method = one.method if one.stamps is None else f"{one.method} {one.stamps}"
     words = ("" if one.status == "ok" else f"{one.status} ") + " ".join(one.warnings)
     return (
-        one.node + (" *" if one.node == one.reference else ""), _us(one.offset_ns, True), _us(one.bound_ns),
-        _ppm(one.drift_ppm), _ppm(one.drift_bound_ppm), _us(one.repeat_ns), method, _service(service), words.strip(),
-    )  # fmt: skip
+        one.node + (" *" if one.node == one.reference else ""),
+        _us(one.offset_ns, True),
+        _us(one.bound_ns),
+        _ppm(one.drift_ppm),
+        _ppm(one.drift_bound_ppm),
+        _us(one.repeat_ns),
+        method,
+        _service(service),
+        words.strip(),
+    )
 
 
 def _edge_cells(one: WindowLine) -> tuple[str, ...]:
     words = ("" if one.status == "ok" else one.status) + (" flagged" if one.flagged else "")
     return (
-        f"{one.src} → {one.dst}", _us(one.beta_ns, True), _us(one.bound_ns), _us(one.min_rtt_ns), str(one.kept),
-        str(one.lost), one.method, one.stamps, words.strip(),
-    )  # fmt: skip
+        f"{one.src} → {one.dst}",
+        _us(one.beta_ns, True),
+        _us(one.bound_ns),
+        _us(one.min_rtt_ns),
+        str(one.kept),
+        str(one.lost),
+        one.method,
+        one.stamps,
+        words.strip(),
+    )
 
 
 def _service(one: ServiceLine | None) -> str:
@@ -179,9 +213,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     words = {0, len(head) - 1, len(head) - 2, len(head) - 3}
     return [
-        "  " + "  ".join(
+        "  "
+        + "  ".join(
             cell.ljust(width) if column in words else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
-    ]  # fmt: skip
+    ]

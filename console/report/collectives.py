@@ -162,7 +162,8 @@ def collectives_line(store: Store) -> CollectivesLine:
         faults=[_fault(capture, said, fault) for capture, said in every for fault in said.faults],
         waits=[
             WaitLine(said.job, list(said.graph.causes), [list(cycle) for cycle in said.graph.cycles])
-            for _, said in every if said.graph.waits
+            for _, said in every
+            if said.graph.waits
         ],
         matrix=[_matrix(said) for _, said in every if said.heard],
         pattern=[PatternLine(said.job, said.pattern.pattern, said.pattern.refused) for _, said in every if said.heard],
@@ -172,27 +173,43 @@ def collectives_line(store: Store) -> CollectivesLine:
                 [LoadLine(load.rank, load.bytes, load.total_ms, load.deviation) for load in said.imbalance.loads],
                 said.imbalance.refused,
             )
-            for _, said in every if said.heard
+            for _, said in every
+            if said.heard
         ],
         slow_links=[
             SlowLinksLine(
                 said.job,
-                [LinkLine(link.source, link.destination, link.bytes_s, link.utilisation, link.measured)
-                 for link in said.slow_links.links],
+                [
+                    LinkLine(link.source, link.destination, link.bytes_s, link.utilisation, link.measured)
+                    for link in said.slow_links.links
+                ],
                 said.slow_links.refused,
             )
-            for _, said in every if said.heard
+            for _, said in every
+            if said.heard
         ],
         statistics=[
-            StatisticsLine(said.job, statistic.group, statistic.op, statistic.count, statistic.pending, statistic.bytes, statistic.measured, statistic.mean_ms,
-                           statistic.least_ms, statistic.most_ms)
-            for _, said in every for statistic in said.statistics
+            StatisticsLine(
+                said.job,
+                statistic.group,
+                statistic.op,
+                statistic.count,
+                statistic.pending,
+                statistic.bytes,
+                statistic.measured,
+                statistic.mean_ms,
+                statistic.least_ms,
+                statistic.most_ms,
+            )
+            for _, said in every
+            for statistic in said.statistics
         ],
         troubles=[
             TroubleLine(said.job, trouble.source, trouble.rank, trouble.status, trouble.text, trouble.try_)
-            for _, said in every for trouble in said.troubles
+            for _, said in every
+            for trouble in said.troubles
         ],
-    )  # fmt: skip
+    )
 
 
 def collectives_text(store: Store) -> str:
@@ -220,23 +237,41 @@ def collectives_text(store: Store) -> str:
 
 def _group(capture: CaptureNow, said: Communication, group: Group) -> GroupLine:
     return GroupLine(
-        capture=capture.id, job=said.job, attempt=said.attempt, source=group.witness, name=group.name, desc=group.desc,
-        ranks=list(group.ranks), is_whole=group.is_whole, unseen=list(group.unseen),
+        capture=capture.id,
+        job=said.job,
+        attempt=said.attempt,
+        source=group.witness,
+        name=group.name,
+        desc=group.desc,
+        ranks=list(group.ranks),
+        is_whole=group.is_whole,
+        unseen=list(group.unseen),
         members=[
             MemberLine(rank, member.last if member.last >= 0 else None, member.waits_in())
             for rank, member in sorted(group.members.items())
         ],
-    )  # fmt: skip
+    )
 
 
 def _fault(capture: CaptureNow, said: Communication, fault: Fault) -> FaultLine:
     return FaultLine(
-        capture=capture.id, job=said.job, kind=fault.kind, source=fault.witness, group=fault.title, op=fault.op,
-        seq=fault.seq, ranks=list(fault.ranks), waiting=list(fault.waiting), unseen=list(fault.unseen),
-        waited_s=fault.waited_s, confidence=fault.confidence, follows=fault.follows,
-        camps=[CampLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps], text=fault.text,
+        capture=capture.id,
+        job=said.job,
+        kind=fault.kind,
+        source=fault.witness,
+        group=fault.title,
+        op=fault.op,
+        seq=fault.seq,
+        ranks=list(fault.ranks),
+        waiting=list(fault.waiting),
+        unseen=list(fault.unseen),
+        waited_s=fault.waited_s,
+        confidence=fault.confidence,
+        follows=fault.follows,
+        camps=[CampLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps],
+        text=fault.text,
         evidence=list(fault.evidence),
-    )  # fmt: skip
+    )
 
 
 def _matrix(said: Communication) -> MatrixLine:

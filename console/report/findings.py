@@ -34,8 +34,16 @@ def finding_lines(store: Store) -> list[FindingLine]:
 
 def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """Open ones before those that were cleared, errors first, then as they were seen."""
-    return sorted(findings, key=lambda finding: (
-        finding.cleared_at is not None, -RANKING[finding.severity], finding.first_seen, finding.id, finding.culprits))  # fmt: skip
+    return sorted(
+        findings,
+        key=lambda finding: (
+            finding.cleared_at is not None,
+            -RANKING[finding.severity],
+            finding.first_seen,
+            finding.id,
+            finding.culprits,
+        ),
+    )
 
 
 def _finding_line(finding: Finding) -> FindingLine:

@@ -111,7 +111,9 @@ def _line(seen: SkewSeen) -> SkewLine:
         ranks=_ranks(seen.collectives),
         culprits=[_rank(rank) for skew in seen.collectives for rank in skew.culprits],
         unresolved=[
-            UnresolvedLine(collective.job, collective.attempt, len(collective.judged), collective.unresolved, collective.incomplete)
+            UnresolvedLine(
+                collective.job, collective.attempt, len(collective.judged), collective.unresolved, collective.incomplete
+            )
             for collective in seen.collectives
         ],
         shares=[
@@ -121,13 +123,21 @@ def _line(seen: SkewSeen) -> SkewLine:
             for share in shares
         ],
         meetings=[_meeting(one) for one in judged[-MOST_MEETINGS:]],
-        steps=_ranks(seen.steps), steps_by=seen.steps_by, captures=_ranks(seen.captures),
+        steps=_ranks(seen.steps),
+        steps_by=seen.steps_by,
+        captures=_ranks(seen.captures),
         violations=[
-            ViolationLine(violation.meeting.title, violation.left.rank, violation.left.node, violation.entered.rank, violation.entered.node,
-                          violation.early_ns)
+            ViolationLine(
+                violation.meeting.title,
+                violation.left.rank,
+                violation.left.node,
+                violation.entered.rank,
+                violation.entered.node,
+                violation.early_ns,
+            )
             for violation in seen.violations
         ],
-    )  # fmt: skip
+    )
 
 
 def _ranks(found: tuple[Skew, ...]) -> list[RankSkewLine]:
@@ -136,18 +146,39 @@ def _ranks(found: tuple[Skew, ...]) -> list[RankSkewLine]:
 
 def _rank(one: RankSkew) -> RankSkewLine:
     return RankSkewLine(
-        one.job, one.attempt, one.rank, one.node, one.meetings, one.resolved, one.last, one.share_last, one.chance,
-        one.median_ns, one.p99_ns, one.median_bound_ns, one.behind_ns, one.behind_bound_ns, one.caused_s, one.waited_s,
-        one.trend_ns, one.is_resolved,
-    )  # fmt: skip
+        one.job,
+        one.attempt,
+        one.rank,
+        one.node,
+        one.meetings,
+        one.resolved,
+        one.last,
+        one.share_last,
+        one.chance,
+        one.median_ns,
+        one.p99_ns,
+        one.median_bound_ns,
+        one.behind_ns,
+        one.behind_bound_ns,
+        one.caused_s,
+        one.waited_s,
+        one.trend_ns,
+        one.is_resolved,
+    )
 
 
 def _meeting(one: Lateness) -> MeetingLine:
     meeting = one.meeting
     return MeetingLine(
-        meeting.job, meeting.attempt, meeting.group, meeting.name, meeting.number, list(one.last), one.behind_ns,
+        meeting.job,
+        meeting.attempt,
+        meeting.group,
+        meeting.name,
+        meeting.number,
+        list(one.last),
+        one.behind_ns,
         one.bound_ns,
-    )  # fmt: skip
+    )
 
 
 # -- for a person ------------------------------------------------------------------------------------------------------

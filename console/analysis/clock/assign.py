@@ -89,17 +89,27 @@ def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max
     fits = [edge.r_squared for edge in used if edge.r_squared is not None]
     drift = None if line is None else (1.0 / line.alpha - 1.0) * 1e6
     return ClockNode(
-        node=name, window_id=fleet.window_id, reference=fleet.reference, at_mono=at_mono,
-        at_common=line.at_common if line else None, alpha=line.alpha if line else None,
-        offset_ns=None if line is None or real is None else real - line.at_common, drift_ppm=drift,
-        drift_bound_ppm=line.drift_bound_ppm if line else None, bound_ns=line.bound_ns if line else None,
-        repeat_ns=None if not repeats else int(max(repeats)) + 1, r_squared=min(fits, default=None), edges=len(used),
+        node=name,
+        window_id=fleet.window_id,
+        reference=fleet.reference,
+        at_mono=at_mono,
+        at_common=line.at_common if line else None,
+        alpha=line.alpha if line else None,
+        offset_ns=None if line is None or real is None else real - line.at_common,
+        drift_ppm=drift,
+        drift_bound_ppm=line.drift_bound_ppm if line else None,
+        bound_ns=line.bound_ns if line else None,
+        repeat_ns=None if not repeats else int(max(repeats)) + 1,
+        r_squared=min(fits, default=None),
+        edges=len(used),
         min_rtt_ns=min((edge.min_rtt_ns for edge in used if edge.min_rtt_ns is not None), default=None),
         method=line.method if line else "system",
-        stamps=next((worst_stamp for worst_stamp in _WORST_STAMPS if any(edge.stamps == worst_stamp for edge in used)), None),
+        stamps=next(
+            (worst_stamp for worst_stamp in _WORST_STAMPS if any(edge.stamps == worst_stamp for edge in used)), None
+        ),
         status=_status(fleet, name, edges, line, flagged),
         warnings=tuple(_warnings(fleet, name, edges, line, drift, max_bound_ns)),
-    )  # fmt: skip
+    )
 
 
 def _wrong(fleet: Fleet) -> frozenset[EdgeKey]:
@@ -175,8 +185,19 @@ def _claimed(fleet: Fleet, name: str) -> _Line | None:
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 ClockWarning = Literal[
-    "step", "slew", "timens", "noncausal", "loss", "wide", "asym", "noloop", "userstamp", "loaded", "rate", "island",
-]  # fmt: skip
+    "step",
+    "slew",
+    "timens",
+    "noncausal",
+    "loss",
+    "wide",
+    "asym",
+    "noloop",
+    "userstamp",
+    "loaded",
+    "rate",
+    "island",
+]
 
 
 def _warnings(

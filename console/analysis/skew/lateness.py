@@ -56,11 +56,15 @@ def lateness(meeting: Meeting) -> Lateness:
     middle = int(median(arrival.at.ns for arrival in arrivals))
     ranks = tuple(
         Late(
-            arrival.rank, arrival.node, arrival.at.ns - first.at.ns, arrival.at.ns - middle, apart_bound(first, arrival),
+            arrival.rank,
+            arrival.node,
+            arrival.at.ns - first.at.ns,
+            arrival.at.ns - middle,
+            apart_bound(first, arrival),
             newest.at.ns - arrival.at.ns,
         )
         for arrival in arrivals
-    )  # fmt: skip
+    )
     cut = _cut(arrivals)
     if cut is None:
         return Lateness(meeting, ranks, (), newest.at.ns - first.at.ns, apart_bound(first, newest))

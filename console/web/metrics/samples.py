@@ -158,11 +158,19 @@ def _of_gpus(seen: Look) -> Families:
         [sample(1, f"{named[one.node, one.uuid]},{_about(one.info)}") for one in seen.gpus if one.info is not None],
     )
     started = seen.started
-    yield f.GPU_RANK, sorted({
-        sample(1, f"{named[gpu_process.node, gpu_process.uuid]},{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}")
-        for gpu_process in seen.gpu_processes
-        if gpu_process.rank is not None and (gpu_process.node, gpu_process.uuid) in named
-    })  # fmt: skip
+    yield (
+        f.GPU_RANK,
+        sorted(
+            {
+                sample(
+                    1,
+                    f"{named[gpu_process.node, gpu_process.uuid]},{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}",
+                )
+                for gpu_process in seen.gpu_processes
+                if gpu_process.rank is not None and (gpu_process.node, gpu_process.uuid) in named
+            }
+        ),
+    )
     figures = [(named[one.node, one.uuid], one.gpu) for one in seen.gpus if one.gpu is not None]
     yield (
         f.GPU_LIMITED,

@@ -147,7 +147,10 @@ def _statistics(said: Communication, width: int) -> Iterator[Line]:
             else f"  mean {statistic.mean_ms:.2f} ms, {statistic.least_ms:.2f} to {statistic.most_ms:.2f}"
         )
         spans = (
-            Span(f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} {format.count(statistic.count):>7}×  "),
-            Span(f"{format.size(statistic.bytes):>6}{times}", "muted"), Span(waits, "warning"),
-        )  # fmt: skip
+            Span(
+                f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} {format.count(statistic.count):>7}×  "
+            ),
+            Span(f"{format.size(statistic.bytes):>6}{times}", "muted"),
+            Span(waits, "warning"),
+        )
         yield Line(cut(spans, width))

@@ -21,20 +21,40 @@ def an_op(rank: int, seq: int, name: str = "nccl:all_reduce", *, waits: bool = F
     numel = more.pop("numel", 64)
     group = more.pop("group", ("0", "default_pg"))
     known = Collective(
-        capture="c", source="worker_server", job="j", rank=rank, pid=100 + rank, read_at=READ_AT, record_id=seq - 1,
-        process_group=group, collective_seq_id=seq, profiling_name=name, input_numel=numel, output_numel=numel,
-        input_sizes=((numel or 0,),), input_dtypes=("Float",), output_dtypes=("Float",), retired=not waits,
+        capture="c",
+        source="worker_server",
+        job="j",
+        rank=rank,
+        pid=100 + rank,
+        read_at=READ_AT,
+        record_id=seq - 1,
+        process_group=group,
+        collective_seq_id=seq,
+        profiling_name=name,
+        input_numel=numel,
+        output_numel=numel,
+        input_sizes=((numel or 0,),),
+        input_dtypes=("Float",),
+        output_dtypes=("Float",),
+        retired=not waits,
         time_created_ns=READ_AT - 60 * S,
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(known, **more)
 
 
 def a_status(rank: int | None, last: int | None = None, ranks: tuple[int, ...] | None = None, **more: Any) -> PgStatus:
     """A group on a rank, whose buffer holds all that the rank ever did."""
     known = PgStatus(
-        capture="c", source="worker_server", job="j", rank=rank, read_at=READ_AT, process_group=("0", "default_pg"),
-        ranks=ranks, last_enqueued_collective=last, oldest_record_id=0,
-    )  # fmt: skip
+        capture="c",
+        source="worker_server",
+        job="j",
+        rank=rank,
+        read_at=READ_AT,
+        process_group=("0", "default_pg"),
+        ranks=ranks,
+        last_enqueued_collective=last,
+        oldest_record_id=0,
+    )
     return msgspec.structs.replace(known, **more)
 
 
@@ -47,9 +67,11 @@ def said(*records: Collective | PgStatus, world_size: int = 4, ranks: list[Rank]
     """What these records say of the job; its ranks are known."""
     known = [a_rank(rank, world_size) for rank in range(world_size)] if ranks is None else ranks
     return communication(
-        [record for record in records if isinstance(record, Collective)], [record for record in records if isinstance(record, PgStatus)],
-        ("j", 0), known,
-    )  # fmt: skip
+        [record for record in records if isinstance(record, Collective)],
+        [record for record in records if isinstance(record, PgStatus)],
+        ("j", 0),
+        known,
+    )
 
 
 def recorded(kind: str, form: str = "json") -> Communication:

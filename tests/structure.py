@@ -1,0 +1,176 @@
+"""Prints the structure figures of the code base, and fails on the rules that already hold.
+
+    python -m tests.structure              all figures
+    python -m tests.structure console/tui  what is left to mend below one folder, with file and line
+
+Rules: one public class name per package, no banned word in a public name, a docstring on every public name, annotated
+functions, no loose module at the top of `console/`, no file over 500 lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("console", "remote")
+LOOSE = {"__init__.py", "__main__.py", "runtime.py"}
+#: Words that say nothing to a reader who does not know this code; none may be a part of a public name.
+BANNED_PARTS = frozenset(
+    "look looks told tell tells said say saying says hear heard hears knock knocking ask asks asked asking question questions "
+    "answering wish blame judged judging standing scene camp camps teller story stories care doubt echo owed rations "
+    "portions intake patience forgotten shelf tape tapes taking keeping somebody nobody whoever tellers meeting meetings "
+    "conversation wise".split()
+)
+#: Methods whose names mean a different thing on every class.
+BANNED_METHODS = frozenset({"look", "told", "take", "said", "tell", "say", "hear", "keep"})
+#: Variables that do not say what they hold.
+BANNED_VARIABLES = frozenset({"one", "found", "said", "told", "known", "at"})
+LONGEST_FILE = 500
+
+
+@dataclass
+class Findings:
+    """Places that break a rule, as `file:line text`, by rule."""
+
+    places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, rule: str, path: Path, line: int, text: str) -> None:
+        self.places[rule].append(f"{path.relative_to(ROOT)}:{line} {text}")
+
+
+def is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def words(name: str) -> set[str]:
+    """The lower-case words of a snake_case or CamelCase name."""
+    return {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[A-Z]+", name)}
+
+
+def public_definitions(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.ClassDef | None]]:
+    """Public classes and functions of a module, and public methods of its public classes."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and is_public(node.name):
+            yield node, node.name, None
+            for member in node.body:
+                if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)) and is_public(member.name):
+                    yield member, member.name, node
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and is_public(node.name):
+            yield node, node.name, None
+
+
+def is_override(member: ast.AST) -> bool:
+    """Overloads and property setters repeat a name that is documented elsewhere."""
+    decorators = getattr(member, "decorator_list", [])
+    return any(
+        getattr(item, "attr", getattr(item, "id", "")) in ("setter", "overload", "override") for item in decorators
+    )
+
+
+def check_module(path: Path, tree: ast.Module, findings: Findings) -> None:
+    """Every rule that one file can break on its own."""
+    length = path.read_text(encoding="utf-8").count("\n")
+    if length > LONGEST_FILE:
+        findings.add("file too long", path, length, "")
+    if words(path.stem) & BANNED_PARTS:
+        findings.add("banned word", path, 1, path.stem)
+    if ast.get_docstring(tree) is None and tree.body:
+        findings.add("no docstring", path, 1, "module")
+    for node, name, owner in public_definitions(tree):
+        line = getattr(node, "lineno", 1)
+        qualified = f"{owner.name}.{name}" if owner else name
+        if words(name) & BANNED_PARTS or (owner and name in BANNED_METHODS):
+            findings.add("banned word", path, line, qualified)
+        if ast.get_docstring(node) is None and not is_override(node) and not _is_framework_hook(name, owner):  # type: ignore[arg-type]
+            findings.add("no docstring", path, line, qualified)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is None:
+            findings.add("no return annotation", path, node.lineno, node.name)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in BANNED_VARIABLES:
+            findings.add("banned variable", path, node.lineno, node.id)
+        if isinstance(node, ast.arg) and node.arg in BANNED_VARIABLES:
+            findings.add("banned variable", path, node.lineno, node.arg)
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.search(r"\b(is|are) no [a-z]", node.value)
+        ):
+            findings.add("'is no X'", path, node.lineno, node.value.strip().split("\n")[0][:80])
+
+
+def _is_framework_hook(name: str, owner: ast.ClassDef | None) -> bool:
+    """Methods that a framework calls by name and documents itself (Textual handlers, asyncio protocols)."""
+    hooks = ("on_", "watch_", "validate_", "compute_", "action_", "visit_", "render", "compose", "get_content_")
+    return owner is not None and name.startswith(hooks)
+
+
+def measure() -> tuple[dict[str, object], Findings]:
+    """All figures, and the places behind them."""
+    findings = Findings()
+    figures: dict[str, object] = {}
+    for package in PACKAGES:
+        paths = sorted((ROOT / package).rglob("*.py"))
+        lengths = [path.read_text(encoding="utf-8").count("\n") for path in paths]
+        classes: dict[str, list[Path]] = defaultdict(list)
+        for path in paths:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            check_module(path, tree, findings)
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and is_public(node.name):
+                    classes[node.name].append(path)
+        for name, places in sorted(classes.items()):
+            for place in places if len(places) > 1 else ():
+                others = ", ".join(str(other.relative_to(ROOT)) for other in places if other is not place)
+                findings.add("class name twice", place, 1, f"{name} (also {others})")
+        figures[f"{package}: files"] = len(paths)
+        figures[f"{package}: lines"] = sum(lengths)
+        figures[f"{package}: median file"] = statistics.median(lengths)
+        figures[f"{package}: files of at most 60 lines"] = sum(1 for length in lengths if length <= 60)
+    top = ROOT / "console"
+    figures["console: folders at the top"] = sum(1 for entry in top.iterdir() if (entry / "__init__.py").exists())
+    loose = sorted(entry.name for entry in top.glob("*.py") if entry.name not in LOOSE)
+    figures["console: loose modules"] = ", ".join(loose) or 0
+    figures["console: arrows between top folders"] = len(arrows())
+    for rule, places in sorted(findings.places.items()):
+        figures[rule] = len(places)
+    return figures, findings
+
+
+def arrows() -> set[tuple[str, str]]:
+    """(importing room, imported room) of the folders at the top of `console/`, type-checking imports included."""
+    pairs = set()
+    for path in (ROOT / "console").rglob("*.py"):
+        parts = path.relative_to(ROOT / "console").with_suffix("").parts
+        package = parts[:-1]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - (node.level - 1)]
+                target = (*base, *(node.module.split(".") if node.module else ()))
+                rooms = [target[0]] if target else [alias.name for alias in node.names]
+                pairs.update((parts[0], room) for room in rooms if room != parts[0])
+    return pairs
+
+
+def main() -> int:
+    figures, findings = measure()
+    below = sys.argv[1:]
+    if below:
+        for rule, places in sorted(findings.places.items()):
+            for place in places:
+                if place.startswith(tuple(below)):
+                    print(f"{rule}: {place}")
+        return 0
+    for name, value in figures.items():
+        print(f"{name:45s} {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
