@@ -164,7 +164,8 @@ def _of_gpus(seen: Look) -> Families:
             {
                 sample(
                     1,
-                    f"{named[gpu_process.node, gpu_process.uuid]},{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}",
+                    f"{named[gpu_process.node, gpu_process.uuid]},"
+                    f"{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}",
                 )
                 for gpu_process in seen.gpu_processes
                 if gpu_process.rank is not None and (gpu_process.node, gpu_process.uuid) in named

@@ -148,7 +148,8 @@ def _statistics(said: Communication, width: int) -> Iterator[Line]:
         )
         spans = (
             Span(
-                f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} {format.count(statistic.count):>7}×  "
+                f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} "
+                f"{format.count(statistic.count):>7}×  "
             ),
             Span(f"{format.size(statistic.bytes):>6}{times}", "muted"),
             Span(waits, "warning"),
