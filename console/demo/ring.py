@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
-    from recorder import Recorder  # type: ignore[import-not-found]  # beside this file: it is a program of its own
+    from flight_recorder import Recorder  # type: ignore[import-not-found]  # beside this file: it is a program of its own
 elif TYPE_CHECKING:
     from .flight_recorder import Recorder
 
