@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .main import EXIT_NOTHING, EXIT_OK
-from .options import Duration, load_target, target
+from .options import DurationType, load_target, target
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Requests a second of one address.",
 )
-@click.option("--for", "for_s", type=Duration(), default=math.inf, help="Serve this long; without it until Ctrl-C.")
+@click.option("--for", "for_s", type=DurationType(), default=math.inf, help="Serve this long; without it until Ctrl-C.")
 def api(
     target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,
     tls_key: Path | None, allow_run: bool, rate_s: int, for_s: float,

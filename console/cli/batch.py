@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Duration, capture_order, capturing, stack_format, wanted_stacks
+from .options import DurationType, capture_order, capturing, stack_format, wanted_stacks
 
 
 @click.command()
@@ -15,7 +15,7 @@ from .options import Duration, capture_order, capturing, stack_format, wanted_st
 @click.option(
     "--for",
     "for_s",
-    type=Duration(),
+    type=DurationType(),
     default="0s",
     show_default=True,
     help="Watch this long; 0s ends when every node has sent its first full tick or failed.",

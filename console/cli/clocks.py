@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .options import Duration, load_target
+from .options import DurationType, load_target
 
 
 @click.command()
@@ -13,7 +13,7 @@ from .options import Duration, load_target
 @click.option(
     "--for",
     "for_s",
-    type=Duration(),
+    type=DurationType(),
     default="12s",
     show_default=True,
     help="Probe this long, and for one whole window ([clock] probe_window_s) at least.",

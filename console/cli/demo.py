@@ -12,7 +12,7 @@ import click
 
 from ..demo.ring import HANGS
 from .main import EXIT_NOTHING
-from .options import Duration, capture_order, capturing
+from .options import DurationType, capture_order, capturing
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -28,7 +28,7 @@ HANG_AFTER_S = 10.0
 @click.option("--ranks", type=click.IntRange(1, 256), default=8, show_default=True, help="Ranks of the job, in total.")
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="Simulated GPUs per node.")
 @click.option("--batch", is_flag=True, help="Without a screen, as `gconsole batch` does.")
-@click.option("--for", "for_s", type=Duration(), help="With --batch: watch this long; without it, one full tick.")
+@click.option("--for", "for_s", type=DurationType(), help="With --batch: watch this long; without it, one full tick.")
 @click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - is stdout.")
 @click.option("--hang", type=click.Choice(HANGS), help="Let the job hang: at once with --batch, else after 10 s.")
 @capturing

@@ -27,9 +27,9 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
     "begin",
     metavar="TIME",
     default="",
-    help="Begin there, with what was known then: 90s after the start, -5m before the end, or 2026-11-21T08:30:00.",
+    help="First instant: 90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00.",
 )
-@click.option("--to", "end", metavar="TIME", default="", help="End there, without that instant.")
+@click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive); as --from.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")
 @click.option("--kinds", metavar="KIND,…", help="Only these kinds of record.")
 @sessions_folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -12,6 +11,7 @@ import msgspec
 
 from ..config import Config, ConfigError, load
 from ..schedulers import SiteError, attach, is_site_target
+from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
     from ..core.control import CaptureOrder
@@ -23,21 +23,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("text", "json", "folded", "speedscope", "dot")
 THREADS = ("main", "blocking", "all")
 GRANULARITIES = ("function", "line", "locals")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """`10s`, `300ms`, `2m`, `1h`, `1.5` (seconds); the value is in seconds."""
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
+    """A duration of `text.timespec`, or a number of seconds; the value is in seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
-        if match is None:
-            self.fail(f"{value!r} is no duration; write 10s, 300ms, 2m or 1h", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
+        try:
+            return duration_s(value, bare=True)
+        except TimeSpecError as error:
+            self.fail(str(error), param, ctx)
 
 
 def target(command: F) -> F:
@@ -67,7 +66,7 @@ def capturing(command: F) -> F:
             help="Whether to read native calls, which stops a process for up to 4 s; "
             "without either, of ranks that stand still.",
         ),
-        click.option("--every", metavar="DURATION", type=Duration(), help="Between samples.  [default: 300ms]"),
+        click.option("--every", metavar="DURATION", type=DurationType(), help="Between samples.  [default: 300ms]"),
         click.option("--samples", type=click.IntRange(1, 1000), help="How often each rank is read.  [default: 3]"),
         click.option("--diagnose", is_flag=True, help="Capture until it can be said who holds the job; say it."),
         click.option("--capture", is_flag=True, help="At the end read the stacks of all ranks, and fold them."),

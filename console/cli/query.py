@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
-from .options import Duration, load_target, sessions_folder
+from .options import DurationType, load_target, sessions_folder
 
 if TYPE_CHECKING:
     from ..core.store import Store
@@ -33,7 +33,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 @click.option(
     "--for",
     "for_s",
-    type=Duration(),
+    type=DurationType(),
     default="10s",
     show_default=True,
     help="Of a cluster: watch it this long, then ask.",
@@ -42,7 +42,7 @@ _FORMATS = ("table", "json", "csv", "parquet")
 @click.option(
     "--timeout",
     "deadline_s",
-    type=Duration(),
+    type=DurationType(),
     default="60s",
     show_default=True,
     help="Give up an answer after this long.",

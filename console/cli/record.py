@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Duration, load_target, target
+from .options import DurationType, load_target, target
 
 if TYPE_CHECKING:
     from ..session.format.layout import Selection
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @click.command()
 @target
 @click.option("--name", required=True, help="Of the session; one that a crash broke off goes on.")
-@click.option("--for", "for_s", type=Duration(), help="Record this long; without it until Ctrl-C, or sessions stop.")
+@click.option("--for", "for_s", type=DurationType(), help="Record this long.  [default: until Ctrl-C or sessions stop]")
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Of figures only these: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Just these kinds of records (gconsole schema lists them).")
 @click.option("--nodes", metavar="NODES", default="", help="Just these nodes of TARGET: node[1-4],gpu-a.")
-@click.option("--every", metavar="DURATION", type=Duration(), default="0s", help="At most one figure in so long.")
+@click.option("--every", metavar="DURATION", type=DurationType(), default="0s", help="At most one figure in so long.")
 @click.option("--locals", "locals_too", is_flag=True, help="Keep the variables that captures read.")
 @click.option("--redact", is_flag=True, help="Replace names of hosts and users, so that it can be shared.")
 @click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other all the while.")

@@ -12,11 +12,12 @@ from ..core.control import Hub, LeftBehind, RecordingNow
 from ..core.store import Store
 from ..session.format.layout import Selection, Session, SessionError, named, sessions_folder
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
-from ..session.manage.retention import Limits, seconds
+from ..session.manage.retention import Limits
 from ..session.record import resume
 from ..session.record.initial_snapshot import known
 from ..session.record.recorder import Recorder
 from ..text.sanitize import printable
+from ..text.timespec import duration_s
 
 
 def folder_of(config: Config) -> Path:
@@ -27,7 +28,7 @@ def folder_of(config: Config) -> Path:
 def recorder_of(config: Config, hub: Hub, store: Store, want_clocks: Callable[[str, bool], object]) -> Recorder:
     """The recorder of a console; `want_clocks` is its fleet's."""
     age = config.sessions.max_age
-    limits = Limits(config.sessions.max_bytes, seconds(age) if age is not None else None)
+    limits = Limits(config.sessions.max_bytes, duration_s(age) if age is not None else None)
     hosts = [name for node in config.nodes for name in (node.name, node.host, node.address) if name]
     return Recorder(
         hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks

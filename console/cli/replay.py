@@ -12,7 +12,11 @@ from .options import sessions_folder
 @click.command()
 @click.argument("session")
 @sessions_folder
-@click.option("--at", metavar="TIME", help="Begin at 14:02:30, at +10m, or at 50%.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Start at 14:02:30, 90s (after the start), -5m (before the end), 50% or 2026-11-21T08:30:00.",
+)
 @click.option("--speed", type=float, default=1.0, show_default=True, help="One of 0.25, 0.5, 1, 2, 5, 10, 30, 100.")
 @click.option("--paused", is_flag=True, help="Stand still until space is pressed.")
 def replay(session: str, folder: Path, at: str | None, speed: float, paused: bool) -> int:
@@ -24,6 +28,7 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
     from ..session.format.layout import SessionError, find
     from ..session.replay import SPEEDS, Replay
     from ..text.sanitize import printable
+    from ..text.timespec import TimeSpecError, instant_ns
     from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
 
     if speed not in SPEEDS:
@@ -37,14 +42,14 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
         raise click.UsageError(printable(str(error))) from error
     from ..tui.keymap.file import keyfile_of_this_user, read_keys
     from ..tui.keymap.hints import every_action
-    from ..tui.replay_app import ReplayApp, instant_of
+    from ..tui.replay_app import ReplayApp
     from ..tui.theme.catalog import ThemeShelf
 
     if at is not None:
-        to = instant_of(at, player.begin, player.begin, player.end)
-        if to is None:
-            raise click.BadParameter(f"{at!r} is no time; write 14:02:30, +10m or 50%", param_hint="--at")
-        player.jump(to)
+        try:
+            player.jump(instant_ns(at, player.begin, player.end))
+        except TimeSpecError as error:
+            raise click.BadParameter(str(error), param_hint="--at") from error
     player.speed, player.is_playing = speed, not paused
     keys = read_keys(keyfile_of_this_user(), every_action())
     app = ReplayApp(player, themes=ThemeShelf.of_this_user(), keys=keys, clipboard="both")

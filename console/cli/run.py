@@ -11,7 +11,7 @@ import click
 
 from . import run_control, run_start
 from .main import EXIT_FINDING, EXIT_OK
-from .options import Duration, target
+from .options import DurationType, target
 from .run_options import job_options
 
 
@@ -107,7 +107,7 @@ def logs(
 @run.command()
 @target
 @_job
-@click.option("--timeout", "timeout_s", type=Duration(), help="Give up after this, with exit code 124.")
+@click.option("--timeout", "timeout_s", type=DurationType(), help="Give up after this, with exit code 124.")
 def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
     """Wait until the job is over; exit with its code (that of the node that failed first, 128 + N for signal N)."""
     return asyncio.run(run_control.wait(target, overrides, job, timeout_s))
@@ -119,7 +119,7 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
 @click.option(
     "--grace",
     "grace_s",
-    type=Duration(),
+    type=DurationType(),
     default=10.0,
     show_default=True,
     metavar="DURATION",
@@ -128,7 +128,7 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
 @click.option(
     "--wait",
     "wait_s",
-    type=Duration(),
+    type=DurationType(),
     default=0.0,
     metavar="DURATION",
     help="So long for nodes that are away to come back.",

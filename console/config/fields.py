@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ..text.timespec import DURATION_PATTERN
+
 #: A host as it may stand in an ssh command: never empty, never beginning with "-" (it would be read as an option).
 HOST_PATTERN = r"^[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
 USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
@@ -36,7 +38,7 @@ Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*$", extra={"f
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$", extra={"form": "env:KEY=VALUE"})]
 
 Limit = Annotated[int, Meta(ge=1 << 20, le=1 << 60)]
-Age = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[mhdw]$", extra={"form": "an age, like 12h, 30d or 8w"})]
+Age = Annotated[str, Meta(pattern=DURATION_PATTERN, extra={"form": "a duration, like 12h, 30d or 8w"})]
 
 ModelText = Annotated[
     str, Meta(pattern=r"^[a-z0-9_]+ \S+( \S+)?$", extra={"form": "a class and one or two regexes, between spaces"})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from textual.binding import BindingType
@@ -16,6 +15,7 @@ from ..session.replay import Instant, Replay
 from ..text import format
 from ..text.cells import clean
 from ..text.nodeset_fold import natural
+from ..text.timespec import TimeSpecError, instant_ns
 from .app import ConsoleApp
 from .dialogs.prompts import Prompt
 from .diff_screen import diff_of
@@ -113,8 +113,8 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def action_replay_go(self) -> None:
         """Ask for a time."""
         words = (
-            f"From {format.clock_time(self._replay.begin)} to {format.clock_time(self._replay.end)}: a time of day, "
-            "+90s or -5m from here, or 50%."
+            f"From {format.clock_time(self._replay.begin)} to {format.clock_time(self._replay.end)}: 14:02:30 (local "
+            "time), 90s (after the start), +90s or -5m (from here), 50% or 2026-11-21T08:30:00."
         )
         hint = format.clock_time(self._replay.begin)
         self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
@@ -164,12 +164,11 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
     def _asked(self, text: str | None) -> None:
         if text is None or not text.strip():
             return
-        to = instant_of(text.strip(), self._replay.position, self._replay.begin, self._replay.end)
-        if to is None:
-            self.notify(f"{clean(text)[:40]} is no time; try 14:02:30, +90s, -5m or 50%", severity="warning",
-                        markup=False)  # fmt: skip
-        else:
-            self._seek(to)
+        replay = self._replay
+        try:
+            self._seek(instant_ns(text, replay.begin, replay.end, now=replay.position))
+        except TimeSpecError as error:
+            self.notify(clean(str(error)), severity="warning", markup=False)
 
     # -- seeking -----------------------------------------------------------------------------------------------------
 
@@ -198,32 +197,3 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         if self._then is not None:  # where somebody wanted to go meanwhile
             to, self._then = self._then, None
             self._seek(to)
-
-
-_UNITS: Final[dict[str, float]] = {"s": 1, "m": 60, "h": 3600}
-
-
-def instant_of(text: str, here: int, begin: int, end: int) -> int | None:
-    """The instant that a person means, ns: a time of day within the session, a step from here, a share of it all."""
-    ways: tuple[tuple[str, Callable[[re.Match[str]], int | None]], ...] = (
-        (r"([+-])(\d+(?:\.\d+)?)([smh])", lambda m: here + int(float(m[1] + m[2]) * _UNITS[m[3]] * 1e9)),
-        (r"(\d{1,3}(?:\.\d+)?) ?%", lambda m: begin + int((end - begin) * float(m[1]) / 100)),
-        (r"(\d{1,2}):(\d{2})(?::(\d{2}))?", lambda m: _time_of_day(int(m[1]), int(m[2]), int(m[3] or 0), begin, end)),
-    )
-    for pattern, meant in ways:
-        match = re.fullmatch(pattern, text)
-        if match is not None:
-            return meant(match)
-    return None
-
-
-def _time_of_day(hour: int, minute: int, second: int, begin: int, end: int) -> int | None:
-    """The first such time of the session's days that lies in it; else that of its first day."""
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    first = time.localtime(begin / 1e9)
-    meant = [
-        int(time.mktime((first.tm_year, first.tm_mon, first.tm_mday + day, hour, minute, second, 0, 0, -1)) * 1e9)
-        for day in range(3)
-    ]
-    return next((one for one in meant if begin - 1_000_000_000 < one <= end), meant[0])

@@ -71,7 +71,7 @@ async def test_what_a_recording_keeps_is_said_in_the_words_of_the_command():
         assert "gpu" in selection.kinds
         assert "nic" not in selection.kinds
         await record(pilot, cluster, "more --every soon")
-        await until(pilot, lambda: "no duration" in toasts(pilot))
+        await until(pilot, lambda: "is not a duration" in toasts(pilot))
         await record(pilot, cluster, "gpus")
         await until(pilot, lambda: running(cluster) == [])
 

@@ -16,7 +16,7 @@ from gconsole.session.format.layout import Meta, Part, named
 from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.dialogs.prompts import Prompt
-from gconsole.tui.replay_app import ReplayApp, instant_of
+from gconsole.tui.replay_app import ReplayApp
 
 
 class Taped(Cluster):
@@ -200,26 +200,16 @@ async def test_what_needs_a_node_has_no_key_and_stands_not_in_the_palette(player
         assert len(app.screen_stack) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "second"), [("+90s", 150), ("-30s", 30), ("+1m", 120), ("50%", 300), ("nonsense", None), ("25:00", None)]
-)
-def test_times_are_read_as_people_write_them(text, second):
-    found = instant_of(text, 60 * SECOND, 0, 600 * SECOND)
-    assert found == (None if second is None else second * SECOND)
-
-
-def test_a_time_of_day_is_that_of_the_session(monkeypatch):
-    begin = 1_700_000_000 * SECOND  # 22:13:20 UTC
-    import time
-
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    try:
-        assert instant_of("22:20", 0, begin, begin + 7200 * SECOND) == begin + 400 * SECOND
-        assert instant_of("00:00", 0, begin, begin + 7200 * SECOND) == begin + 6400 * SECOND
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+async def test_the_time_dialog_goes_to_an_instant_and_reports_what_is_not_one(player):
+    app = ReplayApp(player)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        for text in ("50%", "90s", "+1s", "noon"):
+            await pilot.press("T")
+            await settle(pilot)
+            await pilot.press(*text, "enter")
+            await settle(pilot)
+        assert any("is not a time; use 14:02:30" in str(toast.message) for toast in app._notifications)
 
 
 async def test_a_jump_to_the_end_of_a_long_hang_says_what_the_console_said_then(tmp_path):

@@ -39,7 +39,7 @@ class Form:
 FORMS: Final[dict[str, Form]] = {
     form.name: form
     for form in (
-        Form("json", ".json", "json_document", "the whole session in one documented file, which can be imported again"),
+        Form("json", ".json", "document", "the whole session in one documented file, which can be imported again"),
         Form(
             "parquet", "-parquet", "parquet_files", "a folder a kind, for DuckDB, pandas, Spark, Dask", is_folder=True
         ),

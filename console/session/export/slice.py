@@ -1,8 +1,7 @@
-"""Which part of a session is meant: a span of time, nodes, kinds; and how people write the span."""
+"""A part of a session: a time range, nodes, kinds."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Final
 
 from ...core.control import Published
 from ...core.store import Store
+from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
 from ..format.counts import kind_of
 from ..format.index import FIGURES
@@ -21,7 +21,6 @@ from ..record.initial_snapshot import STATE_KINDS, known
 
 #: What things are; what they were measured to be, and what happened to them, is over.
 _STATE: Final = STATE_KINDS - FIGURES - {"mark", "gap", "log", "gpu_event"}
-_UNITS: Final = {"ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,26 @@ def chosen(
 ) -> Chosen:  # fmt: skip
     """The part that these words mean. Raises SessionError for a time that is none, OSError, RecordFileError."""
     meta = Session(path).read() if path.is_dir() else Meta(name=path.name.partition(".")[0])
-    span = _span(path, meta) if begin or end else (0, 0)
-    choice = Choice(kinds, instant(begin, *span) if begin else None, instant(end, *span) if end else None)
-    if choice.from_rx is not None and choice.to_rx is not None and choice.to_rx <= choice.from_rx:
+    from_rx, to_rx = _time_range(begin, end, *_span(path, meta)) if begin or end else (None, None)
+    return Chosen(path, Choice(kinds, from_rx, to_rx), nodes, meta)
+
+
+def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None, int | None]:
+    """The instants of `--from` (included) and `--to` (excluded), ns. Raises SessionError if nothing lies between."""
+    try:
+        from_rx = instant_ns(begin, first, last) if begin else None
+        to_rx = instant_ns(end, first, last, earliest=from_rx) if end else None
+    except TimeSpecError as error:
+        raise SessionError(str(error)) from error
+    if from_rx is not None and to_rx is not None and to_rx <= from_rx:
         raise SessionError(f"nothing lies between {begin} and {end}: the end comes first")
-    return Chosen(path, choice, nodes, meta)
+    if last and ((from_rx is not None and from_rx > last) or (to_rx is not None and to_rx <= first)):
+        bounds = " to ".join(
+            f"{datetime.fromtimestamp(instant // 10**9):%Y-%m-%d %H:%M:%S}" for instant in (first, last)
+        )
+        part = f"at or after {begin}" if from_rx is not None and from_rx > last else f"before {end}"
+        raise SessionError(f"nothing was recorded {part}; the session covers {bounds} (local time)")
+    return from_rx, to_rx
 
 
 def _span(path: Path, meta: Meta) -> tuple[int, int]:
@@ -81,21 +95,6 @@ def _span(path: Path, meta: Meta) -> tuple[int, int]:
     for record in reader.records(path):
         first, last = first or record.rx, max(last, record.rx)
     return first, last
-
-
-def instant(text: str, first: int, last: int) -> int:
-    """An instant in ns: `90s` after the first record, `-5m` before the last one, or a date and time of this machine.
-
-    Raises SessionError for anything else.
-    """
-    match = re.fullmatch(r"([+-]?)(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
-    if match:
-        length = int(float(match[2]) * _UNITS[match[3]])
-        return last - length if match[1] == "-" else first + length
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
-    except ValueError as error:
-        raise SessionError(f"{text!r} is no time; write 90s, -5m (before the end) or 2026-11-21T08:30:00") from error
 
 
 def kinds_in(meta: Meta) -> Mapping[str, int]:

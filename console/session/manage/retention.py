@@ -5,7 +5,6 @@ What went is also written down beside the sessions, a line each in `deleted.ndjs
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,6 @@ from typing import Final
 import msgspec
 
 from ..format.layout import Session, SessionError, all_sessions
-
-_UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
 
 #: What was deleted because of the limits, beside the sessions.
 BOOK: Final = "deleted.ndjson"
@@ -57,14 +53,6 @@ class Kept:
     session: Session
     bytes: int
     ended: int | None  # console CLOCK_REALTIME, ns; None while it is recorded, or was left by a crash: it stays
-
-
-def seconds(text: str) -> float:
-    """`30d`, `12h`, `2w`, `90m` in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
-    if match is None:
-        raise ValueError(f"{text!r} is no age")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def leaving(kept: Sequence[Kept], limits: Limits, at: int) -> list[Leaving]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Final
 
 from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet
+from ...text.timespec import TimeSpecError, duration_s
 from ..format.layout import Selection, SessionError
 from .selection import select
 
 _VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every")
 _FLAGS: Final = ("--locals", "--redact")
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def asked(text: str) -> tuple[str, Selection | None]:
@@ -45,15 +44,11 @@ def _selection(given: dict[str, str]) -> Selection:
     except BadNodeSet as error:
         raise SessionError(str(error)) from error
     metrics, kinds = (_words(given.get(option, "")) for option in ("--metrics", "--kinds"))
-    every_s = _seconds(given.get("--every", "0s"))
+    try:
+        every_s = duration_s(given.get("--every", "0s"), bare=True)
+    except TimeSpecError as error:
+        raise SessionError(f"--every: {error}") from error
     return select(nodes, metrics, kinds, every_s, locals_too="--locals" in given, anonymous="--redact" in given)
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-    if match is None:
-        raise SessionError(f"--every {text}: no duration; as in 500ms, 10s or 1m")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def _words(text: str) -> tuple[str, ...]:

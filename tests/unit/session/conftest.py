@@ -1,5 +1,7 @@
 """What the tests of sessions share."""
 
+import time
+
 import pytest
 from asking import Asked
 
@@ -15,3 +17,13 @@ def asked():
     yield open_
     for each in opened:
         each.close()
+
+
+@pytest.fixture
+def utc(monkeypatch):
+    """Local time is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

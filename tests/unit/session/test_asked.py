@@ -29,7 +29,7 @@ def test_a_name_and_what_it_keeps(text, name, selection):
         ("x --metric gpu", "--metric: not understood"),
         ("x --metrics", "wants a value"),
         ("x --metrics nonsense", "nonsense: nothing of that name"),
-        ("x --every soon", "no duration"),
+        ("x --every soon", "not a duration; use 90s"),
         ("x --nodes node[3", "closing bracket"),
         ("x 'unfinished", "quotation"),
     ],

@@ -18,7 +18,7 @@ from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Collective, Finding, Frame, GpuClock, GpuInfo, Mark, Node, RankStat, Stack, encode
 from gconsole.session.export import document
 from gconsole.session.export.formats import FORMS
-from gconsole.session.export.slice import chosen, instant
+from gconsole.session.export.slice import chosen
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
 from gconsole.session.manage.import_ import import_file
@@ -182,15 +182,35 @@ def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "ns"), [("90s", 100 + 90 * SECOND), ("+1m", 100 + 60 * SECOND), ("-500ms", 10**12 - 5 * 10**8)]
+    ("part", "seqs"),
+    [({"begin": "08:00:05"}, [5, 10]), ({"end": "08:00:05"}, [0]), ({"begin": "50%"}, [5, 10]),
+     ({"begin": "-5s"}, [5, 10]), ({"begin": "+10s"}, [10]),
+     ({"begin": "2026-11-21T09:00:05+01:00"}, [5, 10]), ({"end": "12:00"}, [0, 5, 10])],
+)  # fmt: skip
+def test_every_form_of_an_instant_selects_the_same_part(tmp_path, utc, part, seqs):
+    start = 1_795_248_000 * SECOND  # 2026-11-21 08:00:00 UTC
+    marks = [Mark(agent="c", seq=second + 1, rx=start + second * SECOND, text=str(second)) for second in (0, 5, 10)]
+    session = a_session(tmp_path, marks)
+
+    assert [int(record.text) for record in chosen(session.path, kinds=frozenset({"mark"}), **part).records()] == seqs
+
+
+@pytest.mark.parametrize(
+    "part", [{"begin": "09:00"}, {"end": "07:59:59"}, {"begin": "2027-01-01"}, {"end": "2026-11-21"}]
 )
-def test_times_are_from_the_start_or_before_the_end(text, ns):
-    assert instant(text, 100, 10**12) == ns
+def test_a_time_outside_of_the_session_is_an_error_that_names_its_range(tmp_path, utc, part):
+    start = 1_795_248_000 * SECOND
+    session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=start, text="x")])
+
+    with pytest.raises(SessionError, match="the session covers 2026-11-21 08:00:00 to 2026-11-21 08:00:00"):
+        chosen(session.path, **part)
 
 
-def test_what_is_no_time_is_said():
-    with pytest.raises(SessionError, match="is no time; write 90s"):
-        instant("noon", 0, 0)
+def test_what_is_not_a_time_is_an_error(tmp_path):
+    session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=SECOND, text="x")])
+
+    with pytest.raises(SessionError, match="'noon' is not a time; use 14:02:30, 90s"):
+        chosen(session.path, begin="noon")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,182 @@
+"""One grammar for durations and instants: what each form means, wherever it is typed."""
+
+import time
+from decimal import Decimal
+
+import click
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gconsole.cli.options import DurationType
+from gconsole.config.sections import SessionsConfig
+from gconsole.session.format.layout import SessionError
+from gconsole.session.record.parse_request import asked
+from gconsole.text.timespec import (
+    Duration,
+    Offset,
+    Percentage,
+    TimeOfDay,
+    TimeSpecError,
+    Timestamp,
+    duration_s,
+    instant_ns,
+    parse,
+)
+
+SECOND = 1_000_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+#: 2026-11-21 13:00:00 UTC; the recordings below last two hours.
+START = 1_795_266_000 * SECOND
+END = START + 2 * HOUR
+HERE = START + 30 * MINUTE
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    """Local time is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+FORMS = [
+    # text, seconds as a duration (None: an error), as an instant without a now, in a replay that is at HERE
+    ("90s", 90.0, START + 90 * SECOND, START + 90 * SECOND),
+    ("300ms", 0.3, START + SECOND * 3 // 10, START + SECOND * 3 // 10),
+    ("1.5h", 5400.0, START + 90 * MINUTE, START + 90 * MINUTE),
+    ("15m", 900.0, START + 15 * MINUTE, START + 15 * MINUTE),
+    ("2d", 172_800.0, START + 2 * DAY, START + 2 * DAY),
+    ("4w", 28 * 86_400.0, START + 28 * DAY, START + 28 * DAY),
+    ("-5m", None, END - 5 * MINUTE, HERE - 5 * MINUTE),
+    ("+10m", None, START + 10 * MINUTE, HERE + 10 * MINUTE),
+    ("-0s", None, END, HERE),
+    ("50%", None, START + HOUR, START + HOUR),
+    ("12.5 %", None, START + 15 * MINUTE, START + 15 * MINUTE),
+    ("14:02:30", None, START + HOUR + 150 * SECOND, START + HOUR + 150 * SECOND),
+    ("14:02", None, START + HOUR + 120 * SECOND, START + HOUR + 120 * SECOND),
+    ("14:02:30.25", None, START + HOUR + 150 * SECOND + SECOND // 4, START + HOUR + 150 * SECOND + SECOND // 4),
+    ("2026-11-21T13:30:00", None, HERE, HERE),
+    ("2026-11-21 13:30", None, HERE, HERE),
+    ("2026-11-21T13:30:00Z", None, HERE, HERE),
+    ("2026-11-21T15:30:00+02:00", None, HERE, HERE),
+    ("2026-11-21", None, START - 13 * HOUR, START - 13 * HOUR),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds", "instant", "in_replay"), FORMS)
+def test_each_form_means_the_same_wherever_it_is_typed(text, seconds, instant, in_replay):
+    assert instant_ns(text, START, END) == instant
+    assert instant_ns(f" {text} ", START, END, now=HERE) == in_replay
+    if seconds is not None:
+        assert duration_s(text) == DurationType().convert(text, None, None) == seconds
+        assert asked(f"x --every {text}")[1].every_s == seconds
+        assert msgspec.convert({"max_age": text}, SessionsConfig).max_age == text
+        return
+    message = f"'{text}' is not a duration; use 90s, 15m or 2h"
+    with pytest.raises(TimeSpecError) as raised:
+        duration_s(text)
+    assert str(raised.value) == message
+    with pytest.raises(click.BadParameter) as refused:
+        DurationType().convert(text, None, None)
+    assert refused.value.message == message
+    with pytest.raises(SessionError) as asking:
+        asked(f"x --every='{text}'")
+    assert str(asking.value) == f"--every: {message}"
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"max_age": text}, SessionsConfig)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["noon", "", "90", "90x", "1h30", "٣s", "9" * 400 + "s", "1:2:3:4", "-50%", "1000%", "9999-99-99", "0001-01-01"],
+)
+def test_anything_else_is_neither(text):
+    with pytest.raises(TimeSpecError, match="is not a duration; use 90s, 15m or 2h"):
+        duration_s(text)
+    with pytest.raises(TimeSpecError, match="is not a time; use 14:02:30, 90s, -5m, 50% or 2026-11-21T08:30:00"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["24:00", "25:00", "12:60", "12:00:60"])
+def test_a_time_of_day_has_24_hours(text):
+    with pytest.raises(TimeSpecError, match="is not a time of day; use 00:00:00 to 23:59:59"):
+        parse(text)
+
+
+def test_options_of_commands_take_a_number_of_seconds():
+    assert duration_s("1.5", bare=True) == DurationType().convert("1.5", None, None) == 1.5
+    assert DurationType().convert(10, None, None) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("text", "earliest", "instant"),
+    [
+        ("23:30", None, 30 * MINUTE),  # of the first day
+        ("01:00", None, 2 * HOUR),  # of the second
+        ("01:00", 3 * HOUR, 26 * HOUR),  # of the third: not before the earliest
+        ("23:00:00", None, 0),  # the second in which the recording begins
+        ("22:00", None, 23 * HOUR),
+    ],
+)
+def test_a_time_of_day_is_the_first_one_within_the_recording(text, earliest, instant):
+    start = START + 10 * HOUR  # 23:00 UTC
+
+    found = instant_ns(text, start, start + 40 * HOUR, earliest=None if earliest is None else start + earliest)
+
+    assert found == start + instant
+
+
+def test_a_time_of_day_that_no_day_has_is_that_of_the_first_day():
+    assert instant_ns("18:00", START, END) == START + 5 * HOUR
+
+
+def test_a_recording_that_begins_within_a_second_includes_that_second():
+    assert instant_ns("13:00:00", START + SECOND // 2, END) == START
+
+
+def test_a_time_of_day_is_local(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kolkata")  # UTC+05:30
+    time.tzset()
+
+    assert instant_ns("19:00", START, END) == HERE
+    assert instant_ns("2026-11-21T19:00:00", START, END) == HERE
+
+
+lengths = st.integers(0, 10**12 * 1000).map(lambda thousandths: thousandths * 1000)  # ns
+
+
+@given(
+    st.one_of(
+        lengths.map(Duration),
+        lengths.map(lambda ns: Offset(ns, False)),
+        lengths.map(lambda ns: Offset(-ns, True)),
+        st.decimals(0, 100, places=3).map(Percentage),
+        st.builds(TimeOfDay, st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), st.integers(0, SECOND - 1)),
+        st.integers(0, 4 * 10**15).map(lambda us: Timestamp(us * 1000)),
+    )
+)
+def test_what_is_printed_is_parsed_to_the_same(spec):
+    assert parse(str(spec)) == spec
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        spec = parse(text)
+    except TimeSpecError:
+        return
+    assert parse(str(spec)) == spec
+
+
+def test_a_long_text_is_cut_in_the_message():
+    with pytest.raises(TimeSpecError) as raised:
+        parse("x" * 1000)
+    assert len(str(raised.value)) < 120
+
+
+def test_percentages_are_exact():
+    assert parse("33.3%") == Percentage(Decimal("33.3"))
