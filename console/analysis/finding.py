@@ -51,7 +51,7 @@ IDS: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FindingDraft:
     """One thing that is wrong now. Whoever keeps findings turns it into a `Finding` record, with its instants.
 
     Two of the same `id` and `culprits` are the same finding, seen again; the text and the evidence may have changed.

@@ -20,7 +20,7 @@ MOST_MISSING: Final = 131_072
 
 
 @dataclass(frozen=True, slots=True)
-class RankRow:
+class RankSummary:
     """One process that is a rank, alive as far as anybody knows. `state` is unknown where its node is lost."""
 
     job: str
@@ -63,7 +63,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSummary:
     """One job at its newest attempt; rows of older attempts are there too, as leftovers with status `stale`."""
 
     job: str
@@ -71,7 +71,7 @@ class Job:
     world_size: int | None  # None where no rank says; then only processes known to be unread are called missing
     ranks_found: tuple[int, ...]
     ranks_missing: tuple[MissingRank, ...]
-    rows: tuple[RankRow, ...]
+    rows: tuple[RankSummary, ...]
     states: Mapping[str, int]  # state → rows of the newest attempt in it
     conflicts: tuple[Conflict, ...]
 
@@ -80,10 +80,10 @@ class Job:
 class JobTable:
     """All jobs, by name."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobSummary, ...]
 
     @property
-    def rows(self) -> tuple[RankRow, ...]:
+    def rows(self) -> tuple[RankSummary, ...]:
         return tuple(row for job in self.jobs for row in job.rows)
 
 
@@ -112,14 +112,14 @@ def _job(
     world_size: int | None,
     doing: Mapping[tuple[str, int, int], RankStat],
     unreachable: Mapping[str, NodeState],
-) -> Job:
+) -> JobSummary:
     newest = _newest(ranks)
     ranks = sorted(ranks, key=_order)
     rows = tuple(_row(rank, newest, doing, unreachable) for rank in ranks if rank.status != "exited")
     live = [row for row in rows if row.attempt == newest and row.status == "present"]
     found = sorted({row.rank for row in live if row.rank is not None and row.node not in unreachable})
     present = [rank for rank in ranks if rank.attempt == newest]
-    return Job(
+    return JobSummary(
         job=name,
         attempt=newest,
         world_size=world_size,
@@ -137,11 +137,11 @@ def _order(rank: Rank) -> tuple[bool, int, int, str, int, int]:
 
 def _row(
     rank: Rank, newest: int, doing: Mapping[tuple[str, int, int], RankStat], unreachable: Mapping[str, NodeState]
-) -> RankRow:
+) -> RankSummary:
     stat = None if rank.node in unreachable else doing.get((rank.node, rank.pid, rank.start_ticks))
     # the agent sees only its own node: elsewhere the job may have moved on
     is_leftover = rank.status == "present" and rank.attempt < newest
-    return RankRow(
+    return RankSummary(
         job=rank.job,
         attempt=rank.attempt,
         rank=rank.rank,
@@ -182,7 +182,7 @@ def _world_size(ranks: Iterable[Rank]) -> int | None:
     return max(said, key=lambda size: (said[size], size)) if said else None
 
 
-def _conflicts(live: Sequence[RankRow]) -> tuple[Conflict, ...]:
+def _conflicts(live: Sequence[RankSummary]) -> tuple[Conflict, ...]:
     claims: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
     for row in live:
         if row.rank is not None and row.state != "zombie":

@@ -76,7 +76,7 @@ async def _serve(
     from ..core.store import Store
     from ..fleet.fleet import Fleet
     from ..headless import batch
-    from ..monitor.clock_estimator import Clockwork
+    from ..monitor.clock_estimator import ClockEstimator
     from ..web.app import make_app
     from ..web.auth import Door
     from ..web.context import Served
@@ -100,7 +100,7 @@ async def _serve(
     findings = findings_of(hub, store, config)
     fleet = Fleet(config, hub, recordings=recorder, allow_run=allow_run)
     recorder.bridge = fleet
-    clockwork = Clockwork(hub, config.clock, config.cluster)
+    clockwork = ClockEstimator(hub, config.clock, config.cluster)
     hub.say(console_record(config))
     served = Served(config, hub, store, fleet, findings, folder_of(config))
     door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
@@ -111,7 +111,7 @@ async def _serve(
         leave_modules_alone()
         say(listen.url(at.getsockname()[1]), told)
         watching = asyncio.create_task(
-            batch.watch(store, hub, fleet, for_s, batch.Progress(store, None), findings=findings), name="watch"
+            batch.watch(store, hub, fleet, for_s, batch.ProgressLine(store, None), findings=findings), name="watch"
         )
         try:
             await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,11 +21,11 @@ from ..core.control import CaptureOrder, Hub
 from ..core.store import Store
 from ..fleet.fleet import Fleet
 from ..headless import batch
-from ..monitor.clock_estimator import Clockwork, measure
-from ..monitor.clock_findings import ClockFaults, LatenessFaults
+from ..monitor.clock_estimator import ClockEstimator, measure
+from ..monitor.clock_findings import ClockFindings, SkewFindings
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.diagnose import Diagnosis
-from ..monitor.finding_tracker import Findings
+from ..monitor.finding_tracker import FindingTracker
 from ..records import Console
 from ..session.metrics_stream import SampleStream
 from ..session.ndjson import RecordWriter
@@ -61,8 +61,8 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
     fleet = Fleet(config, hub, ask, recorder)
     recorder.bridge = fleet
-    clockwork = Clockwork(hub, config.clock, config.cluster)
-    clock_faults, late = ClockFaults(store, config.clock), LatenessFaults(store, config.skew)
+    clockwork = ClockEstimator(hub, config.clock, config.cluster)
+    clock_faults, late = ClockFindings(store, config.clock), SkewFindings(store, config.skew)
 
     def follow(newer: Config) -> None:
         clockwork.follow(newer.clock)
@@ -94,7 +94,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
-        findings=Findings(hub, config.health, sources=(clock_faults, late)),
+        findings=FindingTracker(hub, config.health, sources=(clock_faults, late)),
     )
     leave_modules_alone()
     app.run()
@@ -199,8 +199,10 @@ async def _watch(
     interrupted = on_signals()
     await fleet.start()
     leave_modules_alone()  # asyncssh among them
-    progress = batch.Progress(store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None)
-    clockwork = Clockwork(hub, config.clock, config.cluster)
+    progress = batch.ProgressLine(
+        store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None
+    )
+    clockwork = ClockEstimator(hub, config.clock, config.cluster)
     if probes:
         clockwork.start()
     if clocks_s is not None:
@@ -250,13 +252,15 @@ def _close(writer: RecordWriter) -> None:
         click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
-def findings_of(hub: Hub, store: Store, config: Config) -> Findings:
+def findings_of(hub: Hub, store: Store, config: Config) -> FindingTracker:
     """Whoever looks for what is wrong, the clocks and who is late among it."""
-    return Findings(hub, config.health, sources=(ClockFaults(store, config.clock), LatenessFaults(store, config.skew)))
+    return FindingTracker(
+        hub, config.health, sources=(ClockFindings(store, config.clock), SkewFindings(store, config.skew))
+    )
 
 
 def _measured(
-    hub: Hub, fleet: Fleet, clockwork: Clockwork, for_s: float, progress: batch.Progress,
+    hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: batch.ProgressLine,
     then: Callable[[], Awaitable[None]] | None,
 ) -> Callable[[], Awaitable[None]]:  # fmt: skip
     """What measures the clocks once every node has been seen, and then does what was to be done at that moment."""

@@ -20,7 +20,7 @@ from ..fleet.fleet import Fleet
 from ..headless import batch
 from ..launch.format import stop_words
 from ..launch.pending_stops import Owed
-from ..monitor.finding_tracker import Findings
+from ..monitor.finding_tracker import FindingTracker
 from ..records import Console
 from ..text.sanitize import printable
 
@@ -36,7 +36,7 @@ class Live:
     hub: Hub
     store: Store
     fleet: Fleet
-    findings: Findings
+    findings: FindingTracker
 
     @property
     def environments(self) -> dict[str, tuple[str, str]]:
@@ -76,7 +76,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     """
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
-    findings = Findings(hub, config.health)
+    findings = FindingTracker(hub, config.health)
     hub.say(Console(cluster=config.cluster, version=__version__))
     fleet = Fleet(config, hub, allow_run=allow_run)
     found = Live(config, hub, store, fleet, findings)

@@ -11,7 +11,7 @@ from .options import load_target
 
 if TYPE_CHECKING:
     from ..core.store import Store
-    from ..topology.snapshot import Fleet
+    from ..topology.snapshot import TopologySnapshot
 
 
 @click.command()
@@ -63,13 +63,13 @@ def _look(target: str | None, overrides: tuple[str, ...], source: Path | None) -
     return observe(load_target(target or "", overrides))
 
 
-def _drawn(fleet: Fleet, node: str | None, form: str) -> str:
+def _drawn(fleet: TopologySnapshot, node: str | None, form: str) -> str:
     from ..topology import formats
 
     return formats.FORMATS[form](fleet, node)
 
 
-def _path(fleet: Fleet, ends: tuple[str, str]) -> str:
+def _path(fleet: TopologySnapshot, ends: tuple[str, str]) -> str:
     from ..topology.pair_queries import find_gpu, path_text
 
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..config.diff import Changes
     from ..config.model import Config
     from ..config.read_only import Change, ReadOnly
-    from ..monitor.node_exam import Answer
+    from ..monitor.node_exam import ExamReply
     from ..session.format.layout import Selection
     from .job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 
@@ -147,7 +147,7 @@ class Control(Protocol):
         """Follow a newer configuration: nodes come, go, or are connected anew."""
         ...
 
-    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+    async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
         """The doctor's answers of these nodes, over the connections that are there."""
         ...
 

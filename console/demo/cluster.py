@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .job import Job
+from .job import DemoJob
 
 if TYPE_CHECKING:
     from .server import NodeServer
@@ -54,7 +54,7 @@ async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
     login = {key: os.environ[key] for key in INHERITED if key in os.environ}
     environments = [{**login, MARK: mark} for mark in marks]
     folder = Path(tempfile.mkdtemp(prefix="gconsole-demo-"))  # 0700
-    job = Job(ranks, environments, hang, folder)
+    job = DemoJob(ranks, environments, hang, folder)
     end = _when_told_to_end(job)
     servers: list[NodeServer] = []
     try:
@@ -81,7 +81,7 @@ async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
             shutil.rmtree(folder)
 
 
-def _when_told_to_end(job: Job) -> asyncio.Event:
+def _when_told_to_end(job: DemoJob) -> asyncio.Event:
     """Set when standard input ends or a signal asks; what is said there before lets the job hang."""
     end = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from typing import Any
 KEPT = 64
 
 
-class Recorder:
+class FlightRecorder:
     """Writes anew after each collective; a reader sees a whole file always."""
 
     def __init__(self, path: Path, world_size: int) -> None:

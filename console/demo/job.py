@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("ring.py")
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlacement:
     """Where one rank runs. `node` counts from 0."""
 
     rank: int
@@ -27,16 +27,16 @@ class Place:
     local_world_size: int
 
 
-def places(nodes: int, ranks: int) -> list[Place]:
+def places(nodes: int, ranks: int) -> list[RankPlacement]:
     """Ranks in blocks over the nodes, as launchers do; where that does not divide evenly, the first nodes have more."""
-    found: list[Place] = []
+    found: list[RankPlacement] = []
     for node in range(nodes):
         size = ranks // nodes + (node < ranks % nodes)
-        found += [Place(len(found) + local_rank, node, local_rank, size) for local_rank in range(size)]
+        found += [RankPlacement(len(found) + local_rank, node, local_rank, size) for local_rank in range(size)]
     return found
 
 
-class Job:
+class DemoJob:
     """The processes of all ranks. `environments` are those of the nodes' own processes, in order."""
 
     def __init__(
@@ -90,7 +90,7 @@ def _listener() -> socket.socket:
     return listener
 
 
-def _environment(place: Place, ports: Sequence[int], listener: int, token: str) -> dict[str, str]:
+def _environment(place: RankPlacement, ports: Sequence[int], listener: int, token: str) -> dict[str, str]:
     """What torchrun would set, and what ring.py wants beside it."""
     return {
         "RANK": str(place.rank),

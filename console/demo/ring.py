@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
-    from flight_recorder import Recorder  # type: ignore[import-not-found]  # beside this file: it is a program of its own
+    from flight_recorder import FlightRecorder  # type: ignore[import-not-found]  # run as a script, from its folder
 elif TYPE_CHECKING:
-    from .flight_recorder import Recorder
+    from .flight_recorder import FlightRecorder
 
 WEIGHTS = 48
 #: Computing takes this long, seconds; with the exchange it makes about four steps a second.
@@ -159,7 +159,7 @@ def compute(weights: list[float], target: list[float], noise: random.Random) -> 
     return sum(g * g for g in gradient) / len(gradient), gradient
 
 
-def train(ring: Ring, hang: Hang, recorder: Recorder | None) -> None:
+def train(ring: Ring, hang: InjectedHang, recorder: FlightRecorder | None) -> None:
     """Step until somebody ends the process, or the hang sets in: in the same step on every rank."""
     noise = random.Random(ring.rank)
     target = [random.Random(index).uniform(-1, 1) for index in range(WEIGHTS)]
@@ -177,7 +177,7 @@ def train(ring: Ring, hang: Hang, recorder: Recorder | None) -> None:
             hang.set_in(ring)
 
 
-class Hang:
+class InjectedHang:
     """How this rank will misbehave, once it is asked to."""
 
     def __init__(self, kind: str) -> None:
@@ -256,13 +256,13 @@ def main() -> None:
     if os.environ.get("RING_LOADER"):
         load_shard()
         return
-    hang = Hang(os.environ.get("RING_HANG", ""))
+    hang = InjectedHang(os.environ.get("RING_HANG", ""))
     signal.signal(signal.SIGUSR1, hang.ask)
     ports = [int(port) for port in os.environ["RING_PORTS"].split(",")]
     listener = socket.socket(fileno=int(os.environ["RING_LISTENER"]))
     token = os.environ["RING_TOKEN"].encode()
     rank, dump = int(os.environ["RANK"]), os.environ.get("TORCH_FR_DUMP_TEMP_FILE")
-    recorder = Recorder(Path(f"{dump}{rank}"), len(ports)) if dump else None
+    recorder = FlightRecorder(Path(f"{dump}{rank}"), len(ports)) if dump else None
     train(join(rank, ports, listener, token, patient=bool(hang.kind)), hang, recorder)
 
 

@@ -12,10 +12,10 @@ import msgspec
 from ..core.control import CaptureOrder, Control, Hub
 from ..core.store import Store
 from ..monitor.diagnose import Diagnosis, diagnose
-from ..monitor.finding_tracker import Findings
-from ..monitor.hang import found_of, verdicts
+from ..monitor.finding_tracker import FindingTracker
+from ..monitor.hang import verdict_finding, verdicts
 from ..monitor.topology import TopologyFold
-from ..monitor.topology_findings import Differing
+from ..monitor.topology_findings import TopologyFindings
 from ..records import Failure, Finding, Log, NodeState, Record
 from ..report import Report
 from ..report.skew import clock_text, skew_text
@@ -32,7 +32,7 @@ MOST_FINDINGS = 50
 CONNECT_S = 45.0
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr that says how far things are; `write` is None where nobody wants it, `more` adds to it."""
 
     def __init__(
@@ -64,16 +64,16 @@ class Progress:
 
 
 async def watch(
-    store: Store, hub: Hub, control: Control, for_s: float, progress: Progress,
+    store: Store, hub: Hub, control: Control, for_s: float, progress: ProgressLine,
     order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
-    findings: Findings | None = None, is_over: Callable[[], bool] = lambda: False,
+    findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
 
     Before that, where there is an `order`, capture or diagnose; `before` is awaited first. `findings` are looked for
     meanwhile; `is_over` ends it early.
     """
-    differing = Differing(store, TopologyFold(store), findings) if findings is not None else None
+    differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
     async def look(*, at_last: bool = False) -> None:
         if findings is not None and differing is not None and (at_last or findings.is_due):
@@ -88,7 +88,7 @@ async def watch(
             await _capture(store, hub, control, order, progress)
     finally:
         await look(at_last=True)
-        say_unsettled(store, hub)
+        fail_unsettled(store, hub)
         progress.show()
         await control.stop()
         if isinstance(order, Diagnosis):
@@ -98,7 +98,7 @@ async def watch(
 
 
 async def _watch(
-    store: Store, for_s: float, progress: Progress, look: Callable[[], Awaitable[None]], is_over: Callable[[], bool]
+    store: Store, for_s: float, progress: ProgressLine, look: Callable[[], Awaitable[None]], is_over: Callable[[], bool]
 ) -> None:
     began = time.monotonic()
     while not is_over():
@@ -110,7 +110,7 @@ async def _watch(
         await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
 
 
-async def _meanwhile(work: Awaitable[None], findings: Findings | None) -> None:
+async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> None:
     """Await some work of any length. What is found is judged after it; but what comes is folded all the while."""
     working = asyncio.ensure_future(work)
     try:
@@ -125,7 +125,7 @@ async def _meanwhile(work: Awaitable[None], findings: Findings | None) -> None:
 
 
 async def _capture(
-    store: Store, hub: Hub, control: Control, order: CaptureOrder | Diagnosis, progress: Progress
+    store: Store, hub: Hub, control: Control, order: CaptureOrder | Diagnosis, progress: ProgressLine
 ) -> None:
     under_way = order.id if isinstance(order, CaptureOrder) else ""
 
@@ -152,7 +152,7 @@ def verdict_findings(store: Store) -> list[Finding]:
     """What the verdicts of a store mean, as records; one that is known already keeps the instant it was first seen."""
     made = []
     for verdict in verdicts(store):
-        found = found_of(verdict)
+        found = verdict_finding(verdict)
         if found is None:
             continue
         known = store.findings.get((found.id, found.culprits))
@@ -172,7 +172,7 @@ def is_settled(store: Store) -> bool:
     return bool(nodes) and all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
 
 
-def say_unsettled(store: Store, hub: Hub) -> None:
+def fail_unsettled(store: Store, hub: Hub) -> None:
     """Nodes that are still on their way when the time is up have failed, with that as their reason."""
     failure = Failure("timeout", "still connecting when the time was up", "give it longer: --for")
     for now in store.nodes.values():
@@ -250,7 +250,7 @@ def _time_lines(report: Report) -> list[str]:
 
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    judged = {found.id for verdict in report.verdicts if (found := found_of(verdict))}  # told at length below
+    judged = {found.id for verdict in report.verdicts if (found := verdict_finding(verdict))}  # told at length below
     told = [line for line in report.findings if line.id not in judged]
     lines = [
         f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"

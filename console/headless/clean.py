@@ -12,7 +12,7 @@ from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 
 
-class Answer(Protocol):
+class CleanReply(Protocol):
     """One node's answer to `clean` (see gconsole_remote.agent.clean), or why there is none."""
 
     @property
@@ -23,7 +23,7 @@ class Answer(Protocol):
     def failure(self) -> Failure | None: ...
 
 
-class Who(msgspec.Struct, frozen=True):
+class AgentUser(msgspec.Struct, frozen=True):
     """An agent that uses, or used, what was to be cleaned; whoever wrote it down, nothing of it is believed."""
 
     pid: int | None = None
@@ -33,23 +33,23 @@ class Who(msgspec.Struct, frozen=True):
     here: bool = True
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptFolder(msgspec.Struct, frozen=True):
     """A folder that stays."""
 
     path: str
     why: str
-    users: tuple[Who, ...] = ()
+    users: tuple[AgentUser, ...] = ()
 
 
 class Cleaned(msgspec.Struct, frozen=True):
     """What one node did."""
 
     removed: tuple[str, ...]
-    kept: tuple[Kept, ...]
-    ended: tuple[Who, ...]
+    kept: tuple[KeptFolder, ...]
+    ended: tuple[AgentUser, ...]
 
 
-def cleaned(answer: Answer) -> Cleaned | Failure:
+def cleaned(answer: CleanReply) -> Cleaned | Failure:
     """What a node did, or why that is not known: nobody answered, or with something that is no answer."""
     if answer.failure is not None:
         return answer.failure
@@ -59,7 +59,7 @@ def cleaned(answer: Answer) -> Cleaned | Failure:
         return Failure("no_answer", f"what came back is no answer: {error}")
 
 
-def to_text(answers: Sequence[Answer]) -> str:
+def to_text(answers: Sequence[CleanReply]) -> str:
     """A line a thing that was done or left, nodes folded."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
@@ -68,7 +68,7 @@ def to_text(answers: Sequence[Answer]) -> str:
     return "\n".join(printable(f"{fold(nodes)}  {line}") for line, nodes in groups.items())
 
 
-def exit_code(answers: Sequence[Answer]) -> int:
+def exit_code(answers: Sequence[CleanReply]) -> int:
     """4 nothing reached, 3 some nodes unreached or something left in use, 0 clean."""
     found = [cleaned(answer) for answer in answers]
     reached = [one for one in found if isinstance(one, Cleaned)]
@@ -77,7 +77,7 @@ def exit_code(answers: Sequence[Answer]) -> int:
     return 3 if len(reached) < len(found) or any(one.kept for one in reached) else 0
 
 
-def _lines(answer: Answer) -> list[str]:
+def _lines(answer: CleanReply) -> list[str]:
     found = cleaned(answer)
     if isinstance(found, Failure):
         return [f"✖ {found.name}: {found.text}"]
@@ -89,6 +89,6 @@ def _lines(answer: Answer) -> list[str]:
     return lines or ["● nothing was left there"]
 
 
-def _words(who: Who) -> str:
+def _words(who: AgentUser) -> str:
     where = "" if who.here else f" on {who.hostname} or before its last boot"
     return f"console {(who.console or '?')[:8]} ({who.label or 'unnamed'}){where}"

@@ -73,7 +73,7 @@ def status_text(views: Sequence[JobView]) -> str:
 
 
 def status_json(views: Sequence[JobView]) -> str:
-    """`{"schema": "gconsole.launch/1", "jobs": […]}`: what was ordered, and a line for each node."""
+    """`{"schema": "gconsole.jobs/1", "jobs": […]}`: what was ordered, and a line for each node."""
     jobs = [
         {
             "job": view.ordered.job, "state": view.state, "over": view.is_over, "unseen": view.unseen,
@@ -83,7 +83,7 @@ def status_json(views: Sequence[JobView]) -> str:
         }
         for view in views
     ]  # fmt: skip
-    return msgspec.json.format(msgspec.json.encode({"schema": "gconsole.launch/1", "jobs": jobs}), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode({"schema": "gconsole.jobs/1", "jobs": jobs}), indent=2).decode()
 
 
 def _job_lines(view: JobView) -> list[str]:

@@ -18,7 +18,7 @@ from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSourc
 from .clock_jsonl import ClockLines, new_file
 
 if TYPE_CHECKING:
-    from ..analysis.clock.windows import ClockFold, Limits
+    from ..analysis.clock.windows import ClockFold, ClockLimits
 
 #: What has come is folded this often; from so many bins on in a thread (an edge's window takes some ms).
 LOOK_S: Final = 0.5
@@ -32,7 +32,7 @@ BEGIN_S: Final = 15.0
 _KINDS = (AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState)
 
 
-class Clockwork:
+class ClockEstimator:
     """Once it is started it listens on the hub, and says windows and lines through it as soon as a window is over."""
 
     def __init__(self, hub: Hub, config: ClockConfig, cluster: str) -> None:
@@ -117,11 +117,11 @@ class Clockwork:
         return ClockFold(self._limits)
 
     @property
-    def _limits(self) -> Limits:
-        from ..analysis.clock.windows import Limits
+    def _limits(self) -> ClockLimits:
+        from ..analysis.clock.windows import ClockLimits
 
         config = self.config
-        return Limits(config.probe_window_s * 1_000_000_000, int(config.max_bound_us * 1000), config.method)
+        return ClockLimits(config.probe_window_s * 1_000_000_000, int(config.max_bound_us * 1000), config.method)
 
     def _open_lines(self) -> None:
         if not self.config.output_dir:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from ..analysis.clock.findings import find as find_clocks
-from ..analysis.finding import Found
-from ..analysis.skew import find as find_late
+from ..analysis.clock.findings import clock_findings as find_clocks
+from ..analysis.finding import FindingDraft
+from ..analysis.skew import skew_findings as find_late
 from ..core.store import Store
-from .skew import prepared
+from .skew import prepare_skew
 
 if TYPE_CHECKING:
     from ..config.sections import ClockConfig, SkewConfig
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MANY: Final = 2_000
 
 
-class ClockFaults:
+class ClockFindings:
     """A source of findings (`Findings`): what the newest lines, windows and claims say is wrong with a clock."""
 
     name = "clocks"
@@ -27,7 +27,7 @@ class ClockFaults:
         self._book = store.clocks
         self.config = config  # may be replaced by a newer one
 
-    async def found(self, *, is_last: bool) -> list[Found]:
+    async def found(self, *, is_last: bool) -> list[FindingDraft]:
         """What is wrong now."""
         book = self._book
         lines = [book.nodes[node][-1] for node in book.nodes]
@@ -36,7 +36,7 @@ class ClockFaults:
         return list(find_clocks(lines, windows, sources, round(self.config.max_bound_us * 1000)))
 
 
-class LatenessFaults:
+class SkewFindings:
     """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come.
 
     At the end it asks once more, and judges steps, too, of jobs whose collectives nobody recorded: of thousands of
@@ -48,14 +48,14 @@ class LatenessFaults:
     def __init__(self, store: Store, config: SkewConfig) -> None:
         self._store, self._config = store, config
         self._known = -1
-        self._last: list[Found] = []
+        self._last: list[FindingDraft] = []
 
     def follow(self, config: SkewConfig) -> None:
         """A newer configuration: who is late is asked again."""
         if config != self._config:
             self._config, self._known = config, -1
 
-    async def found(self, *, is_last: bool) -> list[Found]:
+    async def found(self, *, is_last: bool) -> list[FindingDraft]:
         """What is wrong now."""
         store = self._store
         if not len(store.captures) and not store.steps.changed_since(-1):
@@ -65,7 +65,7 @@ class LatenessFaults:
         if not changed and not is_last:
             return self._last
         self._known = store.version
-        work = prepared(store, steps=is_last)
+        work = prepare_skew(store, steps=is_last)
         entries = sum(len(capture.collectives) for capture in store.captures.values())
         seen = work() if entries < MANY and not is_last else await asyncio.to_thread(work)
         self._last = list(find_late(seen.by_the_best, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))

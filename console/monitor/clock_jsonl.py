@@ -17,7 +17,7 @@ from ..records import ClockNode, ClockWindow
 from ..text.atomic_files import open_new
 
 
-class WindowLine(msgspec.Struct, tag="window"):
+class ClockWindowLine(msgspec.Struct, tag="window"):
     """One edge and window: far clock = near clock * alpha + beta at its centre; see `clock_window`."""
 
     window_id: int
@@ -40,7 +40,7 @@ class WindowLine(msgspec.Struct, tag="window"):
     t: int  # console time of its end, ns
 
 
-class NodeLine(msgspec.Struct, tag="node"):
+class ClockNodeLine(msgspec.Struct, tag="node"):
     """One node and window: its line to the common clock; see `clock_node`."""
 
     window_id: int
@@ -64,15 +64,15 @@ class NodeLine(msgspec.Struct, tag="node"):
     t: int
 
 
-Line = WindowLine | NodeLine
+Line = ClockWindowLine | ClockNodeLine
 
 
 def line_of(record: ClockWindow | ClockNode) -> Line:
     """The line of one record."""
     if isinstance(record, ClockWindow):
-        own = {name: getattr(record, name) for name in WindowLine.__struct_fields__ if name != "src"}
-        return WindowLine(src=record.node, **own)
-    return NodeLine(**{name: getattr(record, name) for name in NodeLine.__struct_fields__})
+        own = {name: getattr(record, name) for name in ClockWindowLine.__struct_fields__ if name != "src"}
+        return ClockWindowLine(src=record.node, **own)
+    return ClockNodeLine(**{name: getattr(record, name) for name in ClockNodeLine.__struct_fields__})
 
 
 class ClockLines:

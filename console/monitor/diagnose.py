@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..analysis.hang import Judged, judge
+from ..analysis.hang import Judgement, diagnose_job
 from ..core.control import CaptureOrder, Control, new_capture
 from ..core.store import Store
 from .hang import evidences
@@ -44,15 +44,17 @@ class Diagnosis:
 
 async def diagnose(
     store: Store, control: Control, asked: Diagnosis, capturing: Callable[[CaptureOrder], object] | None = None
-) -> list[Judged]:
+) -> list[Judgement]:
     """Capture, judge, and capture again while that would change the verdict. `capturing` hears of every order."""
 
-    async def take(order: CaptureOrder) -> list[Judged]:
+    async def take(order: CaptureOrder) -> list[Judgement]:
         if capturing is not None:
             capturing(order)
         await control.capture(order)
         known = evidences(store)
-        return await asyncio.to_thread(lambda: [judge(evidence) for evidence in known])  # the loop has nodes to hear
+        return await asyncio.to_thread(
+            lambda: [diagnose_job(evidence) for evidence in known]
+        )  # the loop has nodes to hear
 
     found = await take(CaptureOrder(
         new_capture(), samples=asked.samples or FIRST_SAMPLES,
@@ -69,7 +71,7 @@ async def diagnose(
     return found if asks is None else await take(asks)
 
 
-def _more_s(found: Sequence[Judged]) -> float:
+def _more_s(found: Sequence[Judgement]) -> float:
     return max((one.wish.more_s for one in found), default=0.0)
 
 
@@ -79,7 +81,7 @@ def _longer(asked: Diagnosis, more_s: float) -> CaptureOrder:
     return CaptureOrder(new_capture(), samples=samples, every_s=every_s, locals=asked.locals)
 
 
-def _closer(found: Sequence[Judged], asked: Diagnosis) -> CaptureOrder | None:
+def _closer(found: Sequence[Judgement], asked: Diagnosis) -> CaptureOrder | None:
     """The last look, at those processes alone whose variables or native calls would tell more."""
     variables = {(node, pid) for one in found if one.wish.stands for node, pid, _ in one.wish.variables}
     native = {

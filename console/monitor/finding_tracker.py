@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..analysis import health
-from ..analysis.finding import Found
-from ..analysis.health.state import Facts
+from ..analysis.finding import FindingDraft
+from ..analysis.health.state import HealthState
 from ..core.control import Hub, Published
 from ..records import Finding, Log
 
 if TYPE_CHECKING:
     from ..config.sections import HealthConfig
 
-Analysis = Callable[[Facts, "HealthConfig"], Iterable[Found]]
+Analysis = Callable[[HealthState, "HealthConfig"], Iterable[FindingDraft]]
 
 
-class Source(Protocol):
+class FindingSource(Protocol):
     """Somebody who folds records in a way of their own, and is asked at each look, after the analyses."""
 
     @property
     def name(self) -> str: ...
 
-    async def found(self, *, is_last: bool) -> Sequence[Found]:
+    async def found(self, *, is_last: bool) -> Sequence[FindingDraft]:
         """All that is wrong now. `is_last`: nobody will ask again, so what is under way is to be closed."""
         ...
 
@@ -40,7 +40,7 @@ class Source(Protocol):
 #: Every analysis that is asked at each look, by name; one line each. One that has its own moment (a capture) is told
 #: with `Findings.put` instead.
 ANALYSES: Final[dict[str, Analysis]] = {
-    "health": health.find,
+    "health": health.health_findings,
 }
 EVERY_S: Final = 1.0
 #: A look that took long is followed by a pause of so many times that: 4,096 GPUs take 90 ms.
@@ -62,7 +62,7 @@ _Key = tuple[str, tuple[str, ...]]
 class _Open:
     """A finding that is true, as it was found and as it was last said."""
 
-    found: Found
+    found: FindingDraft
     said: Finding
     said_at_s: float
     source: str
@@ -70,15 +70,15 @@ class _Open:
     absent_ns: int = 0  # the same on the console's clock
 
 
-class Findings:
+class FindingTracker:
     """Listens on the hub, and says through it what is found. `clock` is monotonic, in seconds."""
 
     def __init__(
         self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic,
-        sources: Sequence[Source] = (),
+        sources: Sequence[FindingSource] = (),
     ) -> None:  # fmt: skip
         self._hub, self._limits, self._clock, self._sources = hub, limits, clock, tuple(sources)
-        self._facts = Facts(limits.window_s, limits.busy_pct)
+        self._facts = HealthState(limits.window_s, limits.busy_pct)
         self._pending: list[Published] = []
         self._came = 0  # records since the last look
         self._open: dict[_Key, _Open] = {}
@@ -133,7 +133,7 @@ class Findings:
         finally:
             self._looking = False
 
-    def put(self, source: str, found: Iterable[Found]) -> None:
+    def put(self, source: str, found: Iterable[FindingDraft]) -> None:
         """What is true now according to one source; what that source no longer says is cleared after a while."""
         now_s, now_ns = self._clock(), time.time_ns()
         current = {(one.id, one.culprits): one for one in found}
@@ -144,7 +144,7 @@ class Findings:
         if records:
             self._hub.say(*records)
 
-    def told_by(self, source: str) -> list[Found]:
+    def told_by(self, source: str) -> list[FindingDraft]:
         """What that source says is true now."""
         return [one.found for one in self._open.values() if one.source == source and one.absent_s is None]
 
@@ -170,9 +170,9 @@ class Findings:
         with self._judging:
             self._facts.add(records)
 
-    def _judge(self, records: Sequence[Published]) -> dict[str, list[Found] | str]:
+    def _judge(self, records: Sequence[Published]) -> dict[str, list[FindingDraft] | str]:
         """Each analysis's findings, or the story of its failure: one that fails stops no other."""
-        results: dict[str, list[Found] | str] = {}
+        results: dict[str, list[FindingDraft] | str] = {}
         with self._judging:
             self._facts.add(records)
             for name, analysis in ANALYSES.items():
@@ -183,7 +183,7 @@ class Findings:
         return results
 
     @staticmethod
-    async def _asked(source: Source, is_last: bool) -> list[Found] | str:
+    async def _asked(source: FindingSource, is_last: bool) -> list[FindingDraft] | str:
         try:
             return list(await source.found(is_last=is_last))
         except Exception:  # noqa: BLE001 - one that fails stops no other; it is told as an error
@@ -196,7 +196,7 @@ class Findings:
 
     # -- one finding ---------------------------------------------------------------------------------------------------
 
-    def _seen(self, source: str, key: _Key, found: Found, now_s: float, now_ns: int) -> Finding | Log | None:
+    def _seen(self, source: str, key: _Key, found: FindingDraft, now_s: float, now_ns: int) -> Finding | Log | None:
         known = self._open.get(key)
         if known is None:
             if len(self._open) >= MOST_OPEN:
@@ -243,7 +243,7 @@ class Findings:
         return Log(source="console", severity="warning", text=text)
 
 
-def _finding(found: Found, first_seen: int) -> Finding:
+def _finding(found: FindingDraft, first_seen: int) -> Finding:
     return Finding(
         id=found.id, severity=found.severity, confidence=found.confidence, culprits=found.culprits,
         victims=found.victims, text=found.text, evidence=found.evidence, first_seen=first_seen,

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from ..analysis.collectives import LEAST_WAIT_S, Communication, communication
 from ..analysis.collectives.communication import JobKey, jobs_in
 from ..analysis.collectives.evidence import evidence_of as collectives_evidence
-from ..analysis.finding import Found
-from ..analysis.hang import CollectiveEvidence, Evidence, Judged, Still, Verdict, judge
-from ..analysis.jobs import Job, JobTable, job_table
+from ..analysis.finding import FindingDraft
+from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job
+from ..analysis.jobs import JobSummary, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..core.store import CaptureNow, Store
 from ..records import Severity, Stack
 
 
-def judged(store: Store) -> list[Judged]:
+def judgements(store: Store) -> list[Judgement]:
     """Every job, by name, with what would make its verdict surer. Without any capture nothing is judged."""
-    return [judge(evidence) for evidence in evidences(store)]
+    return [diagnose_job(evidence) for evidence in evidences(store)]
 
 
 def evidences(store: Store) -> list[Evidence]:
@@ -30,10 +30,10 @@ def evidences(store: Store) -> list[Evidence]:
 
 def verdicts(store: Store) -> list[Verdict]:
     """The verdicts alone."""
-    return [one.verdict for one in judged(store)]
+    return [one.verdict for one in judgements(store)]
 
 
-def evidence_of(store: Store, job: Job, stacks: Sequence[Stack]) -> Evidence:
+def evidence_of(store: Store, job: JobSummary, stacks: Sequence[Stack]) -> Evidence:
     """All that the store has about one job. `stacks` are of all captures."""
     ranks = {key: now for key in store.ranks if (now := store.ranks[key]).rank.job == job.job}
     still = {
@@ -53,10 +53,10 @@ def evidence_of(store: Store, job: Job, stacks: Sequence[Stack]) -> Evidence:
     )
 
 
-def collective_evidence(store: Store, job: Job) -> tuple[CollectiveEvidence, ...]:
+def collective_evidence(store: Store, job: JobSummary) -> tuple[CollectiveEvidence, ...]:
     """What counts collectives has said of a job, in the newest capture that has any of it."""
     least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
-    said = said_of(store, (job.job, job.attempt), least_s)
+    said = newest_communication(store, (job.job, job.attempt), least_s)
     return collectives_evidence(said) if said else ()
 
 
@@ -71,12 +71,12 @@ def hang_models(store: Store) -> list[Model]:
     return found
 
 
-def found_of(verdict: Verdict) -> Found | None:
+def verdict_finding(verdict: Verdict) -> FindingDraft | None:
     """The finding that a verdict makes; None for a job that moves, or is not there."""
     if verdict.state in ("moving", "no_ranks"):
         return None
     severity: Severity = "error" if verdict.state == "hung" else "warning"
-    return Found(
+    return FindingDraft(
         id=verdict.kind if verdict.kind != "none" else verdict.state,
         severity=severity,
         confidence=verdict.confidence,
@@ -87,7 +87,7 @@ def found_of(verdict: Verdict) -> Found | None:
     )
 
 
-def said_of(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
+def newest_communication(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
     """What the newest capture with anything of a job says of it; None where no source has said anything."""
     ranks = [now.rank for now in store.ranks.values()]
     for capture in reversed(store.captures.values()):
@@ -96,7 +96,7 @@ def said_of(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Co
     return None
 
 
-def newest_said(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
+def newest_communications(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
     """By job, the newest capture that has anything of it, and what it says."""
     ranks = [now.rank for now in store.ranks.values()]
     found = {}

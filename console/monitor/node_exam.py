@@ -15,7 +15,7 @@ State = Literal["ok", "info", "warn", "fail"]
 _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}
 
 
-class Answer(Protocol):
+class ExamReply(Protocol):
     """What one node said (`value`: the agent's list of checks), or why it said nothing."""
 
     @property
@@ -44,12 +44,12 @@ class NodeExam(msgspec.Struct, frozen=True):
     rtt_ns: int | None = None  # there and back through the agent, shortest seen
 
 
-def examine(answers: Sequence[Answer]) -> list[NodeExam]:
+def examine(answers: Sequence[ExamReply]) -> list[NodeExam]:
     """Each node's checks; a node that could not be reached, or answered nonsense, has one, which says why."""
     return [_exam(answer) for answer in answers]
 
 
-def _exam(answer: Answer) -> NodeExam:
+def _exam(answer: ExamReply) -> NodeExam:
     try:
         checks = msgspec.convert(answer.value, tuple[Check, ...]) if answer.failure is None else ()
     except msgspec.ValidationError as error:
@@ -65,8 +65,8 @@ def _unreached(node: str, failure: Failure) -> NodeExam:
 
 
 def to_json(exams: Sequence[NodeExam]) -> str:
-    """`{"schema": "gconsole.monitor.node_exam/1", "nodes": [...]}`."""
-    document = {"schema": "gconsole.monitor.node_exam/1", "nodes": list(exams)}
+    """`{"schema": "gconsole.doctor/1", "nodes": [...]}`."""
+    document = {"schema": "gconsole.doctor/1", "nodes": list(exams)}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 

@@ -11,20 +11,20 @@ from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.skew import (
     Desync,
-    Meeting,
-    Skew,
+    JobSkew,
+    StepProgress,
+    SyncPoint,
     Violation,
-    Walk,
     desyncs,
     desyncs_of_steps,
-    meetings,
-    skew,
-    step_meetings,
+    skew_by_job,
+    step_sync_points,
+    sync_points,
     violations,
 )
 from ..analysis.skew.culprits import RankKey
 from ..analysis.skew.findings import RankGpu
-from ..analysis.skew.sync_points import captures as capture_meetings
+from ..analysis.skew.sync_points import capture_sync_points as capture_meetings
 from ..analysis.skew.sync_points import first_of_periods
 from ..core.store import Store
 from ..records import GpuInfo
@@ -40,45 +40,45 @@ def clock_of(store: Store) -> CommonClock:
 
 
 @dataclass(frozen=True)
-class SkewSeen:
+class SkewSnapshot:
     """Everything about lateness that a store knows. `steps_by` says where steps come from; None: there are none."""
 
-    collectives: tuple[Skew, ...]
-    steps: tuple[Skew, ...]
+    collectives: tuple[JobSkew, ...]
+    steps: tuple[JobSkew, ...]
     steps_by: str | None
-    captures: tuple[Skew, ...]
+    captures: tuple[JobSkew, ...]
     violations: tuple[Violation, ...]
     desyncs: tuple[Desync, ...]
     gpus: dict[RankKey, RankGpu]
 
     @property
-    def by_the_best(self) -> tuple[Skew, ...]:
+    def by_the_best(self) -> tuple[JobSkew, ...]:
         """Each job by its collectives, or by its steps where no collective could be judged."""
         told = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
         return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in told))
 
 
-NOTHING_SEEN: Final = SkewSeen((), (), None, (), (), (), {})
+NO_SKEW: Final = SkewSnapshot((), (), None, (), (), (), {})
 
 
-def skew_of(store: Store) -> SkewSeen:
+def skew_of(store: Store) -> SkewSnapshot:
     """Skew, of what the store knows now."""
-    return prepared(store)()
+    return prepare_skew(store)()
 
 
-def prepared(store: Store, *, steps: bool = True) -> Callable[[], SkewSeen]:
+def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapshot]:
     """The work, on copies of what the store has: any thread may do it. Without `steps` no lateness at steps is told."""
     clock = clock_of(store)
     entries = [entry for capture in store.captures.values() for entry in capture.collectives]
     statuses = [status for capture in store.captures.values() for status in capture.groups]
     newest = {capture.id for capture in store.captures.values()[-1:]}
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
-    walks = {key: Walk(one.node, one.step, one.seen, one.gained) for key, one in store.steps.ranks().items()}
+    walks = {key: StepProgress(one.node, one.step, one.seen, one.gained) for key, one in store.steps.ranks().items()}
     gpus, world_sizes = gpus_of(store), _world_sizes(store)
 
-    def work() -> SkewSeen:
-        met = meetings(entries, clock, statuses, world_sizes)
-        stepped, steps_by = _steps(step_meetings(walks, clock), met) if steps else ([], None)
+    def work() -> SkewSnapshot:
+        met = sync_points(entries, clock, statuses, world_sizes)
+        stepped, steps_by = _steps(step_sync_points(walks, clock), met) if steps else ([], None)
         behind = list(desyncs_of_steps(walks))
         last = [entry for entry in entries if entry.capture in newest]
         for job, attempt in jobs_in(last, ()):
@@ -86,15 +86,20 @@ def prepared(store: Store, *, steps: bool = True) -> Callable[[], SkewSeen]:
             said = [one for one in statuses if one.capture in newest and (one.job, one.attempt) == (job, attempt)]
             behind += desyncs(job, attempt, groups_of(own, said, None))
         read = capture_meetings(stacks, clock)
-        return SkewSeen(
-            tuple(skew(met)), tuple(skew(stepped)), steps_by, tuple(skew(read)), tuple(violations(met)), tuple(behind),
+        return SkewSnapshot(
+            tuple(skew_by_job(met)),
+            tuple(skew_by_job(stepped)),
+            steps_by,
+            tuple(skew_by_job(read)),
+            tuple(violations(met)),
+            tuple(behind),
             gpus,
-        )  # fmt: skip
+        )
 
     return work
 
 
-def _steps(watched: list[Meeting], met: list[Meeting]) -> tuple[list[Meeting], str | None]:
+def _steps(watched: list[SyncPoint], met: list[SyncPoint]) -> tuple[list[SyncPoint], str | None]:
     if watched:
         return watched, "a watched variable"
     periods = first_of_periods(met)

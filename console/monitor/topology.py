@@ -14,7 +14,7 @@ from ..core.store import GpuKey, NicKey, Store
 from ..records import GpuInfo, Nic
 from ..text.nodeset_fold import natural
 from ..topology.groups import captured_of, parallel_groups
-from ..topology.snapshot import Fleet, facts_of, figures_of, ranks_on, users_of
+from ..topology.snapshot import TopologySnapshot, facts_of, figures_of, ranks_on, users_of
 
 #: It is folded at most this often, in seconds, and the ranks are laid over it as often; more cannot be read.
 EVERY_S: Final = 1.0
@@ -39,8 +39,8 @@ class TopologyFold:
         self._due = 0.0
         self._ranks_at = -1  # version of the store up to which ranks are laid over it
         self._groups_at = -1  # and up to which captures have told their groups
-        self._pending: Callable[[], Fleet] | None = None  # of a copy that stands still: its only fold
-        self.fleet = Fleet({}, (), figures=figures_of(store))
+        self._pending: Callable[[], TopologySnapshot] | None = None  # of a copy that stands still: its only fold
+        self.fleet = TopologySnapshot({}, (), figures=figures_of(store))
 
     def note(self) -> None:
         """Take in what the store has learned since; figures that change every second are no change here."""
@@ -114,7 +114,7 @@ class TopologyFold:
                 self._dirty |= self._in_work
                 self._in_work = None
 
-    def prepare(self) -> Callable[[], Fleet]:
+    def prepare(self) -> Callable[[], TopologySnapshot]:
         """The fold of what is known now, to be called in any thread: it works on copies."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
@@ -125,12 +125,12 @@ class TopologyFold:
         self._ranks_at = self._store.version
         return self._fold_of(dirty)
 
-    def _fold_of(self, dirty: set[str]) -> Callable[[], Fleet]:
+    def _fold_of(self, dirty: set[str]) -> Callable[[], TopologySnapshot]:
         facts, users, before = facts_of(self._store, dirty) if dirty else {}, users_of(self._store), self.fleet
         captured = captured_of(self._store) if self._groups_changed else None
         self._groups_at = self._store.version
 
-        def fold() -> Fleet:
+        def fold() -> TopologySnapshot:
             nodes, classes = before.nodes, before.classes
             if facts:
                 made = {node: node_topology(one) for node, one in facts.items()}
@@ -145,7 +145,7 @@ class TopologyFold:
 
         return fold
 
-    def accept(self, fleet: Fleet) -> None:
+    def accept(self, fleet: TopologySnapshot) -> None:
         """From now on this is the topology."""
         self.fleet = fleet
         self._in_work = None

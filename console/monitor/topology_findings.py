@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ..analysis.finding import Found
+from ..analysis.finding import FindingDraft
 from ..analysis.topology.classes import NodeClass
-from ..analysis.topology.dedup import Told
+from ..analysis.topology.dedup import ReportedFindings
 from ..analysis.topology.findings import differences_found
 from ..core.store import Store
-from .finding_tracker import Findings
+from .finding_tracker import FindingTracker
 from .topology import TopologyFold
 
 #: A difference is told once it has lasted so long. A node that arrives says what it has bit by bit, and of an NVLink
@@ -21,18 +21,18 @@ LASTS_S: Final = 15.0
 PATIENCE_S: Final = 45.0
 
 
-class Differing:
+class TopologyFindings:
     """`look` folds what changed and says what differs. The fold is shared with whoever draws it."""
 
     def __init__(
-        self, store: Store, fold: TopologyFold, findings: Findings, clock: Callable[[], float] = time.monotonic
+        self, store: Store, fold: TopologyFold, findings: FindingTracker, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._fold, self._findings, self._clock = store, fold, findings, clock
         self._began_s: float | None = None
         self._basis: tuple[object, ...] = ()  # what the differences were made of
-        self._now: tuple[Found, ...] = ()
+        self._now: tuple[FindingDraft, ...] = ()
         self._since: dict[tuple[tuple[str, ...], str], float] = {}  # (culprits, text): since when it differs
-        self._told: tuple[Found, ...] = ()
+        self._told: tuple[FindingDraft, ...] = ()
 
     async def look(self, *, at_last: bool = False) -> None:
         """Say what has differed for a while and is told by nobody else; `at_last` everything, for nothing follows."""
@@ -55,9 +55,9 @@ class Differing:
         if self._basis and basis[0] is self._basis[0] and basis[1] == self._basis[1]:
             return
         self._basis = basis
-        self._now = differences_found(classes, Told(known, self._fold.fleet.nodes))
+        self._now = differences_found(classes, ReportedFindings(known, self._fold.fleet.nodes))
 
-    def _lasting(self, at_last: bool) -> tuple[Found, ...]:
+    def _lasting(self, at_last: bool) -> tuple[FindingDraft, ...]:
         now_s = self._clock()
         self._since = {(one.culprits, one.text): self._since.get((one.culprits, one.text), now_s) for one in self._now}
         return tuple(one for one in self._now if at_last or now_s - self._since[one.culprits, one.text] >= LASTS_S)

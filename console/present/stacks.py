@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..analysis.stacks.fold import Branch, Fold, Group, Shape
+from ..analysis.stacks.fold import Fold, Shape, StackBranch, StackGroup
 from ..text.rank_ranges import ranges
 
 #: Deeper branches are not indented further.
@@ -31,7 +31,7 @@ def to_text(found: Fold, width: int = 110) -> str:
     return "\n".join(lines)
 
 
-def _head(found: Fold, role: str, groups: Sequence[Group], width: int) -> str:
+def _head(found: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
     count = sum(group.processes for group in groups)
     left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {_count(count, 'rank' if role == 'rank' else 'process')}"
     left += "".join(f", {part}" for part in (_count(len(groups), "group"), *shape_words(found.shape)))
@@ -55,7 +55,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
 
 
-def _branch_lines(branch: Branch, depth: int, width: int) -> list[str]:
+def _branch_lines(branch: StackBranch, depth: int, width: int) -> list[str]:
     step = branch.step
     where = f"{step.file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 else step.file
     mark = "▼ " if branch.branches else "  "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ..analysis.stacks.fold import PLAIN, Fold, Group, JobKey, Shape, fold, jobs_of
+from ..analysis.stacks.fold import PLAIN, Fold, JobKey, Shape, StackGroup, fold, jobs_of
 from ..analysis.stacks.frame_models import Model
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import hang_models
@@ -22,7 +22,7 @@ class StepLine(msgspec.Struct, omit_defaults=True):
     values: dict[str, str] = {}  # its variables, where ranks are told apart by them
 
 
-class GroupLine(msgspec.Struct):
+class StackGroupLine(msgspec.Struct):
     """Processes that stand at the same place and do the same."""
 
     role: str
@@ -59,7 +59,7 @@ class CaptureLine(msgspec.Struct):
     samples: int
     spread_ns: int | None
     took_ns: int | None
-    groups: list[GroupLine]
+    groups: list[StackGroupLine]
     locals: list[LocalLine]
 
 
@@ -144,9 +144,9 @@ def _line(capture: CaptureNow, found: Fold, variables: list[LocalLine]) -> Captu
     )  # fmt: skip
 
 
-def _group_line(group: Group) -> GroupLine:
+def _group_line(group: StackGroup) -> StackGroupLine:
     path = [StepLine(step.function, step.file, list(step.lines), dict(step.values)) for step in group.path]
-    return GroupLine(
+    return StackGroupLine(
         role=group.role, class_=group.cls, ranks=list(group.ranks), processes=group.processes,
         nodes=list(group.nodes), path=path,
         unchanged=list(group.unchanged), status=group.status, reason=group.reason, try_=group.try_,

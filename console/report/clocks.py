@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ..core.store import Store
-from ..monitor.clock_jsonl import NodeLine, WindowLine, line_of
+from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, line_of
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
 
@@ -53,8 +53,8 @@ class ClocksLine(msgspec.Struct):
     """The last window: all nodes on one time line, that of `reference`. Without a window everything is empty."""
 
     reference: str | None
-    nodes: list[NodeLine]
-    edges: list[WindowLine]
+    nodes: list[ClockNodeLine]
+    edges: list[ClockWindowLine]
     services: list[ServiceLine]
     cost: list[ProbeCostLine]
     gpus: list[GpuTimerLine]
@@ -66,12 +66,12 @@ def clocks_line(store: Store) -> ClocksLine:
     nodes = [line_of(kept[-1]) for kept in book.nodes.values()]
     edges = [line_of(kept[-1]) for kept in book.windows.values()]
     newest = max((line.window_id for line in nodes), default=0)
-    told = [line for line in nodes if isinstance(line, NodeLine)]
+    told = [line for line in nodes if isinstance(line, ClockNodeLine)]
     return ClocksLine(
         reference=next((line.reference for line in told if line.window_id == newest), None),
         nodes=sorted(told, key=lambda line: natural(line.node)),
         edges=sorted(
-            (line for line in edges if isinstance(line, WindowLine)),
+            (line for line in edges if isinstance(line, ClockWindowLine)),
             key=lambda line: (natural(line.src), natural(line.dst)),
         ),
         services=[
@@ -152,7 +152,7 @@ def clocks_text(store: Store) -> str:
     return "\n".join(map(printable, parts))
 
 
-def _node_cells(one: NodeLine, service: ServiceLine | None) -> tuple[str, ...]:
+def _node_cells(one: ClockNodeLine, service: ServiceLine | None) -> tuple[str, ...]:
     method = one.method if one.stamps is None else f"{one.method} {one.stamps}"
     words = ("" if one.status == "ok" else f"{one.status} ") + " ".join(one.warnings)
     return (
@@ -168,7 +168,7 @@ def _node_cells(one: NodeLine, service: ServiceLine | None) -> tuple[str, ...]:
     )
 
 
-def _edge_cells(one: WindowLine) -> tuple[str, ...]:
+def _edge_cells(one: ClockWindowLine) -> tuple[str, ...]:
     words = ("" if one.status == "ok" else one.status) + (" flagged" if one.flagged else "")
     return (
         f"{one.src} → {one.dst}",

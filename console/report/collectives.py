@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ..analysis.collectives import Communication, Fault, Group
+from ..analysis.collectives import Communication, Fault, ProcessGroup
 from ..core.store import CaptureNow, Store
-from ..monitor.hang import newest_said
+from ..monitor.hang import newest_communications
 from ..text.rank_ranges import ranges
 from ..text.sanitize import printable
 
@@ -19,7 +19,7 @@ class MemberLine(msgspec.Struct):
     waits_in: list[int]
 
 
-class GroupLine(msgspec.Struct):
+class ProcessGroupLine(msgspec.Struct):
     capture: str
     job: str
     attempt: int
@@ -32,7 +32,7 @@ class GroupLine(msgspec.Struct):
     members: list[MemberLine]
 
 
-class CampLine(msgspec.Struct):
+class MismatchSideLine(msgspec.Struct):
     what: str
     ranks: list[int]
 
@@ -53,7 +53,7 @@ class FaultLine(msgspec.Struct):
     waited_s: float | None
     confidence: str
     follows: bool  # its ranks wait in other groups themselves
-    camps: list[CampLine]
+    camps: list[MismatchSideLine]
     text: str
     evidence: list[str]
 
@@ -142,7 +142,7 @@ class TroubleLine(msgspec.Struct):
 class CollectivesLine(msgspec.Struct):
     """Of each job what its newest capture with any such records says; all empty where no source was there."""
 
-    groups: list[GroupLine]
+    groups: list[ProcessGroupLine]
     faults: list[FaultLine]
     waits: list[WaitLine]
     matrix: list[MatrixLine]
@@ -155,7 +155,7 @@ class CollectivesLine(msgspec.Struct):
 
 def collectives_line(store: Store) -> CollectivesLine:
     """The part of the report about collectives."""
-    found = newest_said(store)
+    found = newest_communications(store)
     every = found.values()
     return CollectivesLine(
         groups=[_group(capture, said, group) for capture, said in every for group in said.groups],
@@ -215,7 +215,7 @@ def collectives_line(store: Store) -> CollectivesLine:
 def collectives_text(store: Store) -> str:
     """What is wrong between ranks, and what could not be read, for a person; empty where there is nothing to say."""
     lines = []
-    for _, said in newest_said(store).values():
+    for _, said in newest_communications(store).values():
         spoken = [f"{witness} of [{ranges(ranks)}]" if ranks else witness for witness, ranks in said.heard]
         if not (said.faults or said.troubles or spoken):
             continue
@@ -235,8 +235,8 @@ def collectives_text(store: Store) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _group(capture: CaptureNow, said: Communication, group: Group) -> GroupLine:
-    return GroupLine(
+def _group(capture: CaptureNow, said: Communication, group: ProcessGroup) -> ProcessGroupLine:
+    return ProcessGroupLine(
         capture=capture.id,
         job=said.job,
         attempt=said.attempt,
@@ -268,7 +268,7 @@ def _fault(capture: CaptureNow, said: Communication, fault: Fault) -> FaultLine:
         waited_s=fault.waited_s,
         confidence=fault.confidence,
         follows=fault.follows,
-        camps=[CampLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps],
+        camps=[MismatchSideLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps],
         text=fault.text,
         evidence=list(fault.evidence),
     )

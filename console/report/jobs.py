@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..analysis.jobs import Job, RankRow
+from ..analysis.jobs import JobSummary, RankSummary
 from ..records import Watched
 
 
-class MissingRank(msgspec.Struct):
+class MissingRankLine(msgspec.Struct):
     rank: int | None
     reason: str
 
@@ -18,7 +18,7 @@ class JobLine(msgspec.Struct):
     attempt: int
     world_size: int | None
     ranks_found: list[int]
-    ranks_missing: list[MissingRank]
+    ranks_missing: list[MissingRankLine]
     conflicts: list[str]
 
 
@@ -36,19 +36,19 @@ class RankLine(msgspec.Struct):
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
 
 
-def job_line(job: Job) -> JobLine:
+def job_line(job: JobSummary) -> JobLine:
     """A job as the report has it."""
     return JobLine(
         job=job.job,
         attempt=job.attempt,
         world_size=job.world_size,
         ranks_found=list(job.ranks_found),
-        ranks_missing=[MissingRank(missing.rank, missing.reason) for missing in job.ranks_missing],
+        ranks_missing=[MissingRankLine(missing.rank, missing.reason) for missing in job.ranks_missing],
         conflicts=[conflict.text for conflict in job.conflicts],
     )
 
 
-def rank_line(row: RankRow) -> RankLine:
+def rank_line(row: RankSummary) -> RankLine:
     """A rank of a job as the report has it."""
     return RankLine(
         job=row.job,

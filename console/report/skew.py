@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ..analysis.skew import Lateness, RankSkew, Skew
+from ..analysis.skew import JobSkew, Lateness, RankSkew
 from ..core.store import Store
-from ..monitor.skew import SkewSeen, skew_of
+from ..monitor.skew import SkewSnapshot, skew_of
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .clocks import ClocksLine
@@ -52,7 +52,7 @@ class ShareLine(msgspec.Struct):
     caused_gpu_s: float
 
 
-class MeetingLine(msgspec.Struct):
+class SyncPointLine(msgspec.Struct):
     """One collective: who came last, or nobody where the clocks cannot tell."""
 
     job: str
@@ -93,7 +93,7 @@ class SkewLine(msgspec.Struct):
     culprits: list[RankSkewLine]
     unresolved: list[UnresolvedLine]
     shares: list[ShareLine]
-    meetings: list[MeetingLine]  # the latest
+    meetings: list[SyncPointLine]  # the latest
     steps: list[RankSkewLine]
     steps_by: str | None  # a watched variable, the pattern of collectives; None: there are no steps
     captures: list[RankSkewLine]
@@ -105,7 +105,7 @@ def skew_line(store: Store) -> SkewLine:
     return _line(skew_of(store))
 
 
-def _line(seen: SkewSeen) -> SkewLine:
+def _line(seen: SkewSnapshot) -> SkewLine:
     judged = [one for skew in seen.collectives for one in skew.judged]
     return SkewLine(
         ranks=_ranks(seen.collectives),
@@ -140,7 +140,7 @@ def _line(seen: SkewSeen) -> SkewLine:
     )
 
 
-def _ranks(found: tuple[Skew, ...]) -> list[RankSkewLine]:
+def _ranks(found: tuple[JobSkew, ...]) -> list[RankSkewLine]:
     return [_rank(rank) for one in found for rank in one.ranks]
 
 
@@ -167,9 +167,9 @@ def _rank(one: RankSkew) -> RankSkewLine:
     )
 
 
-def _meeting(one: Lateness) -> MeetingLine:
+def _meeting(one: Lateness) -> SyncPointLine:
     meeting = one.meeting
-    return MeetingLine(
+    return SyncPointLine(
         meeting.job,
         meeting.attempt,
         meeting.group,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..config.read_only import Change, ReadOnly
     from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
-    from ..monitor.node_exam import Answer
+    from ..monitor.node_exam import ExamReply
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -223,7 +223,7 @@ class Replay:
     async def apply(self, config: Config) -> Changes:
         _refuse()
 
-    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+    async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
         _refuse()
 
     async def mark(self, text: str) -> None:

@@ -8,8 +8,8 @@ from ..analysis.topology.bandwidth import gigabytes
 from ..analysis.topology.node import NVSWITCH
 from ..text.nodeset_fold import fold
 from ..text.sanitize import quoted_for_dot
-from .snapshot import Fleet
-from .tree import Branch, nvlinks_of, pci_tree
+from .snapshot import TopologySnapshot
+from .tree import TopologyBranch, nvlinks_of, pci_tree
 
 _HEAD = """\
 graph topology {
@@ -23,7 +23,7 @@ _LOOKS = {
 }  # fmt: skip
 
 
-def to_dot(fleet: Fleet, node: str | None = None) -> str:
+def to_dot(fleet: TopologySnapshot, node: str | None = None) -> str:
     """One cluster a class (drawn from its first node), or one node."""
     lines = [_HEAD.rstrip()]
     if node is not None:
@@ -35,7 +35,7 @@ def to_dot(fleet: Fleet, node: str | None = None) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
+def _cluster(fleet: TopologySnapshot, node: str, title: str, number: int) -> Iterator[str]:
     topology = fleet.nodes[node]
     sim = " (SIM)" if topology.simulated else ""
     yield f"  subgraph cluster_{number} {{"
@@ -58,7 +58,9 @@ def _cluster(fleet: Fleet, node: str, title: str, number: int) -> Iterator[str]:
     yield "  }"
 
 
-def _branches(fleet: Fleet, node: str, number: int, branches: Sequence[Branch], above: str | None) -> Iterator[str]:
+def _branches(
+    fleet: TopologySnapshot, node: str, number: int, branches: Sequence[TopologyBranch], above: str | None
+) -> Iterator[str]:
     for branch in branches:
         own = _name(number, branch.device.label if branch.device else f"{branch.vertex.kind} {branch.vertex.id}")
         label = branch.title

@@ -17,7 +17,7 @@ from ..text.sanitize import printable
 
 if TYPE_CHECKING:
     from ..core.store import Store
-    from .snapshot import Fleet
+    from .snapshot import TopologySnapshot
 
 #: What is said where no group is known.
 NONE_KNOWN: Final = "none is known: a capture reads them from the ranks' Flight Recorder or from NCCL's log"
@@ -45,26 +45,26 @@ class ParallelGroup:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedGroups:
     """What communication libraries said in one capture: copies of lists, to be read in any thread."""
 
     collectives: Sequence[Collective]
     statuses: Sequence[PgStatus]
 
 
-def captured_of(store: Store) -> tuple[Captured, ...]:
+def captured_of(store: Store) -> tuple[CapturedGroups, ...]:
     """The captures in which any of them said anything, the newest first."""
     captures = reversed(store.captures.values())
     return tuple(
-        Captured(list(capture.collectives), list(capture.groups))
+        CapturedGroups(list(capture.collectives), list(capture.groups))
         for capture in captures
         if capture.collectives or capture.groups
     )
 
 
-def parallel_groups(captured: Iterable[Captured], ranks: Sequence[Rank]) -> tuple[ParallelGroup, ...]:
+def parallel_groups(captured: Iterable[CapturedGroups], ranks: Sequence[Rank]) -> tuple[ParallelGroup, ...]:
     """The groups of every job, as the newest capture of its newest attempt tells them; those of one kind together."""
-    found: dict[str, tuple[JobKey, Captured]] = {}
+    found: dict[str, tuple[JobKey, CapturedGroups]] = {}
     wanted = {rank.job for rank in ranks if rank.status == "present"}
     for capture in captured:
         said: tuple[Sequence[Collective | PgStatus], ...] = (capture.statuses, capture.collectives)
@@ -102,10 +102,10 @@ def _kind(one: Membership) -> str:
 # -- over the GPUs -----------------------------------------------------------------------------------------------------
 
 
-class Laid:
+class GroupPlacement:
     """Groups over the GPUs on which their ranks are."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: TopologySnapshot) -> None:
         self._fleet = fleet
         self.groups = fleet.groups
         self._where: dict[tuple[str, int], tuple[str, str]] = {}  # (job, rank): node and label of its GPU
@@ -187,7 +187,7 @@ def _distance(word: str) -> tuple[int, int]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def group_lines(fleet: Fleet, nodes: Sequence[str] | None = None) -> Iterator[tuple[str, str]]:
+def group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None = None) -> Iterator[tuple[str, str]]:
     """(what, in words): a line a kind, then one a group of it; with `nodes` only groups that have a rank there."""
     laid = fleet.laid
     mine = set(nodes) if nodes is not None else None
@@ -204,7 +204,7 @@ def group_lines(fleet: Fleet, nodes: Sequence[str] | None = None) -> Iterator[tu
             yield "", f"  … and {len(here) - MOST} more"
 
 
-def _kind_text(laid: Laid, alike: Sequence[ParallelGroup]) -> str:
+def _kind_text(laid: GroupPlacement, alike: Sequence[ParallelGroup]) -> str:
     """`64 groups of 8 ranks; within one node 60, over 2 nodes 4`."""
     if len(alike) == 1:
         return printable(f"1 group of {_ranks(len(alike[0].ranks))}, {_who(alike[0])}  {laid.span(alike[0])}")
@@ -228,7 +228,7 @@ def _who(group: ParallelGroup) -> str:
     return f"[{fold_ranks(group.ranks)}]{more}{name}"
 
 
-def unknown_lines(fleet: Fleet) -> Iterator[str]:
+def unknown_lines(fleet: TopologySnapshot) -> Iterator[str]:
     """What is not known of the groups, and how to come to know it."""
     known = {group.job for group in fleet.groups}
     jobs = sorted({job for on in fleet.ranks.values() for job, _ in on.ranks}, key=natural)

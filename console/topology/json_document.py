@@ -21,7 +21,7 @@ from .schema import (
     TopologyLink,
     TopologyNode,
 )
-from .snapshot import Fleet, Traffic
+from .snapshot import TopologySnapshot, Traffic
 
 
 def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
@@ -29,7 +29,7 @@ def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
     return [_class_line(made) for made in classes]
 
 
-def document(fleet: Fleet, node: str | None = None) -> TopologyDocument:
+def document(fleet: TopologySnapshot, node: str | None = None) -> TopologyDocument:
     """Everything, or one node and its class."""
     nodes = [fleet.nodes[node]] if node is not None else list(fleet.nodes.values())
     names = {topology.node for topology in nodes}
@@ -43,7 +43,7 @@ def document(fleet: Fleet, node: str | None = None) -> TopologyDocument:
     )
 
 
-def to_json(fleet: Fleet, node: str | None = None) -> str:
+def to_json(fleet: TopologySnapshot, node: str | None = None) -> str:
     """The document, indented."""
     return msgspec.json.format(msgspec.json.encode(document(fleet, node)), indent=2).decode()
 
@@ -57,14 +57,14 @@ def _class_line(made: NodeClass) -> ClassLine:
     return ClassLine(made.name, made.nodes, made.title, made.model.simulated, labels, rows, differences)
 
 
-def _node_line(fleet: Fleet, topology: NodeTopology) -> TopologyNode:
+def _node_line(fleet: TopologySnapshot, topology: NodeTopology) -> TopologyNode:
     made = fleet.class_of(topology.node)
     devices = [_device_line(fleet, topology, device) for device in topology.devices]
     switches = [switch for switch in topology.switches if switch]
     return TopologyNode(topology.node, made.name if made else None, topology.simulated, switches, devices)
 
 
-def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> DeviceLine:
+def _device_line(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> DeviceLine:
     on = fleet.ranks.get(device.vertex)
     address = device.info.pci_bus_id if device.info else next((port.pci_bus_id for port in device.ports), None)
     return DeviceLine(
@@ -77,7 +77,7 @@ def _device_line(fleet: Fleet, topology: NodeTopology, device: Device) -> Device
     )  # fmt: skip
 
 
-def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[TopologyLink]:
+def _link_lines(fleet: TopologySnapshot, topology: NodeTopology) -> Iterator[TopologyLink]:
     labels = {device.vertex.id: device.label for device in topology.devices}
     devices = {device.vertex.id: device for device in topology.devices}
     for link in topology.links:
@@ -101,7 +101,7 @@ def _link_lines(fleet: Fleet, topology: NodeTopology) -> Iterator[TopologyLink]:
         yield _pair(topology, one, other)
 
 
-def _group_lines(fleet: Fleet, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
+def _group_lines(fleet: TopologySnapshot, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
     """The groups, those of some nodes only where these are named."""
     for group in fleet.groups:
         nodes = fleet.laid.nodes(group)

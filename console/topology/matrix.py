@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..analysis.topology.node import NodeTopology
 from ..text.sanitize import printable
-from .snapshot import Fleet
+from .snapshot import TopologySnapshot
 
 #: What the words mean, nearest last, as nvidia-smi lists them.
 LEGEND = (
@@ -25,7 +25,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True)
-class Matrix:
+class TopologyMatrix:
     """`rows` hold a word for each label, then CPU affinity, NUMA node, ranks and groups of the row's device."""
 
     labels: tuple[str, ...]
@@ -53,7 +53,7 @@ class Matrix:
         return {"NV#" if word.startswith("NV") else word for word in found}
 
 
-def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix:
+def matrix(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) -> TopologyMatrix:
     """The matrix of a node, or of the class of these nodes: then the ranks are those of all of them."""
     labels = tuple(device.label for device in topology.devices)
     rows = []
@@ -64,10 +64,10 @@ def matrix(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Matrix
         groups = fleet.laid.text(nodes, device.label) if device.info else ""
         rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks, groups))))
     nics = tuple((nic.label, printable(nic.name or "")) for nic in topology.nics)
-    return Matrix(labels, tuple(rows), nics, any(row[-2].endswith("?") for row in rows))
+    return TopologyMatrix(labels, tuple(rows), nics, any(row[-2].endswith("?") for row in rows))
 
 
-def table(made: Matrix) -> list[tuple[str, str]]:
+def table(made: TopologyMatrix) -> list[tuple[str, str]]:
     """The lines of the matrix as (label, rest), aligned; the first is the head."""
     columns = [(head, [row[at] for row in made.rows]) for at, head in enumerate(made.heads)]
     widths = [max([len(head), *map(len, cells)]) for head, cells in columns]
@@ -83,7 +83,7 @@ def table(made: Matrix) -> list[tuple[str, str]]:
     return lines
 
 
-def legend(made: Matrix) -> list[tuple[str, str]]:
+def legend(made: TopologyMatrix) -> list[tuple[str, str]]:
     """The words that occur and what they mean, and what a question mark at a rank means."""
     lines = [(word, means) for word, means in LEGEND if word in made.words]
     if made.presumed:

@@ -11,7 +11,7 @@ from ..analysis.topology.node import Device, NodeTopology, Vertex
 from ..analysis.topology.routes import Route, between, peer_access, remote_access
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
-from .snapshot import Fleet
+from .snapshot import TopologySnapshot
 
 
 def pair_lines(topology: NodeTopology) -> Iterator[tuple[str, str]]:
@@ -65,7 +65,7 @@ def vertex_text(vertex: Vertex) -> str:
     return f"{vertex.node}:{vertex.id}" if vertex.node else vertex.id
 
 
-def path_text(fleet: Fleet, start: Device, end: Device) -> str:
+def path_text(fleet: TopologySnapshot, start: Device, end: Device) -> str:
     """The best path between two GPUs of any nodes, a line a station, and whether one may touch the other's memory."""
     route = between(fleet.nodes.values(), start.vertex, end.vertex)
     lines = [f"{_place(start)} to {_place(end)}: {route_text(route)}"]
@@ -80,7 +80,7 @@ def path_text(fleet: Fleet, start: Device, end: Device) -> str:
     return "\n".join(map(printable, lines))
 
 
-def path_lines(fleet: Fleet, start: Device, end: Device) -> list[str]:
+def path_lines(fleet: TopologySnapshot, start: Device, end: Device) -> list[str]:
     """The stations of the best path, and between them, after a bar, the links."""
     route = between(fleet.nodes.values(), start.vertex, end.vertex)
     lines = []
@@ -103,7 +103,7 @@ def _stop(stop: Vertex, start: Device, end: Device) -> str:
     return vertex_text(stop)
 
 
-def _graph_edge(fleet: Fleet, one: Vertex, other: Vertex) -> str:
+def _graph_edge(fleet: TopologySnapshot, one: Vertex, other: Vertex) -> str:
     node = one.node or other.node
     data = fleet.nodes[node].graph.get_edge_data(one, other)
     bandwidth = data["bandwidth"] if data else None
@@ -112,7 +112,7 @@ def _graph_edge(fleet: Fleet, one: Vertex, other: Vertex) -> str:
     return "unknown bandwidth" if data and data["width"] is None else ""
 
 
-def find_gpu(fleet: Fleet, name: str) -> Device:
+def find_gpu(fleet: TopologySnapshot, name: str) -> Device:
     """The GPU that `node1:3` or `node1:gpu3` means. Raises LookupError, with what to write instead."""
     node, _, number = name.rpartition(":")
     topology = fleet.nodes.get(node)

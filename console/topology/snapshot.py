@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..analysis.topology.classes import NodeClass, classes_of
-from ..analysis.topology.node import Device, NodeFacts, NodeTopology, Vertex, node_topology
+from ..analysis.topology.node import Device, NodeTopology, TopologyFacts, Vertex, node_topology
 from ..core.store import GpuKey, GpuNow, GpuPartKey, NicKey, Store
 from ..core.versioned_table import Table
 from ..records import Gpu, GpuInfo, GpuLink, GpuProcess, Link, Nic, Rank
 from ..text.nodeset_fold import fold_ranks, natural
-from .groups import Laid, ParallelGroup, captured_of, parallel_groups
+from .groups import GroupPlacement, ParallelGroup, captured_of, parallel_groups
 
 
 class Traffic(NamedTuple):
@@ -77,7 +77,7 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Fleet:
+class TopologySnapshot:
     """Everything a topology is drawn from; a newer one is another one, whatever is in it."""
 
     nodes: Mapping[str, NodeTopology]
@@ -91,9 +91,9 @@ class Fleet:
         return any(topology.simulated for topology in self.nodes.values())
 
     @cached_property
-    def laid(self) -> Laid:
+    def laid(self) -> GroupPlacement:
         """The parallel groups over the GPUs."""
-        return Laid(self)
+        return GroupPlacement(self)
 
     @cached_property
     def _by_label(self) -> dict[tuple[str, str], OnGpu]:
@@ -132,12 +132,12 @@ def _some(ranks: list[int]) -> str:
     return f"{','.join(map(str, ranks[:3]))},…{ranks[-1]}"
 
 
-def gather(store: Store) -> Fleet:
+def gather(store: Store) -> TopologySnapshot:
     """The topology of everything the store knows."""
     nodes = {node: node_topology(facts) for node, facts in facts_of(store).items()}
     users = users_of(store)
     groups = parallel_groups(captured_of(store), users.ranks)
-    return Fleet(nodes, classes_of(nodes.values()), ranks_on(nodes, users), groups, figures_of(store))
+    return TopologySnapshot(nodes, classes_of(nodes.values()), ranks_on(nodes, users), groups, figures_of(store))
 
 
 def figures_of(store: Store) -> Figures:
@@ -145,7 +145,7 @@ def figures_of(store: Store) -> Figures:
     return Figures(store.gpus, store.gpu_links, store.nics)
 
 
-def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, NodeFacts]:
+def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, TopologyFacts]:
     """What these nodes (all, without any) said of their topology."""
     gpus: dict[str, list[GpuInfo]] = {}
     links: dict[str, list[Link]] = {}
@@ -160,7 +160,7 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, No
         if nodes is None or nic.node in nodes:
             nics.setdefault(nic.node, []).append(nic)
     wanted = nodes if nodes is not None else sorted({*gpus, *links, *nics}, key=natural)
-    return {node: NodeFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
+    return {node: TopologyFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from ..analysis.topology.bandwidth import gigabytes
 from ..analysis.topology.node import NVSWITCH
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
-from .snapshot import Fleet
-from .tree import Branch, nvlinks_of, pci_tree
+from .snapshot import TopologySnapshot
+from .tree import TopologyBranch, nvlinks_of, pci_tree
 
 _CELL, _ROW, _BOX_W, _BOX_H, _MARGIN, _TITLE = 104, 84, 92, 46, 24, 44
 _STYLE = """\
@@ -23,13 +23,13 @@ rect { fill: #fff; stroke: #777; rx: 5; } .gpu { fill: #d5e8d4; } .nic { fill: #
 
 @dataclass
 class _Placed:
-    branch: Branch
+    branch: TopologyBranch
     x: float  # of its middle
     row: int
     children: list[_Placed]
 
 
-def to_svg(fleet: Fleet, node: str | None = None) -> str:
+def to_svg(fleet: TopologySnapshot, node: str | None = None) -> str:
     """A picture of every class (of its first node), one below the other, or of one node."""
     if node is not None:
         pictures = [(fleet.nodes[node].node, node)]
@@ -49,7 +49,7 @@ def to_svg(fleet: Fleet, node: str | None = None) -> str:
     return "\n".join([head, '<rect width="100%" height="100%" style="stroke: none"/>', *body, "</svg>"])
 
 
-def _picture(fleet: Fleet, node: str, title: str) -> tuple[list[str], float, float]:
+def _picture(fleet: TopologySnapshot, node: str, title: str) -> tuple[list[str], float, float]:
     """(elements, width, height) of one node."""
     topology = fleet.nodes[node]
     placed, columns = _place(pci_tree(topology))
@@ -65,11 +65,11 @@ def _picture(fleet: Fleet, node: str, title: str) -> tuple[list[str], float, flo
     return lines, width, top + (depth + 1) * _ROW + _MARGIN
 
 
-def _place(roots: Sequence[Branch]) -> tuple[list[_Placed], int]:
+def _place(roots: Sequence[TopologyBranch]) -> tuple[list[_Placed], int]:
     """Leaves side by side in the top row, everything else below the middle of what it holds."""
     column = 0
 
-    def lay(branch: Branch) -> _Placed:
+    def lay(branch: TopologyBranch) -> _Placed:
         nonlocal column
         children = [lay(child) for child in branch.children]
         if not children:
@@ -90,7 +90,7 @@ def _all(placed: Sequence[_Placed]) -> Iterator[_Placed]:
         yield from _all(one.children)
 
 
-def _branch_lines(fleet: Fleet, node: str, one: _Placed, top: float, depth: int) -> Iterator[str]:
+def _branch_lines(fleet: TopologySnapshot, node: str, one: _Placed, top: float, depth: int) -> Iterator[str]:
     y = top + one.row * _ROW
     for child in one.children:
         above = top + child.row * _ROW + _BOX_H
@@ -102,7 +102,7 @@ def _branch_lines(fleet: Fleet, node: str, one: _Placed, top: float, depth: int)
     yield from _box(fleet, node, one.branch, one.x, y)
 
 
-def _box(fleet: Fleet, node: str, branch: Branch, x: float, y: float) -> Iterator[str]:
+def _box(fleet: TopologySnapshot, node: str, branch: TopologyBranch, x: float, y: float) -> Iterator[str]:
     device = branch.device
     kind = branch.vertex.kind
     texts = [branch.title]
@@ -123,7 +123,7 @@ def _box(fleet: Fleet, node: str, branch: Branch, x: float, y: float) -> Iterato
         yield _label(x, y + 15 + 13 * at, text if len(text) <= 17 else text[:16] + "…", "small" if at else "")
 
 
-def _nvlink_lines(fleet: Fleet, node: str, placed: Sequence[_Placed], top: float) -> Iterator[str]:
+def _nvlink_lines(fleet: TopologySnapshot, node: str, placed: Sequence[_Placed], top: float) -> Iterator[str]:
     """A bar for the NVSwitches with a line to each GPU; an arc between GPUs that are connected straight."""
     topology = fleet.nodes[node]
     at = {one.branch.device.label: one.x for one in _all(placed) if one.branch.device}

@@ -8,20 +8,20 @@ from ..analysis.topology.classes import NodeClass
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .groups import group_lines, unknown_lines
-from .matrix import Matrix, legend, matrix, table
+from .matrix import TopologyMatrix, legend, matrix, table
 from .pair_queries import pair_lines
-from .snapshot import Fleet
+from .snapshot import TopologySnapshot
 from .tree import SOURCES, drawing
 
 
-def to_text(fleet: Fleet, node: str | None = None) -> str:
+def to_text(fleet: TopologySnapshot, node: str | None = None) -> str:
     """Every class with its matrix, or one node with its matrix and its drawing."""
     lines = list(_of_node(fleet, node) if node is not None else _of_classes(fleet))
     return "\n".join(lines or ["no topology: no node told of a GPU or a network card"])
 
 
-def _of_classes(fleet: Fleet) -> Iterator[str]:
-    shown: list[Matrix] = []
+def _of_classes(fleet: TopologySnapshot) -> Iterator[str]:
+    shown: list[TopologyMatrix] = []
     for made in fleet.classes:
         yield headline(fleet, made)
         yield from (f"  {line}" for line in difference_lines(made))
@@ -35,7 +35,7 @@ def _of_classes(fleet: Fleet) -> Iterator[str]:
     yield from _legend_lines(shown)
 
 
-def _of_node(fleet: Fleet, node: str) -> Iterator[str]:
+def _of_node(fleet: TopologySnapshot, node: str) -> Iterator[str]:
     topology = fleet.nodes[node]
     made = fleet.class_of(node)
     sim = "  SIM" if topology.simulated else ""
@@ -57,7 +57,7 @@ def _of_node(fleet: Fleet, node: str) -> Iterator[str]:
     yield f"  {SOURCES}"
 
 
-def headline(fleet: Fleet, made: NodeClass) -> str:
+def headline(fleet: TopologySnapshot, made: NodeClass) -> str:
     """`class A  62 nodes: node[001-062]  8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
     count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
     sim = "  SIM" if made.model.simulated else ""
@@ -73,7 +73,7 @@ def difference_lines(made: NodeClass, node: str | None = None) -> Iterator[str]:
             yield printable(f"▲ {difference.phrase}" if node else f"▲ {difference.text}")
 
 
-def _matrix_lines(made: Matrix) -> Iterator[str]:
+def _matrix_lines(made: TopologyMatrix) -> Iterator[str]:
     for label, rest in table(made):
         yield f"{label}  {rest}".rstrip()
     if made.nics:
@@ -81,7 +81,7 @@ def _matrix_lines(made: Matrix) -> Iterator[str]:
         yield ", ".join(f"{label}: {device}" for label, device in made.nics)
 
 
-def _group_lines(fleet: Fleet, nodes: Sequence[str] | None) -> Iterator[str]:
+def _group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None) -> Iterator[str]:
     yield "Parallel groups:"
     lines = list(group_lines(fleet, nodes))
     width = max((len(what) for what, _ in lines), default=0)
@@ -90,7 +90,7 @@ def _group_lines(fleet: Fleet, nodes: Sequence[str] | None) -> Iterator[str]:
     yield ""
 
 
-def _legend_lines(shown: list[Matrix]) -> Iterator[str]:
+def _legend_lines(shown: list[TopologyMatrix]) -> Iterator[str]:
     found = {line: None for made in shown for line in legend(made)}
     if found:
         yield "Legend:"

@@ -10,7 +10,7 @@ from ..analysis.topology.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_
 from ..analysis.topology.node import Device, NodeTopology, Vertex
 from ..records import Link, Nic
 from ..text.nodeset_fold import natural
-from .snapshot import Fleet, Traffic
+from .snapshot import TopologySnapshot, Traffic
 
 #: Where the bandwidths of a drawing come from.
 SOURCES: Final = (
@@ -20,14 +20,14 @@ SOURCES: Final = (
 
 
 @dataclass
-class Branch:
+class TopologyBranch:
     """A device, or a bridge that several devices share; `link` is what leads to what is above it."""
 
     vertex: Vertex
     title: str
     device: Device | None = None
     link: Bandwidth | None = None
-    children: list[Branch] = field(default_factory=list)
+    children: list[TopologyBranch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +40,37 @@ class Drawn:
     device: Device | None = None
 
 
-def pci_tree(topology: NodeTopology) -> list[Branch]:
+def pci_tree(topology: NodeTopology) -> list[TopologyBranch]:
     """A branch a NUMA node. A chain of bridges with one thing below it is left out: only what is shared is shown."""
-    roots: dict[str, Branch] = {}
+    roots: dict[str, TopologyBranch] = {}
     for device in topology.devices:
         numa = device.numa or ""
         cpus = f"  CPUs {device.cpus}" if device.cpus else ""
         title = f"NUMA node {numa}{cpus}" if numa else "NUMA node unknown"
-        at = roots.setdefault(numa, Branch(Vertex(topology.node, "numa", numa), title))
+        at = roots.setdefault(numa, TopologyBranch(Vertex(topology.node, "numa", numa), title))
         via = device.place.via if device.place else ()
         for address in reversed(via):
             kind, name = ("root", "host bridge") if address == via[-1] else ("pci", "PCIe switch")
             vertex = Vertex(topology.node, kind, address)  # type: ignore[arg-type]
             found = next((child for child in at.children if child.vertex == vertex), None)
             if found is None:
-                found = Branch(vertex, f"{name} {address}", link=uplink(device.place) if device.place else None)
+                found = TopologyBranch(vertex, f"{name} {address}", link=uplink(device.place) if device.place else None)
                 at.children.append(found)
             at = found
         own = own_link(device.place) if device.place else None
-        at.children.append(Branch(device.vertex, device.label, device, own))
+        at.children.append(TopologyBranch(device.vertex, device.label, device, own))
     for root in roots.values():
         root.children = [_shortened(child) for child in root.children]
     return [roots[numa] for numa in sorted(roots, key=natural)]
 
 
-def _shortened(branch: Branch) -> Branch:
+def _shortened(branch: TopologyBranch) -> TopologyBranch:
     """Without bridges that lead to one thing only. Chains are short: a bus number has eight bits."""
     branch.children = [_shortened(child) for child in branch.children]
     return branch.children[0] if branch.device is None and len(branch.children) == 1 else branch
 
 
-def drawing(fleet: Fleet, node: str) -> Iterator[Drawn]:
+def drawing(fleet: TopologySnapshot, node: str) -> Iterator[Drawn]:
     """The lines that show one node."""
     topology = fleet.nodes[node]
     if topology.switches:
@@ -80,7 +80,9 @@ def drawing(fleet: Fleet, node: str) -> Iterator[Drawn]:
         yield from _lines(fleet, topology, root.children, "")
 
 
-def _lines(fleet: Fleet, topology: NodeTopology, branches: Sequence[Branch], indent: str) -> Iterator[Drawn]:
+def _lines(
+    fleet: TopologySnapshot, topology: NodeTopology, branches: Sequence[TopologyBranch], indent: str
+) -> Iterator[Drawn]:
     for branch in branches:
         last = branch is branches[-1]
         facts = _device_facts(fleet, topology, branch.device) if branch.device else []
@@ -92,7 +94,7 @@ def _lines(fleet: Fleet, topology: NodeTopology, branches: Sequence[Branch], ind
         yield from _lines(fleet, topology, branch.children, indent + ("   " if last else "│  "))
 
 
-def _device_facts(fleet: Fleet, topology: NodeTopology, device: Device) -> list[str]:
+def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> list[str]:
     if device.info is None:
         return [device.name or "", *(_port_text(fleet, port) for port in device.ports)]
     facts = []
@@ -127,7 +129,7 @@ def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth
     return [(name, of_nvlinks(links)) for name, links in sorted(ends.items(), key=lambda item: natural(item[0]))]
 
 
-def _port_text(fleet: Fleet, port: Nic) -> str:
+def _port_text(fleet: TopologySnapshot, port: Nic) -> str:
     rate = "" if port.rate_bytes_s is None else f"{port.rate_bytes_s * 8 / 1e9:g} Gb/s "
     measured = _measured(fleet.figures.port(port.node, port.device, port.port))
     return f"{rate}{port.state or 'state unknown'}{measured}"

@@ -18,8 +18,8 @@ from textual.widget import Widget
 from ..config.watch_file import HostsFile
 from ..core.control import Control
 from ..core.store import Store
-from ..monitor.finding_tracker import Findings
-from ..monitor.topology_findings import Differing
+from ..monitor.finding_tracker import FindingTracker
+from ..monitor.topology_findings import TopologyFindings
 from ..records import Log
 from .clipboard import Where
 from .controllers.jobs import JobActions, JobOutputs, JobStops
@@ -96,7 +96,7 @@ class ConsoleApp(
         themes: ThemeShelf | None = None,
         keys: OwnKeys = NO_KEYS,
         memory: Memory | None = None,
-        findings: Findings | None = None,
+        findings: FindingTracker | None = None,
         recorded: Path | None = None,
     ) -> None:
         super().__init__(
@@ -136,7 +136,7 @@ class ConsoleApp(
         self._fold = JobFold(self._watch, store)
         self._time = TimeFold(store)
         findings = self._findings
-        self._differing = Differing(store, self._watch.topology, findings) if findings is not None else None
+        self._differing = TopologyFindings(store, self._watch.topology, findings) if findings is not None else None
         self.stacks = Stacks(self, store, self._control, self._findings)
         self.asking = Asking(store, self._recorded)
 

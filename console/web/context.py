@@ -12,7 +12,7 @@ from typing import Final
 from ..config import Config
 from ..core.control import Control, Hub
 from ..core.store import Store
-from ..monitor.finding_tracker import Findings
+from ..monitor.finding_tracker import FindingTracker
 from .metrics.scrapes import Scrapes
 
 _LOOK_S: Final = 0.1
@@ -26,7 +26,7 @@ class Served:
     hub: Hub
     store: Store
     control: Control
-    findings: Findings
+    findings: FindingTracker
     sessions: Path  # where recordings are kept
     capturing: asyncio.Lock = field(default_factory=asyncio.Lock)
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)

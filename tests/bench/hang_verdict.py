@@ -15,11 +15,11 @@ from live import Watched, watched
 from rig import Rig
 from rig.detect import tool
 
-from gconsole.analysis.hang import Judged
+from gconsole.analysis.hang import Judgement
 from gconsole.analysis.stacks.fold import fold, jobs_of
 from gconsole.core.control import CaptureOrder, new_capture
 from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
-from gconsole.monitor.hang import judged
+from gconsole.monitor.hang import judgements
 from gconsole.records import Stack
 
 from . import by_hand
@@ -84,7 +84,7 @@ async def _press(watch: Watched) -> Ours:
 
     def asks(order: CaptureOrder) -> None:
         """Before each order after the first there is a verdict already."""
-        if orders and not named_s and _is_right(judged(watch.store)):
+        if orders and not named_s and _is_right(judgements(watch.store)):
             named_s.append(time.perf_counter() - began)
         orders.append(order.id)
 
@@ -97,7 +97,7 @@ async def _press(watch: Watched) -> Ours:
     return Ours(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
 
 
-def _is_right(found: Sequence[Judged]) -> bool:
+def _is_right(found: Sequence[Judgement]) -> bool:
     [verdict] = [one.verdict for one in found]
     return verdict.state == "hung" and [culprit.rank for culprit in verdict.culprits] == [CULPRIT]
 

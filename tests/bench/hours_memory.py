@@ -20,11 +20,11 @@ from gconsole.config import load
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.headless import batch
-from gconsole.monitor.clock_estimator import Clockwork
-from gconsole.monitor.clock_findings import ClockFaults, LatenessFaults
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.clock_estimator import ClockEstimator
+from gconsole.monitor.clock_findings import ClockFindings, SkewFindings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.monitor.topology import TopologyFold
-from gconsole.monitor.topology_findings import Differing
+from gconsole.monitor.topology_findings import TopologyFindings
 from gconsole.records import NodeState
 from gconsole.records.base import Record
 from gconsole.tui.snapshot import Watch
@@ -75,11 +75,11 @@ class _Console:
         self.hub = Hub()
         self.store = Store(config.console.history_bytes) if has_screen else Store(is_kept=batch.is_warning)
         self.hub.subscribe(self.store.apply)
-        sources = (ClockFaults(self.store, config.clock), LatenessFaults(self.store, config.skew))
-        self.findings = Findings(self.hub, config.health, self._clock, sources)
+        sources = (ClockFindings(self.store, config.clock), SkewFindings(self.store, config.skew))
+        self.findings = FindingTracker(self.hub, config.health, self._clock, sources)
         self.hub.say(console_record(config))
         self.recorder = recorder_of(config, self.hub, self.store, lambda who, wanted: None)
-        self.clockwork = Clockwork(self.hub, config.clock, config.cluster)
+        self.clockwork = ClockEstimator(self.hub, config.clock, config.cluster)
         if has_screen:
             self.clockwork.start()
         watch = Watch(
@@ -88,7 +88,7 @@ class _Console:
         )  # fmt: skip
         self._watch = watch if has_screen else None
         topology = watch.topology if has_screen else TopologyFold(self.store)
-        self._differing = Differing(self.store, topology, self.findings, self._clock)
+        self._differing = TopologyFindings(self.store, topology, self.findings, self._clock)
 
     def _clock(self) -> float:
         return float(self.second)

@@ -18,7 +18,7 @@ from gconsole.config import Config, load
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, GpuInfo, GpuProcess, Host, Node, NodeState, Rank, RankStat
 from gconsole.web.app import make_app
 from gconsole.web.auth import Door
@@ -83,7 +83,7 @@ def _scraped(nodes: int, runs: int) -> tuple[list[float], list[float], int, int,
 async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float], list[float], int, int]:
     hub = Hub()
     fleet = Fleet(config, hub)
-    served = Served(config, hub, store, fleet, Findings(hub, config.health), Path())
+    served = Served(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
     listen = listen_at("127.0.0.1:0")
     at = opened(listen)
     app = make_app(served, OPERATIONS, Door(TOKEN, frozenset({"localhost"}), True), 10_000)

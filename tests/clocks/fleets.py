@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gconsole.analysis.clock import At, CommonClock
-from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.analysis.clock import ClusterTime, CommonClock
+from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
 
 from .synthetic import EPOCH, SECOND, Node, true_of
@@ -19,9 +19,9 @@ FLOAT_NS = 1_100
 class Told:
     """What the fold said of some records."""
 
-    def __init__(self, records: Iterable[Record], limits: Limits | None = None) -> None:
+    def __init__(self, records: Iterable[Record], limits: ClockLimits | None = None) -> None:
         self.records = list(records)
-        fold = ClockFold(limits or Limits())
+        fold = ClockFold(limits or ClockLimits())
         said = [*fold.add(self.records), *fold.finish()]
         self.windows = [one for one in said if isinstance(one, ClockWindow)]
         self.lines = [one for one in said if isinstance(one, ClockNode)]
@@ -82,7 +82,7 @@ def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
     return mono + epoch_of(told)
 
 
-def stamped(told: Told, node: Node, second: float, clock: str) -> At | None:
+def stamped(told: Told, node: Node, second: float, clock: str) -> ClusterTime | None:
     """What the product says of an instant that the node stamped with one of its clocks."""
     if clock == "real":
         instant = EPOCH + int(second * SECOND) + node.real_off_ns

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.headless.batch import summary
-from gconsole.monitor.clock_findings import ClockFaults, LatenessFaults
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.clock_findings import ClockFindings, SkewFindings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words
 
@@ -27,13 +27,13 @@ class Watched:
     def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        self.clocks = ClockFaults(self.store, ClockConfig(max_bound_us=max_bound_us))
-        self.lateness = LatenessFaults(self.store, SkewConfig(max_ms=max_ms))
-        self.findings = Findings(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
+        self.clocks = ClockFindings(self.store, ClockConfig(max_bound_us=max_bound_us))
+        self.lateness = SkewFindings(self.store, SkewConfig(max_ms=max_ms))
+        self.findings = FindingTracker(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
 
     def probe(self, nodes: Sequence[Node], **limits: int) -> None:
         """Three windows of these nodes, folded as while watching."""
-        fold = ClockFold(Limits(**limits))
+        fold = ClockFold(ClockLimits(**limits))
         records: list[Record] = []
         for window in range(3):
             records += probed(nodes, regular(len(nodes), 1), window, 1.0 + 4 * window, path=lambda _a, _b: VETH)

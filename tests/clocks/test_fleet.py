@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gconsole.analysis.clock.windows import ClockFold, Limits
+from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockBins, ClockSnapshot, ClockSource
 
 from .fleets import Told, common_at, stamped
@@ -27,7 +27,7 @@ from .synthetic import (
 )
 
 
-def told(count: int, windows: int = 3, path: Path = VETH, limits: Limits | None = None, path_of=None, edges=None):
+def told(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | None = None, path_of=None, edges=None):
     nodes = a_fleet(count, 1)
     edges = edges or regular(count, 1)
     records = []
@@ -186,7 +186,7 @@ def test_loss_is_counted_and_said() -> None:
 
 
 def test_a_bound_beyond_what_was_asked_for_is_said() -> None:
-    _, result = told(3, path=JITTER, limits=Limits(max_bound_ns=10_000))
+    _, result = told(3, path=JITTER, limits=ClockLimits(max_bound_ns=10_000))
     assert all("wide" in line.warnings for line in result.lines if line.node != line.reference)
 
 
@@ -260,6 +260,6 @@ def test_a_better_claim_that_fits_the_probes_is_used_and_said() -> None:
 
 
 def test_nothing_in_nothing_out() -> None:
-    fold = ClockFold(Limits())
+    fold = ClockFold(ClockLimits())
     assert fold.add([]) == []
     assert fold.finish() == []

@@ -11,20 +11,20 @@ from msgspec import structs
 from gconsole.analysis.clock import CommonClock
 from gconsole.analysis.collectives.align import groups_of
 from gconsole.analysis.skew import (
-    Skew,
-    Walk,
+    JobSkew,
+    StepProgress,
     desyncs,
     desyncs_of_steps,
-    find,
     lateness,
-    meetings,
-    skew,
-    step_meetings,
+    skew_by_job,
+    skew_findings,
+    step_sync_points,
+    sync_points,
     violations,
 )
 from gconsole.analysis.skew.culprits import binomial_tail
 from gconsole.analysis.skew.findings import RankGpu
-from gconsole.analysis.skew.sync_points import captures, first_of_periods, period_of
+from gconsole.analysis.skew.sync_points import capture_sync_points, first_of_periods, period_of
 from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepBook, StepSeen
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 
@@ -71,8 +71,8 @@ def entries(
     return found
 
 
-def of(records: list[Collective], clock: CommonClock) -> Skew:
-    [found] = skew(meetings(records, clock))
+def of(records: list[Collective], clock: CommonClock) -> JobSkew:
+    [found] = skew_by_job(sync_points(records, clock))
     return found
 
 
@@ -112,7 +112,7 @@ def test_ranks_of_one_node_need_no_common_clock() -> None:
 
 
 def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
-    assert meetings(entries({5: 20 * MS}), CommonClock({}, {})) == []
+    assert sync_points(entries({5: 20 * MS}), CommonClock({}, {})) == []
 
 
 def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_read(good_clock: CommonClock) -> None:
@@ -120,8 +120,8 @@ def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_re
         structs.replace(entry, process_group=("7", "dp")) for entry in entries({5: 20 * MS}) if entry.rank not in (6, 7)
     ]
     job, world = ("llama", 0), {("llama", 0): 8}
-    assert not any(sync_point.is_whole for sync_point in meetings(records, good_clock, (), world))
-    assert all(sync_point.is_whole for sync_point in meetings(records, good_clock, (), {job: 6}))
+    assert not any(sync_point.is_whole for sync_point in sync_points(records, good_clock, (), world))
+    assert all(sync_point.is_whole for sync_point in sync_points(records, good_clock, (), {job: 6}))
 
     def status(rank: int, ranks: tuple[int, ...] | None) -> PgStatus:
         return PgStatus(
@@ -129,13 +129,15 @@ def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_re
             ranks=ranks,
         )  # fmt: skip
 
-    assert all(sync_point.is_whole for sync_point in meetings(records, good_clock, [status(0, tuple(range(6)))], world))
+    assert all(
+        sync_point.is_whole for sync_point in sync_points(records, good_clock, [status(0, tuple(range(6)))], world)
+    )
     assert not any(
-        sync_point.is_whole for sync_point in meetings(records, good_clock, [status(0, tuple(range(8)))], world)
+        sync_point.is_whole for sync_point in sync_points(records, good_clock, [status(0, tuple(range(8)))], world)
     )
     others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
     assert all(
-        sync_point.is_whole for sync_point in meetings(records, good_clock, others, world)
+        sync_point.is_whole for sync_point in sync_points(records, good_clock, others, world)
     )  # read, and not in it
 
 
@@ -143,7 +145,7 @@ def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
     found = of(entries({4: MS, 5: MS}), good_clock)
     assert {culprit.rank for culprit in found.culprits} == {4, 5}
     assert found.by_node[0].name == "node002"
-    assert lateness(meetings(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
+    assert lateness(sync_points(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
 
 
 def test_what_the_others_waited_is_what_it_cost(good_clock: CommonClock) -> None:
@@ -190,11 +192,11 @@ def test_meetings_with_a_missing_record_blame_nobody(good_clock: CommonClock) ->
 
 def test_a_rank_of_which_there_are_two_captures_is_counted_once(good_clock: CommonClock) -> None:
     once = entries({5: MS})
-    assert len(meetings([*once, *entries({5: MS})], good_clock)) == 40
+    assert len(sync_points([*once, *entries({5: MS})], good_clock)) == 40
 
 
 def test_collectives_that_end_before_they_began_count_against_the_clock(good_clock: CommonClock) -> None:
-    assert violations(meetings(entries({5: MS}), good_clock)) == []
+    assert violations(sync_points(entries({5: MS}), good_clock)) == []
     wrong = entries({})
     for one in wrong:
         if one.node == "node003":  # its clock is not where it is said to be
@@ -202,22 +204,22 @@ def test_collectives_that_end_before_they_began_count_against_the_clock(good_clo
             assert one.time_discovered_completed_ns is not None
             one.time_created_ns += 30 * MS
             one.time_discovered_completed_ns += 30 * MS
-    met = meetings(wrong, good_clock)
+    met = sync_points(wrong, good_clock)
     broken = violations(met)
     assert len(broken) == 40
     assert broken[0].entered.node == "node003"
-    assert [one.id for one in find(skew(met), broken, (), 1000.0)] == ["clock_violated"]
+    assert [one.id for one in skew_findings(skew_by_job(met), broken, (), 1000.0)] == ["clock_violated"]
 
 
 def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: CommonClock) -> None:
-    met = meetings(entries({5: 20 * MS}), good_clock)
+    met = sync_points(entries({5: 20 * MS}), good_clock)
     gpus = {("llama", 0, rank): RankGpu(f"n:gpu{rank}", 1980.0 if rank != 5 else 1200.0, 600.0) for rank in range(8)}
-    [found] = find(skew(met), (), (), 10.0, gpus)
+    [found] = skew_findings(skew_by_job(met), (), (), 10.0, gpus)
     assert (found.id, found.culprits) == ("straggler", ("rank 5",))
     assert found.victims == tuple(f"rank {rank}" for rank in (0, 1, 2, 3, 4, 6, 7))
     assert "last at 40 of 40 collectives" in found.text
     assert "1200 MHz, its peers at 1980 MHz" in found.text
-    assert list(find(skew(met), (), (), 30.0)) == []
+    assert list(skew_findings(skew_by_job(met), (), (), 30.0)) == []
 
 
 def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(good_clock: CommonClock) -> None:
@@ -242,7 +244,9 @@ def test_how_far_apart_ranks_were_read_is_told_of_every_capture(good_clock: Comm
             role="rank", status="ok", began=began, ended=began + MS,
         )  # fmt: skip
 
-    [found] = skew(captures([stack(rank, sample) for rank in range(8) for sample in range(10)], good_clock))
+    [found] = skew_by_job(
+        capture_sync_points([stack(rank, sample) for rank in range(8) for sample in range(10)], good_clock)
+    )
     assert [culprit.rank for culprit in found.culprits] == [6]
     assert found.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
 
@@ -265,7 +269,7 @@ def test_a_rank_that_others_left_behind_at_a_collective_is_out_of_step() -> None
     records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
     [found] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
     assert (found.behind, found.at, found.others) == ((2,), 4, 9)
-    [told] = find((), (), [found], 10.0)
+    [told] = skew_findings((), (), [found], 10.0)
     assert (told.id, told.culprits) == ("desync", ("rank 2",))
     assert told.evidence == ("collective.collective_seq_id rank 2 4",)
 
@@ -273,13 +277,13 @@ def test_a_rank_that_others_left_behind_at_a_collective_is_out_of_step() -> None
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float = 0.05) -> Walk:
+def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float = 0.05) -> StepProgress:
     """A rank seen at steps, each first at that true second, by readings `every_s` apart."""
 
     def mono(second: float) -> int:
         return int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
 
-    return Walk(node.name, step, [StepSeen(one, mono(second - every_s), mono(second)) for one, second in at])
+    return StepProgress(node.name, step, [StepSeen(one, mono(second - every_s), mono(second)) for one, second in at])
 
 
 def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonClock) -> None:
@@ -288,15 +292,15 @@ def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonCloc
         ("llama", 0, rank): walk(NODES[rank], 14, [(step, step / 2 + (0.2 if rank == 2 else 0.0)) for step in steps])
         for rank in range(4)
     }
-    [found] = skew(step_meetings(walks, good_clock))
+    [found] = skew_by_job(step_sync_points(walks, good_clock))
     assert [culprit.rank for culprit in found.culprits] == [2]
-    [told] = find([found], (), (), 10.0)
+    [told] = skew_findings([found], (), (), 10.0)
     assert "rank 2 on node002 was last at 10 of 10 steps" in told.text and told.evidence[0].startswith("rank_stat.step")
     slowly = {
         ("llama", 0, rank): walk(NODES[rank], 14, [(s, s / 2 + (0.2 if rank == 2 else 0.0)) for s in steps], 1.0)
         for rank in range(4)
     }
-    assert skew(step_meetings(slowly, good_clock))[0].resolved == 0
+    assert skew_by_job(step_sync_points(slowly, good_clock))[0].resolved == 0
 
 
 def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clock: CommonClock) -> None:
@@ -305,34 +309,34 @@ def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clo
     records = entries({5: MS}, count=30)
     for record in records:
         record.profiling_name = "nccl:all_gather" if (record.collective_seq_id or 0) % 3 else "nccl:all_reduce"
-    steps = first_of_periods(meetings(records, good_clock))
+    steps = first_of_periods(sync_points(records, good_clock))
     assert [step.number for step in steps] == list(range(10))
-    assert skew(steps)[0].culprits[0].rank == 5
+    assert skew_by_job(steps)[0].culprits[0].rank == 5
 
 
 def test_a_rank_two_steps_behind_is_out_of_step() -> None:
-    walks = {("llama", 0, rank): Walk("n", 100 if rank != 3 else 98) for rank in range(8)}
+    walks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
     [found] = desyncs_of_steps(walks)
     assert (found.behind, found.at, found.others) == ((3,), 98, 100)
-    assert [one.id for one in find((), (), [found], 10.0)] == ["desync"]
-    walks["llama", 0, 3] = Walk("n", 99)
+    assert [one.id for one in skew_findings((), (), [found], 10.0)] == ["desync"]
+    walks["llama", 0, 3] = StepProgress("n", 99)
     assert desyncs_of_steps(walks) == []
 
 
 def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
-    walks = {("llama", 0, rank): Walk("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
+    walks = {("llama", 0, rank): StepProgress("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
     assert desyncs_of_steps(walks) == []
-    walks["llama", 0, 3] = Walk("n", 950, (), 40)
+    walks["llama", 0, 3] = StepProgress("n", 950, (), 40)
     assert [desync.behind for desync in desyncs_of_steps(walks)] == [(3,)]
 
 
 def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read_again() -> None:
-    walks = {("ring", 0, rank): Walk("n", 12, (), None) for rank in range(8)}
+    walks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
     for rank in (0, 1, 2, 3, 6, 7):  # their nodes were asked once more
-        walks["ring", 0, rank] = Walk("n", 15, (), 3)
+        walks["ring", 0, rank] = StepProgress("n", 15, (), 3)
     assert desyncs_of_steps(walks) == []
     for rank in (4, 5):  # what they gained before is little beside what the others gain since
-        walks["ring", 0, rank] = Walk("n", 12, (), 0)
+        walks["ring", 0, rank] = StepProgress("n", 12, (), 0)
     assert desyncs_of_steps(walks) == []
 
 

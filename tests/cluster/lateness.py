@@ -21,7 +21,7 @@ from rig import Rig
 from shifted import Truth, Wrong, copy_with_wrong_clock
 
 from gconsole.cli.offline import folded
-from gconsole.monitor.skew import SkewSeen, skew_of
+from gconsole.monitor.skew import SkewSnapshot, skew_of
 
 #: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
 ERRORS = {
@@ -58,7 +58,7 @@ class Fleet:
         run = run_program([*self.argv, "batch", self.hosts, *args, "-o", report, "--records", records])
         return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()))
 
-    def seen(self) -> SkewSeen:
+    def seen(self) -> SkewSnapshot:
         """The lateness that the last run told, with everything that it is made of."""
         return skew_of(folded(self.hosts.with_suffix(".ndjson")))
 
@@ -72,7 +72,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
         yield Fleet(hosts, truth, late, (sys.executable, shifted.__file__, str(folder / "gconsole_remote")))
 
 
-def check_every_arrival(seen: SkewSeen, truth: Truth) -> int:
+def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:
     """No two arrivals are further from where they truly were than their bounds; how many pairs there were."""
     pairs = 0
     for one in (arrivals for skew in seen.collectives for lateness in skew.judged

@@ -75,7 +75,7 @@ def test_the_doctor_examines_every_node_and_folds_what_is_equal(rig: Rig, tmp_pa
         assert f"\n{check}" in "\n" + run.stdout
     assert "node[1-4]" in run.stdout
     document = json.loads(gconsole("doctor", hosts, "--json").stdout)
-    assert document["schema"] == "gconsole.monitor.node_exam/1"
+    assert document["schema"] == "gconsole.doctor/1"
     assert [exam["reached"] for exam in document["nodes"]] == [True] * 4
 
 

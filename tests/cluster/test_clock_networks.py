@@ -14,7 +14,7 @@ from rig.network import ip
 from shifted import Truth, Wrong, wrong_clocks
 from ways import Judged, Words, judged, slow_way, slow_ways
 
-from gconsole.monitor.clock_estimator import Clockwork
+from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")
@@ -168,7 +168,7 @@ async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooke
     count = len(rig.nodes)
     with wrong_clocks(folder, wrong) as truth:
         async with watched(hosts) as fleet:
-            clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+            clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)

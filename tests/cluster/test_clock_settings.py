@@ -14,7 +14,7 @@ from program import batch
 from rig import Rig
 
 from gconsole.config import load
-from gconsole.monitor.clock_estimator import Clockwork
+from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost, ClockBins, ClockSnapshot, ClockWindow, Log
 
 NAMES = {f"node{number}" for number in range(1, 5)}
@@ -25,7 +25,7 @@ class Changed:
     """A watched fleet whose hosts file is saved again and again."""
 
     fleet: Watched
-    clockwork: Clockwork
+    clockwork: ClockEstimator
     hosts: Path
     seen: int = 0
 
@@ -48,7 +48,7 @@ class Changed:
 async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[Changed]:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     async with watched(hosts, clock_probe_window_s="2") as fleet:
-        clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+        clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
         clockwork.start()
         fleet.fleet.followers.append(lambda config: clockwork.follow(config.clock))
         await fleet.sampled()

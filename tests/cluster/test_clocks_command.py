@@ -13,7 +13,7 @@ from program import batch, gconsole
 from rig import Rig, find_python
 from shifted import Truth, Wrong, wrong_clocks
 
-from gconsole.monitor.clock_estimator import Clockwork
+from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
 
 NAMES = [f"node{number}" for number in range(1, 5)]
@@ -97,7 +97,7 @@ async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hos
     errors = {"node1": Wrong(800_000, 5_000), "node2": Wrong(5_000_000, 20_000), "node3": Wrong(-90_000_000, -30_000)}
     with wrong_clocks(tmp_path, errors) as truth:
         async with watched(hosts) as fleet:
-            clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+            clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
@@ -183,7 +183,7 @@ def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
 async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts: Path) -> None:
     """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""
     async with watched(hosts) as fleet:
-        clockwork = Clockwork(fleet.hub, fleet.fleet.config.clock, "rig")
+        clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
         clockwork.start()
         await fleet.until(lambda: len(fleet.store.clocks.nodes) == len(NAMES), 60.0)
         costs = [fleet.store.nodes[node].cost for node in NAMES]

@@ -5,8 +5,8 @@ import pytest
 from nvml import scenarios
 from nvml.library import FUNCTIONS
 
-from gconsole.analysis.health import find
-from gconsole.analysis.health.state import Facts
+from gconsole.analysis.health import health_findings
+from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig
 from gconsole.records import KINDS, Node
 from gconsole_remote.nvml.simulate import SimulatedNvml
@@ -19,7 +19,7 @@ GIB = scenarios.GIB
 
 def watched(watching, seconds, play=None):
     """What is found after so many seconds of a watch; `play(second)` are the changes of the scenario at that second."""
-    facts = Facts(LIMITS.window_s, LIMITS.busy_pct)
+    facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
     facts.add([Node(node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11",
                     uid=0, pid=1, sample_interval_ms=1000)])  # fmt: skip
     for second in range(seconds):
@@ -31,7 +31,7 @@ def watched(watching, seconds, play=None):
                 record.node, record.agent = "n1", "a"
                 record.mono = record.rx = int(watching.now * 1e9)
         facts.add([one for records in (said.gpu_info, *vars(said).values()) for one in records])
-    return {one.id: one for one in find(facts, LIMITS)}
+    return {one.id: one for one in health_findings(facts, LIMITS)}
 
 
 def test_a_healthy_machine_gives_no_finding(watch):
@@ -102,7 +102,7 @@ def test_whichever_call_fails_nobody_is_accused_for_it(watch, function):
 def test_an_invented_fleet_is_healthy_for_an_hour():
     now = [0.0]
     samplers = {name: GpuSampler(Context(), SimulatedNvml(8, name, clock=lambda: now[0])) for name in ("n1", "n2")}
-    facts = Facts(LIMITS.window_s, LIMITS.busy_pct)
+    facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
     for sampler in samplers.values():
         sampler.start()
     found = set()
@@ -113,7 +113,7 @@ def test_an_invented_fleet_is_healthy_for_an_hour():
             for record in said:
                 record.node, record.mono = name, int(now[0] * 1e9)
             facts.add(said)
-        found |= {one.text for one in find(facts, LIMITS)}
+        found |= {one.text for one in health_findings(facts, LIMITS)}
     for sampler in samplers.values():
         sampler.stop()
 

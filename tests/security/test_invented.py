@@ -15,7 +15,7 @@ from msgspec import inspect as types
 
 from gconsole.analysis.clock import windows as clockwindows
 from gconsole.analysis.health import window
-from gconsole.analysis.health.state import Facts
+from gconsole.analysis.health.state import HealthState
 from gconsole.core.control import Hub
 from gconsole.core.store import Store, captures, history_feed, ranks, steps, store
 from gconsole.core.store import jobs as storejobs
@@ -108,8 +108,8 @@ class Console:
 
     def __init__(self) -> None:
         self.hub = Hub()
-        self.store, self.facts = Store(64 << 20), Facts(60.0, 50.0)
-        self.clocks = clockwindows.ClockFold(clockwindows.Limits(window_ns=1_000_000_000))
+        self.store, self.facts = Store(64 << 20), HealthState(60.0, 50.0)
+        self.clocks = clockwindows.ClockFold(clockwindows.ClockLimits(window_ns=1_000_000_000))
         self.meta = Meta(parts=(Part(began=1, console=self.hub.console_id),))
         self.names = Pseudonyms(b"k" * 32, ["evil"])
         self.redact = Redactor(pseudonyms=self.names)

@@ -14,7 +14,7 @@ from machines import hgx_facts
 from gconsole.config.sections import HealthConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import GpuInfo, Node, NodeState
 from gconsole.tui.app import ConsoleApp
 
@@ -27,7 +27,7 @@ def a_node(name):
 async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
-    findings = Findings(hub, HealthConfig(clear_s=0))
+    findings = FindingTracker(hub, HealthConfig(clear_s=0))
     app = ConsoleApp(store, Cluster("n1"), cluster="pod", expected_nodes=["n1", "n2"], findings=findings)
     hub.say(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -58,7 +58,7 @@ async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and
 
     for name in cluster.names:
         tell(name, down=["mlx5_1"] if name == "n3" else [])
-    app = cluster.app(findings=Findings(hub, HealthConfig(clear_s=0)))
+    app = cluster.app(findings=FindingTracker(hub, HealthConfig(clear_s=0)))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "n3: NIC1 state down, the rest active" in screen(app))
 

@@ -12,7 +12,7 @@ from waiting import screen, settle, shows, until
 
 from gconsole.config.sections import HealthConfig
 from gconsole.core.control import Hub
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Collective, Finding, PgStatus
 from gconsole.tui.dialogs.prompts import LinesDialog
 from gconsole.tui.views.hang.view import Hang
@@ -267,7 +267,7 @@ async def test_a_verdict_is_a_finding():
     cluster = hung()
     hub = Hub()
     hub.subscribe(cluster.store.apply)
-    async with running(cluster.app(findings=Findings(hub, HealthConfig())), "d", size=SIZE) as pilot:
+    async with running(cluster.app(findings=FindingTracker(hub, HealthConfig())), "d", size=SIZE) as pilot:
         await shows(pilot, "rank_missing")
         await shows(pilot, "1 finding")
         await pilot.press("1")
@@ -279,7 +279,7 @@ async def test_what_one_look_leaves_open_is_no_finding():
     hub = Hub()
     said: list[Finding] = []
     hub.subscribe(lambda records: said.extend(record for record in records if isinstance(record, Finding)))
-    async with running(cluster.app(findings=Findings(hub, HealthConfig())), "s", size=SIZE) as pilot:
+    async with running(cluster.app(findings=FindingTracker(hub, HealthConfig())), "s", size=SIZE) as pilot:
         await shows(pilot, "undecided")
         await settle(pilot)
     assert said == [], "nobody asked for a verdict"

@@ -10,7 +10,7 @@ from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
-from gconsole.monitor.skew import NOTHING_SEEN
+from gconsole.monitor.skew import NO_SKEW
 from gconsole.records import GpuClock
 from gconsole.tui.app import ConsoleApp
 
@@ -127,7 +127,7 @@ async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
     async with compared().app().run_test(size=(80, 24)) as pilot:
         assert isinstance(pilot.app, ConsoleApp)
         await settle(pilot)
-        assert pilot.app.frame.time.skew is NOTHING_SEEN
+        assert pilot.app.frame.time.skew is NO_SKEW
         await pilot.press("4")
         await settle(pilot)
         assert pilot.app.frame.time.skew.collectives

@@ -16,7 +16,7 @@ from waiting import accept, frames, screen, settle, shows, until
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.topology.node import NodeFacts
+from gconsole.analysis.topology.node import TopologyFacts
 from gconsole.monitor import topology as fold
 from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Gpu, NodeState, PgStatus
@@ -32,7 +32,7 @@ from gconsole.tui.widgets.matrix_grid import MatrixGrid
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
 
-def tell(cluster: Cluster, *facts: NodeFacts) -> None:
+def tell(cluster: Cluster, *facts: TopologyFacts) -> None:
     """These nodes say how they are connected."""
     for fact in facts:
         for record in (*fact.gpus, *fact.links, *fact.nics):

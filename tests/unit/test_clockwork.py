@@ -4,13 +4,13 @@ import sys
 
 from gconsole.config.model import ClockConfig
 from gconsole.core.control import Hub
-from gconsole.monitor.clock_estimator import Clockwork
+from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost
 
 
 async def test_of_what_nodes_say_nothing_is_kept_for_clocks_that_nobody_follows():
     hub, record = Hub(), AgentCost(node="node1", sample_interval_ms=1000)
-    clockwork = Clockwork(hub, ClockConfig(), "pod")
+    clockwork = ClockEstimator(hub, ClockConfig(), "pod")
     before = sys.getrefcount(record)
     hub.publish([record])
     assert sys.getrefcount(record) == before, "it would never be folded, and pile up for as long as the console runs"

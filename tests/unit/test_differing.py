@@ -10,15 +10,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "analysis"))
 from machines import hgx_facts
 
-from gconsole.analysis.finding import Found
+from gconsole.analysis.finding import FindingDraft
 from gconsole.config.sections import HealthConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.monitor import topology
 from gconsole.monitor import topology_findings as module
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.monitor.topology import TopologyFold
-from gconsole.monitor.topology_findings import LASTS_S, PATIENCE_S, Differing
+from gconsole.monitor.topology_findings import LASTS_S, PATIENCE_S, TopologyFindings
 from gconsole.records import Log, NodeState
 
 ALIKE = [f"node{number}" for number in range(1, 6)]
@@ -33,8 +33,8 @@ class Fleet:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
         self.hub.subscribe(self.said.extend)
-        self.findings = Findings(self.hub, HealthConfig(clear_s=0, **limits), clock=lambda: self.now)
-        self.differing = Differing(self.store, TopologyFold(self.store), self.findings, clock=lambda: self.now)
+        self.findings = FindingTracker(self.hub, HealthConfig(clear_s=0, **limits), clock=lambda: self.now)
+        self.differing = TopologyFindings(self.store, TopologyFold(self.store), self.findings, clock=lambda: self.now)
 
     def tell(self, *names, state="failed", **more):
         """These nodes say their topology; a node that has failed since counts as seen."""
@@ -100,7 +100,7 @@ async def test_what_the_health_analysis_tells_meanwhile_is_left_to_it(fleet):
     fleet.tell(*ALIKE)
     fleet.tell("node9", down=["mlx5_1"])
     await fleet.look()
-    fleet.findings.put("health", [Found("nic_down", "error", "certain", ("node9:mlx5_1",), "down")])
+    fleet.findings.put("health", [FindingDraft("nic_down", "error", "certain", ("node9:mlx5_1",), "down")])
 
     assert await fleet.look(after=LASTS_S) == ["down"]
     fleet.findings.put("health", [])

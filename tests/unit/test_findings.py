@@ -6,14 +6,14 @@ from typing import get_args
 
 import pytest
 
-from gconsole.analysis.finding import IDS, Found
+from gconsole.analysis.finding import IDS, FindingDraft
 from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.config.sections import HealthConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import CLEARED_FINDINGS, Store
 from gconsole.headless.batch import MOST_FINDINGS, summary
 from gconsole.monitor import finding_tracker as module
-from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, Findings
+from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, FindingTracker
 from gconsole.records import Finding, Gpu, GpuInfo, Log
 from gconsole.report import exit_code, make_report, unknown_words
 
@@ -26,7 +26,7 @@ class Said:
         self.hub, self.store, self.records = Hub(), Store(), []
         self.hub.subscribe(self.store.apply)
         self.hub.subscribe(self.records.extend)
-        self.findings = Findings(self.hub, HealthConfig(**limits), clock=lambda: self.now)
+        self.findings = FindingTracker(self.hub, HealthConfig(**limits), clock=lambda: self.now)
 
     def put(self, *found, after=1.0, source="health"):
         """Let time pass, tell what is true now, give what was said about it."""
@@ -37,7 +37,7 @@ class Said:
 
 
 def hot(share=50, severity="warning", gpu="n1:gpu0"):
-    return Found("gpu_throttle", severity, "certain", (gpu,), f"{gpu}: {share} %", ("gpu.temp_c 91",))
+    return FindingDraft("gpu_throttle", severity, "certain", (gpu,), f"{gpu}: {share} %", ("gpu.temp_c 91",))
 
 
 def test_what_is_found_is_said_once_with_its_evidence():

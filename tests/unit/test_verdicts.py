@@ -6,7 +6,7 @@ from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
 
 from gconsole.core.store import Store
 from gconsole.headless.batch import verdict_findings
-from gconsole.monitor.hang import found_of, verdicts
+from gconsole.monitor.hang import verdict_finding, verdicts
 from gconsole.present.verdict import to_text
 from gconsole.records import Console, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
@@ -67,7 +67,7 @@ def test_a_job_that_moves_makes_no_finding():
     scene = Scene()
     for rank in range(4):
         scene.moving(rank, rank)
-    assert [found_of(verdict) for verdict in verdicts(stored(scene))] == [None]
+    assert [verdict_finding(verdict) for verdict in verdicts(stored(scene))] == [None]
 
 
 def test_the_form_of_a_verdict_is_the_one_that_is_promised():

@@ -12,7 +12,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.control import Control, Hub
 from gconsole.core.store import Store
 from gconsole.headless import batch
-from gconsole.monitor.finding_tracker import Findings
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, NodeState
 
 DEADLINE_S = 60.0
@@ -24,7 +24,7 @@ class Watching:
     def __init__(self) -> None:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        self.findings = Findings(self.hub, HealthConfig())
+        self.findings = FindingTracker(self.hub, HealthConfig())
         self.hub.say(NodeState(node="node1", state="failed"))
 
     async def watch(self, before) -> None:
@@ -32,7 +32,7 @@ class Watching:
             pass
 
         control = cast(Control, SimpleNamespace(stop=stop))
-        progress = batch.Progress(self.store, None)
+        progress = batch.ProgressLine(self.store, None)
         await batch.watch(self.store, self.hub, control, 0.0, progress, before=before, findings=self.findings)
 
 

@@ -7,7 +7,7 @@ the fleet), `claims` (what the nodes' own time services say), `windows` (the fol
 records and findings out.
 """
 
-from .model import At, CommonClock
+from .model import ClusterTime, CommonClock
 from .readings import NodeClock
 
-__all__ = ["At", "CommonClock", "NodeClock"]
+__all__ = ["ClusterTime", "CommonClock", "NodeClock"]

@@ -27,7 +27,7 @@ _WORST_STAMPS: Final[tuple[Stamps, ...]] = ("ssh", "user", "kernel_rx")
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class ClockMesh:
     """All that is known at the end of one window."""
 
     window_id: int
@@ -56,7 +56,7 @@ class _Line:
     drift_bound_ppm: float | None = None
 
 
-def node_lines(fleet: Fleet, method: str, max_bound_ns: int) -> list[ClockNode]:
+def node_lines(fleet: ClockMesh, method: str, max_bound_ns: int) -> list[ClockNode]:
     """The line of every node that said anything of its clocks, the reference first."""
     ends = {name for edge in fleet.edges for name in (edge.src, edge.dst)}
     names = sorted({*ends, *fleet.claims, fleet.reference}, key=lambda name: (name != fleet.reference, name))
@@ -78,7 +78,7 @@ def _from_reference(lines: list[ClockNode]) -> list[ClockNode]:
     return [structs.replace(line, offset_ns=offset) for line, offset in zip(lines, offsets, strict=True)]
 
 
-def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max_bound_ns: int) -> ClockNode:
+def _node(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], method: str, max_bound_ns: int) -> ClockNode:
     line = _chosen(fleet, name, edges, method)
     at_mono = line.at_mono if line else fleet.claims[name].mono if name in fleet.claims else 0
     flagged = sum((edge.src, edge.dst) in fleet.flagged for edge in edges)
@@ -112,11 +112,11 @@ def _node(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str, max
     )
 
 
-def _wrong(fleet: Fleet) -> frozenset[EdgeKey]:
+def _wrong(fleet: ClockMesh) -> frozenset[EdgeKey]:
     return fleet.settled.inconsistent if fleet.settled else frozenset()
 
 
-def _status(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], line: _Line | None, flagged: int) -> NodeStatus:
+def _status(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], line: _Line | None, flagged: int) -> NodeStatus:
     if flagged >= FLAGGED_EDGES:
         return "inconsistent"
     if line is not None and line.bound_ns is not None:
@@ -129,7 +129,7 @@ def _status(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], line: _Line | 
 # -- which line --------------------------------------------------------------------------------------------------------
 
 
-def _chosen(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str) -> _Line | None:
+def _chosen(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], method: str) -> _Line | None:
     """The line with the smallest bound, of those that the configuration allows; a claim must not contradict probes."""
     if name == fleet.reference:
         return _of_reference(fleet, edges)
@@ -150,7 +150,7 @@ def _chosen(fleet: Fleet, name: str, edges: Sequence[EdgeWindow], method: str) -
     return claimed if apart <= measured.bound_ns + claimed.bound_ns else measured
 
 
-def _of_reference(fleet: Fleet, edges: Sequence[EdgeWindow]) -> _Line | None:
+def _of_reference(fleet: ClockMesh, edges: Sequence[EdgeWindow]) -> _Line | None:
     """The common clock is the reference's own: nothing to be wrong about."""
     if fleet.settled is not None and fleet.reference in fleet.settled.nodes:
         mono = fleet.settled.nodes[fleet.reference].mono
@@ -168,13 +168,13 @@ def _way(edges: Sequence[EdgeWindow]) -> ClockMethod:
     return "ssh" if all(edge.method == "ssh" for edge in sound) else "probe"
 
 
-def _measured(fleet: Fleet, at: NodeAt, edges: Sequence[EdgeWindow]) -> _Line:
+def _measured(fleet: ClockMesh, at: NodeAt, edges: Sequence[EdgeWindow]) -> _Line:
     assert fleet.settled is not None
     common = fleet.settled.nodes[fleet.reference].mono + fleet.epoch
     return _Line(at.mono, common, 1.0 / (1.0 + at.rate), int(at.bound_ns) + 1, _way(edges), at.rate_bound * 1e6)
 
 
-def _claimed(fleet: Fleet, name: str) -> _Line | None:
+def _claimed(fleet: ClockMesh, name: str) -> _Line | None:
     own, reference = fleet.claims.get(name), fleet.claims.get(fleet.reference)
     if own is None or reference is None:
         return None
@@ -201,7 +201,7 @@ ClockWarning = Literal[
 
 
 def _warnings(
-    fleet: Fleet, name: str, edges: Sequence[EdgeWindow], line: _Line | None, drift: float | None, max_bound_ns: int
+    fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], line: _Line | None, drift: float | None, max_bound_ns: int
 ) -> list[ClockWarning]:
     snapshots = fleet.snapshots.get(name, ())
     sent, lost = sum(edge.sent for edge in edges), sum(edge.lost for edge in edges)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ...records import ClockNode, ClockSource, ClockWindow, Severity
-from ..finding import Found
+from ..finding import FindingDraft
 
 #: Of a node's warnings those that are a finding: its id, its severity, and what it means.
 _WARNINGS: Final[dict[str, tuple[str, Severity, str]]] = {
@@ -21,9 +21,9 @@ _WARNINGS: Final[dict[str, tuple[str, Severity, str]]] = {
 }  # fmt: skip
 
 
-def find(
+def clock_findings(
     lines: Iterable[ClockNode], windows: Iterable[ClockWindow], sources: Mapping[str, ClockSource], max_bound_ns: int
-) -> Iterator[Found]:
+) -> Iterator[FindingDraft]:
     """Of the newest line of each node, the newest window of each edge, and each node's own service.
 
     A bound is too wide only where somebody measures: what services claim of themselves is mostly milliseconds, and a
@@ -37,13 +37,15 @@ def find(
     for window in windows:
         if window.udp_blocked:
             text = f"UDP blocked {window.node} → {window.dst}: their clocks are compared over SSH, with a wider bound"
-            yield Found(
+            yield FindingDraft(
                 "clock_udp_blocked", "info", "certain", (f"{window.node}→{window.dst}",), text,
                 (f"clock_window.udp_blocked {window.node} → {window.dst}",),
             )  # fmt: skip
 
 
-def _unsynced(name: str, line: ClockNode | None, source: ClockSource | None, max_bound_ns: int) -> Iterator[Found]:
+def _unsynced(
+    name: str, line: ClockNode | None, source: ClockSource | None, max_bound_ns: int
+) -> Iterator[FindingDraft]:
     """The node's own service has no source, or nobody knows its clock as well as was asked for."""
     reasons, evidence = [], []
     if source is not None and source.daemon is not None and source.synced is False:
@@ -53,8 +55,14 @@ def _unsynced(name: str, line: ClockNode | None, source: ClockSource | None, max
         reasons.append(f"known to ±{line.bound_ns / 1e3:.0f} µs only, {max_bound_ns / 1e3:.0f} are asked for")
         evidence.append(f"clock_node.bound_ns {name} {line.bound_ns}")
     if reasons:
-        yield Found("clock_unsynced", "warning", "certain", (name,), f"{name} {'; '.join(reasons)}{offset_text(line)}",
-                    tuple(evidence))  # fmt: skip
+        yield FindingDraft(
+            "clock_unsynced",
+            "warning",
+            "certain",
+            (name,),
+            f"{name} {'; '.join(reasons)}{offset_text(line)}",
+            tuple(evidence),
+        )
 
 
 def offset_text(line: ClockNode | None) -> str:
@@ -64,13 +72,13 @@ def offset_text(line: ClockNode | None) -> str:
     return f"; offset {line.offset_ns / 1e3:+.0f} ± {line.bound_ns / 1e3:.0f} µs"
 
 
-def _warned(line: ClockNode) -> Iterator[Found]:
+def _warned(line: ClockNode) -> Iterator[FindingDraft]:
     for word in line.warnings:
         if word in _WARNINGS:
             id_, severity, means = _WARNINGS[word]
-            yield Found(id_, severity, "certain", (line.node,), f"{line.node}: {means}",
+            yield FindingDraft(id_, severity, "certain", (line.node,), f"{line.node}: {means}",
                         (f"clock_node.warnings {line.node} {word}",))  # fmt: skip
     if line.status == "inconsistent":
         text = f"{line.node}: its edges contradict those of the other nodes"
-        yield Found("clock_inconsistent", "warning", "certain", (line.node,), text,
+        yield FindingDraft("clock_inconsistent", "warning", "certain", (line.node,), text,
                     (f"clock_node.status {line.node} inconsistent",))  # fmt: skip

@@ -25,7 +25,7 @@ _SHAKEN: Final = frozenset({"step", "noncausal", "rate", "inconsistent"})
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ClusterTime:
     """An instant on the common clock, ns, and how far off it can be."""
 
     ns: int
@@ -42,7 +42,7 @@ class _Knot:
     is_shaken: bool
 
 
-class NodeLine:
+class NodeTimeline:
     """One node's line, through the middles of its windows."""
 
     def __init__(self, lines: Iterable[ClockNode]) -> None:
@@ -51,7 +51,7 @@ class NodeLine:
         for line in lines:
             self._add(line)
 
-    def common(self, mono: int) -> At | None:
+    def common(self, mono: int) -> ClusterTime | None:
         """When an instant of MONOTONIC_RAW was on the common clock; None before the node had a line."""
         if not self._knots:
             return None
@@ -65,7 +65,7 @@ class NodeLine:
         common = near.common + gone * (far.common - near.common) // width
         bound = near.bound_ns + (far.bound_ns - near.bound_ns) * gone // width
         grows = GROWS_WARNED if near.is_shaken or far.is_shaken else GROWS
-        return At(common, bound + 1 + int(min(gone, width - gone) * grows))
+        return ClusterTime(common, bound + 1 + int(min(gone, width - gone) * grows))
 
     def _add(self, line: ClockNode) -> None:
         if line.at_common is None or line.alpha is None or line.bound_ns is None:
@@ -82,14 +82,14 @@ class NodeLine:
         self._rates.pop(len(self._knots), None)
         self._knots.append(_Knot(line.at_mono, line.at_common, line.bound_ns, line.alpha - 1.0, own, shaken))
 
-    def _beyond(self, index: int, mono: int) -> At:
+    def _beyond(self, index: int, mono: int) -> ClusterTime:
         knot = self._knots[index]
         if index not in self._rates:
             self._rates[index] = self._rate(index)
         rate, rate_bound = self._rates[index]
         gone = mono - knot.mono
         grows = GROWS_WARNED if knot.is_shaken else rate_bound + GROWS
-        return At(knot.common + gone + gone * rate // _PARTS, knot.bound_ns + 1 + int(abs(gone) * grows))
+        return ClusterTime(knot.common + gone + gone * rate // _PARTS, knot.bound_ns + 1 + int(abs(gone) * grows))
 
     def _rate(self, index: int) -> tuple[int, float]:
         """The rate at the first or the last window, in `_PARTS`, and how far off it can be.
@@ -123,15 +123,15 @@ class CommonClock:
         self, lines: Mapping[str, Iterable[ClockNode]], snapshots: Mapping[str, Iterable[ClockSnapshot]]
     ) -> None:
         self._given = lines, snapshots
-        self._lines: dict[str, NodeLine] = {}  # made for those that are asked for: there may be hundreds
+        self._lines: dict[str, NodeTimeline] = {}  # made for those that are asked for: there may be hundreds
         self._readings: dict[str, Readings] = {}
 
-    def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> At | None:
+    def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> ClusterTime | None:
         """When an instant of a node's clock was on the common clock; None where nothing ties that node to it."""
         if node not in self._lines:
             lines, snapshots = self._given
-            self._lines[node] = NodeLine(lines.get(node, ()))
+            self._lines[node] = NodeTimeline(lines.get(node, ()))
             self._readings[node] = Readings(snapshots.get(node, ()))
         reading = self._readings[node].raw(instant, clock)
         at = None if reading is None else self._lines[node].common(reading.raw)
-        return None if at is None or reading is None else At(at.ns, at.bound_ns + reading.bound_ns)
+        return None if at is None or reading is None else ClusterTime(at.ns, at.bound_ns + reading.bound_ns)

@@ -18,7 +18,7 @@ UNSEEN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """An instant on MONOTONIC_RAW of a node, and how far off that can be, ns."""
 
     raw: int
@@ -36,33 +36,33 @@ class Readings:
     def __bool__(self) -> bool:
         return bool(self._snapshots)
 
-    def raw(self, instant: int, clock: NodeClock) -> Reading | None:
+    def raw(self, instant: int, clock: NodeClock) -> ClockReading | None:
         """When that was on MONOTONIC_RAW; None without a snapshot.
 
         Straight between two snapshots. Where the clock was stepped between them the step is part of the bound, and so
         is what its rate may have changed by; beyond the ends it runs as it last did.
         """
         if clock == "raw":
-            return Reading(instant, 0)
+            return ClockReading(instant, 0)
         if not self._snapshots:
             return None
         found = bisect_right(self._snapshots, instant, key=lambda snapshot: int(getattr(snapshot, clock)))
         before = self._snapshots[max(0, found - 1)]
         if len(self._snapshots) == 1:
             gone = instant - int(getattr(before, clock))
-            return Reading(before.raw + gone, before.width_ns // 2 + _unseen(gone))
+            return ClockReading(before.raw + gone, before.width_ns // 2 + _unseen(gone))
         left = min(max(0, found - 1), len(self._snapshots) - 2)
         near, far = self._snapshots[left], self._snapshots[left + 1]
         near_at, far_at = int(getattr(near, clock)), int(getattr(far, clock))
         step = abs(far.step_ns) if clock == "real" else 0
         if far_at <= near_at:  # set back in between
-            return Reading(near.raw, abs(far.raw - near.raw) + step)
+            return ClockReading(near.raw, abs(far.raw - near.raw) + step)
         raw = near.raw + (instant - near_at) * (far.raw - near.raw) // (far_at - near_at)
         width = max(near.width_ns, far.width_ns) // 2
         if near_at <= instant <= far_at:
-            return Reading(raw, width + step + self._bend(left, min(instant - near_at, far_at - instant)))
+            return ClockReading(raw, width + step + self._bend(left, min(instant - near_at, far_at - instant)))
         gone = near_at - instant if instant < near_at else instant - far_at
-        return Reading(raw, width + step + _unseen(gone) + self._bend(left, gone))
+        return ClockReading(raw, width + step + _unseen(gone) + self._bend(left, gone))
 
     def real(self, raw: int) -> int | None:
         """CLOCK_REALTIME at an instant of MONOTONIC_RAW, by the nearest snapshot; None without one."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
-from .assign import Fleet, node_lines
+from .assign import ClockMesh, node_lines
 from .edge import LEAST_BINS, EdgeWindow, edge_window
 from .node_bounds import EdgeKey, Flags, Settled, settle
 from .time_services import Claim, best_reference, claim
@@ -26,7 +26,7 @@ _MOST_OF_EDGE: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClockLimits:
     """What the configuration says of clocks."""
 
     window_ns: int = 4_000_000_000
@@ -41,7 +41,7 @@ class ClockFold:
     arrival: the nodes' clocks are what is to be found out. `finish` closes one that is under way.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClockLimits) -> None:
         self.limits = limits  # may be replaced: the window under way is the first that goes by it
         self._bins: dict[EdgeKey, list[ClockBins]] = {}
         self._opened: int | None = None  # rx of the first bins of the window under way
@@ -127,7 +127,9 @@ class ClockFold:
         reference = self._anchor(settled, claims)
         said: list[ClockWindow | ClockNode] = [self._window(one, settled, flagged) for one in told]
         if reference is not None and self._epoch is not None:
-            fleet = Fleet(self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx))
+            fleet = ClockMesh(
+                self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx)
+            )
             lines = node_lines(fleet, self.limits.method, self.limits.max_bound_ns)
             self._last.update((line.node, line) for line in lines)
             said += lines

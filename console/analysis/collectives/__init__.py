@@ -6,30 +6,30 @@ else than the others, who waits for whom, who gives how much to whom.
 says why, where the records do not carry an answer.
 """
 
-from .align import Group, Member
+from .align import Member, ProcessGroup
 from .communication import Communication, communication
 from .detect import LEAST_WAIT_S
-from .fault import Camp, Fault, FaultKind
-from .performance import Imbalance, Link, Load, SlowLinks, Statistics
-from .traffic import Cell, Matrix, PatternFound
+from .fault import Fault, FaultKind, MismatchSide
+from .performance import Imbalance, Load, SlowLink, SlowLinks, Statistics
+from .traffic import PatternFound, TrafficCell, TrafficMatrix
 from .wait_graph import Wait, WaitGraph
 
 __all__ = [
     "LEAST_WAIT_S",
-    "Camp",
-    "Cell",
     "Communication",
     "Fault",
     "FaultKind",
-    "Group",
     "Imbalance",
-    "Link",
     "Load",
-    "Matrix",
     "Member",
+    "MismatchSide",
     "PatternFound",
+    "ProcessGroup",
+    "SlowLink",
     "SlowLinks",
     "Statistics",
+    "TrafficCell",
+    "TrafficMatrix",
     "Wait",
     "WaitGraph",
     "communication",

@@ -46,7 +46,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """One process group, as one kind of witness knows it."""
 
     witness: Witness
@@ -67,7 +67,9 @@ class Group:
         return f"{self.desc} ({self.name})" if self.desc and self.desc != "undefined" else self.name
 
 
-def groups_of(collectives: Iterable[Collective], statuses: Iterable[PgStatus], world_size: int | None) -> list[Group]:
+def groups_of(
+    collectives: Iterable[Collective], statuses: Iterable[PgStatus], world_size: int | None
+) -> list[ProcessGroup]:
     """The groups of one job, of the sources that number what ranks enter; by witness and name.
 
     RAS only counts (`counts_of`), and Inspector numbers each kind of operation of its own.
@@ -96,7 +98,7 @@ def groups_of(collectives: Iterable[Collective], statuses: Iterable[PgStatus], w
 def _group(
     key: GroupKey, desc: str, entries: Mapping[int, Sequence[Collective]],
     lines: Mapping[int, PgStatus], heard: Mapping[int, PgStatus], world_size: int | None,
-) -> Group:  # fmt: skip
+) -> ProcessGroup:  # fmt: skip
     said = {rank for line in lines.values() for rank in line.ranks or ()}
     sizes = {entry.group_size for rank in entries for entry in entries[rank] if entry.group_size}
     seen = {*entries, *lines}
@@ -109,7 +111,7 @@ def _group(
         if line is not None and (line.oldest_record_id == 0 or line.entries == 0):
             # all that the rank ever did is in its buffer, and this group is not
             members[rank] = Member(rank, NONE, {}, NONE, line.read_at, _path(line))
-    return Group(key[0], key[1], desc, ranks, is_whole, members)
+    return ProcessGroup(key[0], key[1], desc, ranks, is_whole, members)
 
 
 def who_is_in(

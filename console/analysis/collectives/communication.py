@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ...records import Collective, PgStatus, Rank
 from ..jobs import MOST_MISSING
-from .align import WITNESSES, Group, groups_of, with_ranks
+from .align import WITNESSES, ProcessGroup, groups_of, with_ranks
 from .detect import LEAST_WAIT_S, faults_of
 from .fault import Fault
 from .performance import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
 from .ras import count_faults
-from .traffic import Matrix, PatternFound, matrix_of, pattern_of
+from .traffic import PatternFound, TrafficMatrix, matrix_of, pattern_of
 from .wait_graph import WaitGraph, ordered, wait_graph
 
 #: (job, attempt)
@@ -37,10 +37,10 @@ class Communication:
     job: str
     attempt: int
     heard: tuple[tuple[str, tuple[int, ...]], ...]  # witness, and the ranks it has spoken for
-    groups: tuple[Group, ...]
+    groups: tuple[ProcessGroup, ...]
     faults: tuple[Fault, ...]  # causes first, then what follows from them
     graph: WaitGraph
-    matrix: Matrix
+    matrix: TrafficMatrix
     pattern: PatternFound
     imbalance: Imbalance
     slow_links: SlowLinks

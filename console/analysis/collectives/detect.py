@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .align import Group
+from .align import ProcessGroup
 from .fault import Fault
 from .mismatch import mismatches
 from .missing import absence, unlaunched
@@ -14,7 +14,7 @@ from .missing import absence, unlaunched
 LEAST_WAIT_S: Final = 5.0
 
 
-def faults_of(groups: Iterable[Group], least_wait_s: float = LEAST_WAIT_S) -> list[Fault]:
+def faults_of(groups: Iterable[ProcessGroup], least_wait_s: float = LEAST_WAIT_S) -> list[Fault]:
     """Everything that is wrong in these groups, mismatches before absences; `waiting.ordered` says what follows."""
     found = []
     for group in groups:

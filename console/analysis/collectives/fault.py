@@ -13,7 +13,7 @@ FaultKind = Literal["missing_rank", "op_mismatch", "shape_dtype_mismatch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Camp:
+class MismatchSide:
     """Ranks that did the same at the number where ranks differ."""
 
     what: str  # `all_reduce`, or its shape and type
@@ -40,7 +40,7 @@ class Fault:
     waited_s: float | None  # the longest of them; None where the source has no instants
     confidence: Confidence
     evidence: tuple[str, ...]  # each names its source, rank and field
-    camps: tuple[Camp, ...] = ()
+    camps: tuple[MismatchSide, ...] = ()
     held: tuple[tuple[int, str], ...] = ()  # (rank, title of the group it waits in)
     follows: bool = False  # all whom it is about wait themselves: the cause is elsewhere
 

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ...text.rank_ranges import ranges
-from .align import NONE, Group, Member
-from .fault import Camp, Fault, FaultKind
+from .align import NONE, Member, ProcessGroup
+from .fault import Fault, FaultKind, MismatchSide
 from .missing import op_at, waited_s_of
 from .operations import dtypes, moved_numel, operation, shape_text
 
 
-def mismatches(group: Group) -> list[Fault]:
+def mismatches(group: ProcessGroup) -> list[Fault]:
     """The first number at which members differ, unless they have gone on after it: then it was none."""
     seqs: dict[int, list[int]] = defaultdict(list)
     for rank, member in group.members.items():
@@ -28,7 +28,7 @@ def mismatches(group: Group) -> list[Fault]:
     return []
 
 
-def _mismatch_at(group: Group, seq: int, ranks: Sequence[int]) -> Fault | None:
+def _mismatch_at(group: ProcessGroup, seq: int, ranks: Sequence[int]) -> Fault | None:
     kinds: dict[str, list[int]] = defaultdict(list)
     shapes: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(ranks):
@@ -58,9 +58,9 @@ def _comparable(member: Member, seq: int) -> str | None:
     return ", ".join(parts)
 
 
-def _split(group: Group, seq: int, kind: FaultKind, sides: dict[str, list[int]], op: str) -> Fault:
+def _split(group: ProcessGroup, seq: int, kind: FaultKind, sides: dict[str, list[int]], op: str) -> Fault:
     """Two or more camps. The smaller may be named, where most of the whole group are in another; a tie names nobody."""
-    camps = sorted((Camp(what, tuple(ranks)) for what, ranks in sides.items()), key=lambda one: -len(one.ranks))
+    camps = sorted((MismatchSide(what, tuple(ranks)) for what, ranks in sides.items()), key=lambda one: -len(one.ranks))
     voters = sum(len(wait_group.ranks) for wait_group in camps) + len(group.unseen)
     is_tie = len(camps[0].ranks) * 2 <= voters or not group.is_whole
     odd = () if is_tie else tuple(sorted(rank for wait_group in camps[1:] for rank in wait_group.ranks))
@@ -83,7 +83,7 @@ def _first(member: Member, seq: int) -> str:
     return f"{entry.profiling_name} {shape_text(entry)}"
 
 
-def _uneven(group: Group, seq: int, ranks: Sequence[int]) -> Fault | None:
+def _uneven(group: ProcessGroup, seq: int, ranks: Sequence[int]) -> Fault | None:
     """An all_to_all may be uneven, but what all hand in is what all get: else somebody is wrong, nobody knows who."""
     if not group.is_whole or group.unseen or len(ranks) != len(group.ranks):
         return None
@@ -102,5 +102,5 @@ def _uneven(group: Group, seq: int, ranks: Sequence[int]) -> Fault | None:
     return Fault(
         kind="shape_dtype_mismatch", witness=group.witness, group=group.name, title=group.title, op="all_to_all",
         seq=seq, ranks=(), waiting=waiting, unseen=(), waited_s=None, confidence="none", evidence=(line,),
-        camps=(Camp(f"{given} elements sent, {made} expected", everybody),),
+        camps=(MismatchSide(f"{given} elements sent, {made} expected", everybody),),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...records import Confidence
 from ...text.rank_ranges import ranges
-from .align import NONE, Group, Member, kind_at
+from .align import NONE, Member, ProcessGroup, kind_at
 from .fault import Fault
 from .operations import shape_text
 
@@ -19,7 +19,7 @@ from .operations import shape_text
 ONE_INSTANT_S: Final = 30.0
 
 
-def absence(group: Group, least_wait_s: float) -> Fault | None:
+def absence(group: ProcessGroup, least_wait_s: float) -> Fault | None:
     """The lowest number that somebody waits in and somebody else has not entered."""
     waits = {rank: member.waits_in() for rank, member in group.members.items()}
     numbers = sorted({seq for found in waits.values() for seq in found})
@@ -51,7 +51,7 @@ def waited_s_of(members: Sequence[Member], seq: int) -> float | None:
     return max(0.0, *waits) if len(waits) > 1 else max(0.0, waits[0]) if waits else None
 
 
-def _confidence(group: Group, behind: tuple[int, ...], waited_s: float | None) -> Confidence:
+def _confidence(group: ProcessGroup, behind: tuple[int, ...], waited_s: float | None) -> Confidence:
     if not behind:
         return "none"
     instants = [member.read_at for member in group.members.values() if member.read_at is not None]
@@ -64,7 +64,7 @@ def _confidence(group: Group, behind: tuple[int, ...], waited_s: float | None) -
     return "certain" if everybody else "likely"
 
 
-def _absence_evidence(group: Group, seq: int, waiting: Sequence[int], behind: Sequence[int]) -> tuple[str, ...]:
+def _absence_evidence(group: ProcessGroup, seq: int, waiting: Sequence[int], behind: Sequence[int]) -> tuple[str, ...]:
     lines = []
     for rank in waiting[:4]:
         member = group.members[rank]
@@ -90,7 +90,7 @@ def op_at(member: Member, seq: int) -> str:
     return kinds[0] if len(set(kinds)) == 1 else "+".join(dict.fromkeys(kinds))
 
 
-def unlaunched(group: Group) -> Fault | None:
+def unlaunched(group: ProcessGroup) -> Fault | None:
     """Who is behind by a log of launches: a moment's difference, or a log that is written late, looks the same."""
     newest = max((member.last for member in group.members.values()), default=NONE)
     behind = tuple(rank for rank, member in sorted(group.members.items()) if member.last < newest)

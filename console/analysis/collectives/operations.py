@@ -35,7 +35,7 @@ _PEERS = re.compile(r"(\d{1,9})(->|<-)(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CollectiveOp:
     """`nccl:send 1->2` is backend nccl, name and kind send, from 1 to 2: ranks of the group."""
 
     backend: str
@@ -46,7 +46,7 @@ class Operation:
 
 
 @lru_cache(maxsize=4096)
-def operation(profiling_name: str) -> Operation:
+def operation(profiling_name: str) -> CollectiveOp:
     """Read the name that a source gives an operation. Any text is one."""
     backend, colon, rest = profiling_name.partition(":")
     if not colon:
@@ -56,9 +56,9 @@ def operation(profiling_name: str) -> Operation:
     kind = next((kind for pattern, kind in _KIND_PATTERNS if pattern.fullmatch(snake)), snake)
     match = _PEERS.fullmatch(peers)
     if match is None or kind not in ("send", "recv"):
-        return Operation(backend, name, kind)
+        return CollectiveOp(backend, name, kind)
     first, arrow, second = int(match[1]), match[2], int(match[3])
-    return Operation(backend, name, kind, *((first, second) if arrow == "->" else (second, first)))
+    return CollectiveOp(backend, name, kind, *((first, second) if arrow == "->" else (second, first)))
 
 
 def moved_numel(entry: Collective) -> int | None:

@@ -13,9 +13,9 @@ from statistics import fmean, median
 from typing import Final
 
 from ...records import Collective
-from .align import WITNESSES, Group, GroupKey
+from .align import WITNESSES, GroupKey, ProcessGroup
 from .operations import duration_ms, operation, payload_bytes
-from .traffic import Matrix
+from .traffic import TrafficMatrix
 
 #: A link needs so many measured operations to be called slow, and this share of the median's bandwidth at most.
 LEAST_MEASURED: Final = 3
@@ -41,7 +41,7 @@ class Imbalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SlowLink:
     """One direction between two ranks. `utilisation` is its bandwidth as a share of the median link's."""
 
     source: int
@@ -55,7 +55,7 @@ class Link:
 class SlowLinks:
     """Links far below the median, the slowest first; or why nobody can tell."""
 
-    links: tuple[Link, ...]
+    links: tuple[SlowLink, ...]
     refused: str | None
 
 
@@ -74,7 +74,7 @@ class Statistics:
     most_ms: float | None
 
 
-def imbalance_of(collectives: Sequence[Collective], groups: Iterable[Group]) -> Imbalance:
+def imbalance_of(collectives: Sequence[Collective], groups: Iterable[ProcessGroup]) -> Imbalance:
     """How evenly ranks are loaded. Buffers reach back differently far, so only what all members have is compared."""
     titles = {(group.witness, group.name): group for group in groups}
     common = {key: _common(group) for key, group in titles.items()}
@@ -102,7 +102,7 @@ def imbalance_of(collectives: Sequence[Collective], groups: Iterable[Group]) -> 
     return Imbalance(tuple(sorted(loads, key=lambda load: (-abs(load.deviation), load.rank))), None)
 
 
-def _common(group: Group) -> frozenset[int]:
+def _common(group: ProcessGroup) -> frozenset[int]:
     """Sequence numbers that every member has in its buffer."""
     members = list(group.members.values())
     if len(members) < 2 or group.unseen:
@@ -110,7 +110,9 @@ def _common(group: Group) -> frozenset[int]:
     return frozenset.intersection(*(frozenset(member.entered) for member in members))
 
 
-def slow_links_of(collectives: Iterable[Collective], groups: Iterable[Group], matrix: Matrix) -> SlowLinks:
+def slow_links_of(
+    collectives: Iterable[Collective], groups: Iterable[ProcessGroup], matrix: TrafficMatrix
+) -> SlowLinks:
     """Links far below the others. Only sends and receives measure a link: a collective's time is that of all ranks."""
     if not matrix.cells:
         return SlowLinks((), matrix.refused)
@@ -128,7 +130,7 @@ def slow_links_of(collectives: Iterable[Collective], groups: Iterable[Group], ma
         return SlowLinks((), "fewer than three links have measured sends or receives; see TORCH_NCCL_ENABLE_TIMING")
     middle = median(speeds.values())
     slow = [
-        Link(*pair, speed, speed / middle, len(measured[pair]))
+        SlowLink(*pair, speed, speed / middle, len(measured[pair]))
         for pair, speed in speeds.items() if speed <= SLOW_SHARE * middle
     ]  # fmt: skip
     return SlowLinks(tuple(sorted(slow, key=lambda one: (one.bytes_s, one.source, one.destination))), None)

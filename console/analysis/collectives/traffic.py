@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import Collective
-from .align import WITNESSES, Group, GroupKey
+from .align import WITNESSES, GroupKey, ProcessGroup
 from .operations import duration_ms, operation, payload_bytes
 
 Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]
@@ -22,7 +22,7 @@ _PAIRED: Final[dict[str, bool]] = {"all_gather": False, "reduce_scatter": True, 
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TrafficCell:
     """What one rank gave another. `mean_latency_ms` is that of the operations whose duration was measured."""
 
     source: int
@@ -33,11 +33,11 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class TrafficMatrix:
     """Rank × rank, without its empty cells. `left_out` are operations that name no pair, by kind."""
 
     ranks: tuple[int, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[TrafficCell, ...]
     left_out: Mapping[str, int]
     refused: str | None  # why there are no cells
 
@@ -64,7 +64,7 @@ class _Sum:
             self.latencies = [*(self.latencies or ()), took_ms]
 
 
-def matrix_of(collectives: Iterable[Collective], groups: Iterable[Group], ranks: Sequence[int]) -> Matrix:
+def matrix_of(collectives: Iterable[Collective], groups: Iterable[ProcessGroup], ranks: Sequence[int]) -> TrafficMatrix:
     """The matrix of one job in one capture: of what is in the buffers, which reach back differently far."""
     known = {(group.witness, group.name): group for group in groups}
     sums: dict[tuple[int, int], _Sum] = defaultdict(_Sum)
@@ -81,12 +81,14 @@ def matrix_of(collectives: Iterable[Collective], groups: Iterable[Group], ranks:
         for pair in pairs:
             sums[pair].add(share, duration_ms(entry))
     cells = tuple(_cell(pair, found) for pair, found in sorted(sums.items()))
-    return Matrix(tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(total, left_out))
+    return TrafficMatrix(
+        tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(total, left_out)
+    )
 
 
-def _cell(pair: tuple[int, int], found: _Sum) -> Cell:
+def _cell(pair: tuple[int, int], found: _Sum) -> TrafficCell:
     took = found.latencies
-    return Cell(*pair, found.count, found.bytes, sum(took) / len(took) if took else None)
+    return TrafficCell(*pair, found.count, found.bytes, sum(took) / len(took) if took else None)
 
 
 def _why_empty(total: int, left_out: Mapping[str, int]) -> str:
@@ -101,7 +103,7 @@ def _is_divided(entry: Collective) -> bool:
     return _PAIRED.get(operation(entry.profiling_name).kind, False)
 
 
-def _pairs(entry: Collective, groups: Mapping[GroupKey, Group]) -> list[tuple[int, int]]:
+def _pairs(entry: Collective, groups: Mapping[GroupKey, ProcessGroup]) -> list[tuple[int, int]]:
     """The pairs of ranks an operation of one rank is about; of a receive none, where the sender is known to record."""
     group = groups.get((WITNESSES[entry.source], entry.process_group[0])) if entry.process_group else None
     op = operation(entry.profiling_name)
@@ -120,7 +122,7 @@ def _pairs(entry: Collective, groups: Mapping[GroupKey, Group]) -> list[tuple[in
 # -- the pattern -------------------------------------------------------------------------------------------------------
 
 
-def pattern_of(matrix: Matrix) -> PatternFound:
+def pattern_of(matrix: TrafficMatrix) -> PatternFound:
     """The shape of the matrix, of the ranks that exchange anything; a rank that does not is no part of it."""
     if not matrix.cells:
         return PatternFound(None, matrix.refused)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records import Collective
-from .align import Group, GroupKey
+from .align import GroupKey, ProcessGroup
 from .fault import Fault
 from .operations import operation
 
@@ -34,7 +34,7 @@ class WaitGraph:
     cycles: tuple[tuple[int, ...], ...]
 
 
-def ordered(faults: Sequence[Fault], groups: Iterable[Group]) -> list[Fault]:
+def ordered(faults: Sequence[Fault], groups: Iterable[ProcessGroup]) -> list[Fault]:
     """The faults, those first that nothing else explains; the others say in `held` and `follows` what they follow."""
     by_rank: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for group in groups:
@@ -54,7 +54,7 @@ def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> F
     return replace(fault, held=held, follows=bool(fault.ranks) and {rank for rank, _ in held} >= set(fault.ranks))
 
 
-def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Sequence[Group]) -> WaitGraph:
+def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Sequence[ProcessGroup]) -> WaitGraph:
     """The edges that absences and unanswered sends and receives make. Who waits for nobody knows whom is no cause.
 
     gloo records neither sends nor receives, so nothing of them is in a graph of a gloo job.
@@ -74,7 +74,7 @@ def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], group
     return WaitGraph(tuple(waits), causes, tuple(_cycles(edges)))
 
 
-def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Group]) -> list[Wait]:
+def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, ProcessGroup]) -> list[Wait]:
     pending: dict[tuple[str, int, int, str], list[Collective]] = defaultdict(list)
     for entry in collectives:
         op = operation(entry.profiling_name)
@@ -95,7 +95,7 @@ def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Grou
     return waits
 
 
-def _global(source: int, destination: int, group: Group | None) -> tuple[int, int] | None:
+def _global(source: int, destination: int, group: ProcessGroup | None) -> tuple[int, int] | None:
     """Ranks of the job for ranks of the group; None where its members are not known."""
     if group is None or not group.is_whole or max(source, destination) >= len(group.ranks):
         return None

@@ -1,4 +1,4 @@
-"""Who holds a job, told from records alone: `judge` gives one verdict a job, or says what would decide it.
+"""Who holds a job, told from records alone: `diagnose_job` gives one verdict a job, or says what would decide it.
 
 `evidence` is what goes in, `verdict` what comes out. Between them: `looks` and `standing` say of each rank where it
 stands and since when, `scene` who waits and who does not, `stillness` whether anything moves, `rules` whom that blames,
@@ -6,7 +6,7 @@ stands and since when, `scene` who waits and who does not, `stillness` whether a
 """
 
 from .evidence import Absence, CollectiveEvidence, Evidence, Mismatch, Still
-from .judge import Judged, Wish, judge
+from .judge import Judgement, MissingEvidence, diagnose_job
 from .verdict import Coverage, Culprit, Site, Verdict
 
 __all__ = [
@@ -15,11 +15,11 @@ __all__ = [
     "Coverage",
     "Culprit",
     "Evidence",
-    "Judged",
+    "Judgement",
     "Mismatch",
+    "MissingEvidence",
     "Site",
     "Still",
     "Verdict",
-    "Wish",
-    "judge",
+    "diagnose_job",
 ]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from . import wording
 from .evidence import Absence, CollectiveEvidence, Mismatch
-from .job_view import WAITING, Scene
-from .rules import Blame
+from .job_view import WAITING, JobView
+from .rules import RuleResult
 
 
-def weigh(found: Blame, scene: Scene, sources: Sequence[CollectiveEvidence]) -> Blame:
+def weigh(found: RuleResult, scene: JobView, sources: Sequence[CollectiveEvidence]) -> RuleResult:
     """The blame of the stacks, with what the sources say of it.
 
     A source may name whom the stacks cannot, where the stacks do not speak against it: who is missing from a collective
@@ -22,7 +22,7 @@ def weigh(found: Blame, scene: Scene, sources: Sequence[CollectiveEvidence]) -> 
     return found
 
 
-def _weigh(found: Blame, scene: Scene, source: CollectiveEvidence) -> Blame:
+def _weigh(found: RuleResult, scene: JobView, source: CollectiveEvidence) -> RuleResult:
     absence = next((one for one in source.absences if one.ranks), None)
     mismatch = source.mismatches[0] if source.mismatches else None
     if absence is not None:
@@ -32,7 +32,7 @@ def _weigh(found: Blame, scene: Scene, source: CollectiveEvidence) -> Blame:
     return found
 
 
-def _with_absence(found: Blame, scene: Scene, source: CollectiveEvidence, absence: Absence) -> Blame:
+def _with_absence(found: RuleResult, scene: JobView, source: CollectiveEvidence, absence: Absence) -> RuleResult:
     named = {rank for rank, _ in found.ranks}
     number = "" if absence.seq is None else f" #{absence.seq}"
     members = wording.counted(len(absence.ranks) + len(absence.entered), "rank")
@@ -48,13 +48,13 @@ def _with_absence(found: Blame, scene: Scene, source: CollectiveEvidence, absenc
         doubt = f"{source.source} misses {wording.ranks(absence.ranks)}, which {also}"
         return replace(found, doubts=(*found.doubts, doubt))
     classes = {standing.rank: standing.cls for standing in scene.standings}
-    return Blame(
+    return RuleResult(
         "rank_missing", tuple((rank, classes.get(rank, "unknown")) for rank in absence.ranks), 1,
         f"{wording.ranks(absence.ranks)} never entered {what}. {wording.waited(scene)}.",
     )  # fmt: skip
 
 
-def _with_mismatch(found: Blame, source: CollectiveEvidence, mismatch: Mismatch) -> Blame:
+def _with_mismatch(found: RuleResult, source: CollectiveEvidence, mismatch: Mismatch) -> RuleResult:
     camps = sorted(mismatch.camps, key=lambda camp: (-len(camp[1]), camp[1]))
     number = "" if mismatch.seq is None else f" #{mismatch.seq}"
     said = "; ".join(f"{wording.ranks(members)} {what}" for what, members in camps)
@@ -67,7 +67,7 @@ def _with_mismatch(found: Blame, source: CollectiveEvidence, mismatch: Mismatch)
         return replace(found, kind="none", ranks=(), text=f"{text} {found.text}", need="see which side the code means")
     if found.ranks and {rank for rank, _ in found.ranks} != set(small):
         return replace(found, doubts=(*found.doubts, _differs(source, small)))
-    return Blame("collective_mismatch", tuple((rank, "collective") for rank in small), 1, f"{text} {found.text}")
+    return RuleResult("collective_mismatch", tuple((rank, "collective") for rank in small), 1, f"{text} {found.text}")
 
 
 def _differs(source: CollectiveEvidence, ranks: Sequence[int]) -> str:

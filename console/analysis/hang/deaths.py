@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from .job_view import Scene
+from .job_view import JobView
 
 #: The agent looks at ranks once a tick, and nodes tick apart: deaths closer than this have no order, ns.
 TOGETHER_NS: Final = 2_500_000_000
@@ -15,7 +15,7 @@ _SENT_BY_LAUNCHERS: Final = frozenset({-signal.SIGTERM, -signal.SIGKILL, -signal
 _BY_ITSELF: Final = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 
 
-def first_deaths(scene: Scene) -> tuple[tuple[int, ...], bool]:
+def first_deaths(scene: JobView) -> tuple[tuple[int, ...], bool]:
     """The ranks that ended first, and whether that is certain.
 
     Those that nobody saw end at another time are ordered by how they ended: a crash before a kill, a kill before an

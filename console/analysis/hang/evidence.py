@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...records import Rank, Stack
-from ..jobs import Job
+from ..jobs import JobSummary
 from ..stacks.frame_models import Model
 
 #: A process for ever: (node, pid, start_ticks).
@@ -59,7 +59,7 @@ class CollectiveEvidence:
 class Evidence:
     """All that is known of one job, at its newest attempt."""
 
-    job: Job
+    job: JobSummary
     ranks: tuple[Rank, ...]  # current records of its processes, those that exited too
     stacks: tuple[Stack, ...]  # of all captures that are kept, with their frames
     still: Mapping[ProcessKey, Still]

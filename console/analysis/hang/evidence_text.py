@@ -8,14 +8,14 @@ from typing import Final
 
 from ...text.rank_ranges import ranges
 from . import wording
-from .job_view import Scene
-from .rank_state import Standing
+from .job_view import JobView
+from .rank_state import RankState
 from .workers import guilty_worker
 
 _NAMED: Final = 8
 
 
-def evidence_of(scene: Scene, culprits: Sequence[Standing]) -> tuple[str, ...]:
+def evidence_of(scene: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]:
     """What the stacks, the kernel and the counters of collectives say; culprits first."""
     lines: list[str] = []
     for culprit in list(culprits)[:_NAMED]:
@@ -35,7 +35,7 @@ def evidence_of(scene: Scene, culprits: Sequence[Standing]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _of_one(scene: Scene, one: Standing) -> list[str]:
+def _of_one(scene: JobView, one: RankState) -> list[str]:
     thread = one.thread or "MainThread"
     kernel = ", ".join(
         f"{name} {value}" for name, value in (
@@ -55,7 +55,7 @@ def _of_one(scene: Scene, one: Standing) -> list[str]:
     return lines
 
 
-def _stacks(scene: Scene) -> str:
+def _stacks(scene: JobView) -> str:
     captured = {one.rank for one in scene.captured}
     same = {one.rank for one in scene.captured if one.frozen_s > 0 and one.frozen_s >= one.watched_s}
     world = scene.evidence.job.world_size
@@ -65,7 +65,7 @@ def _stacks(scene: Scene) -> str:
     )
 
 
-def _of_the_others(scene: Scene, culprits: Sequence[Standing]) -> list[str]:
+def _of_the_others(scene: JobView, culprits: Sequence[RankState]) -> list[str]:
     """Where those who wait stand."""
     places = Counter[tuple[str, str, str]]()
     ranks: dict[tuple[str, str, str], set[int]] = {}

@@ -14,8 +14,8 @@ from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader
 from .evidence import Evidence, ProcessKey
 from .native_frames import native_classes
-from .rank_state import Standing, stand
-from .samples import looks_of
+from .rank_state import RankState, rank_state_of
+from .samples import samples_by_process
 
 #: Classes in which a rank waits for other ranks: it has done its part.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
@@ -26,19 +26,19 @@ HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "d
 
 
 @dataclass(frozen=True)
-class Scene:
+class JobView:
     """One job. Ranks without a number are counted in no group: nothing can be said of them."""
 
     evidence: Evidence
-    standings: tuple[Standing, ...]  # of live ranks, by number
-    workers: Mapping[int, tuple[Standing, ...]]  # processes below a rank
+    standings: tuple[RankState, ...]  # of live ranks, by number
+    workers: Mapping[int, tuple[RankState, ...]]  # processes below a rank
 
     @cached_property
-    def waiting(self) -> tuple[Standing, ...]:
+    def waiting(self) -> tuple[RankState, ...]:
         return tuple(standing for standing in self.standings if standing.cls in WAITING)
 
     @cached_property
-    def behind(self) -> tuple[Standing, ...]:
+    def behind(self) -> tuple[RankState, ...]:
         """Those that do something else than waiting for others."""
         return tuple(
             standing
@@ -47,14 +47,14 @@ class Scene:
         )
 
     @cached_property
-    def opaque(self) -> tuple[Standing, ...]:
+    def opaque(self) -> tuple[RankState, ...]:
         """Those with a stack that does not tell whether they wait for others."""
         return tuple(
             standing for standing in self.standings if standing.trace is not None and self._is_opaque(standing)
         )
 
     @cached_property
-    def unread(self) -> tuple[Standing, ...]:
+    def unread(self) -> tuple[RankState, ...]:
         """Those that live, and of which nothing is known."""
         return tuple(
             standing
@@ -79,7 +79,7 @@ class Scene:
         return tuple(one for one in self.evidence.job.ranks_missing if one.why not in ("exited", "not_found"))
 
     @property
-    def captured(self) -> tuple[Standing, ...]:
+    def captured(self) -> tuple[RankState, ...]:
         return tuple(standing for standing in self.standings if standing.looks)
 
     @property
@@ -91,11 +91,11 @@ class Scene:
         """For how long ranks were looked at; one that could be read only now and then does not count for all."""
         return median_low([one.watched_s for one in self.captured]) if self.captured else 0.0
 
-    def of(self, rank: int) -> Standing | None:
+    def of(self, rank: int) -> RankState | None:
         return self._by_rank.get(rank)
 
     @cached_property
-    def _by_rank(self) -> dict[int, Standing]:
+    def _by_rank(self) -> dict[int, RankState]:
         return {standing.rank: standing for standing in reversed(self.standings) if standing.rank is not None}
 
     def home(self, rank: int) -> str | None:
@@ -116,7 +116,7 @@ class Scene:
         records = [one for one in self.evidence.ranks if one.rank == rank and one.attempt == self.evidence.job.attempt]
         return max(records, key=lambda record: (record.rx, record.seq), default=None)
 
-    def _is_opaque(self, one: Standing) -> bool:
+    def _is_opaque(self, one: RankState) -> bool:
         if one.trace is None:
             return one.cls == "unknown"
         if one.looks > 2 and one.place_s < one.watched_s / 2:
@@ -134,11 +134,11 @@ class Scene:
         ranks = self.evidence.ranks
         return frozenset((rank.node, rank.pid, rank.start_ticks) for rank in ranks if rank.gpu is not None)
 
-    def _uses_gpu(self, one: Standing) -> bool:
+    def _uses_gpu(self, one: RankState) -> bool:
         return one.key in self._on_gpus
 
 
-def make_scene(evidence: Evidence) -> Scene:
+def job_view_of(evidence: Evidence) -> JobView:
     """Read the stacks of a job's newest attempt."""
     job = evidence.job
     reader = Reader(evidence.models)
@@ -149,13 +149,13 @@ def make_scene(evidence: Evidence) -> Scene:
         for row in job.rows
         if row.attempt == job.attempt and row.status in ("present", "no_permission")
     }
-    standings: list[Standing] = []
-    workers: dict[int, list[Standing]] = {}
-    for key, looks in looks_of(stacks).items():
-        made = stand(key, looks, reader, natives, evidence.still.get(key))
+    standings: list[RankState] = []
+    workers: dict[int, list[RankState]] = {}
+    for key, looks in samples_by_process(stacks).items():
+        made = rank_state_of(key, looks, reader, natives, evidence.still.get(key))
         if made.role == "rank" and key in live and made.rank is not None:
             standings.append(made)
         elif made.role != "rank" and made.rank is not None:
             workers.setdefault(made.rank, []).append(made)
     standings.sort(key=lambda standing: (standing.rank or 0, standing.key))
-    return Scene(evidence, tuple(standings), {rank: tuple(found) for rank, found in sorted(workers.items())})
+    return JobView(evidence, tuple(standings), {rank: tuple(found) for rank, found in sorted(workers.items())})

@@ -11,9 +11,9 @@ from . import wording
 from .cross_check import weigh
 from .evidence import Evidence, ProcessKey
 from .evidence_text import evidence_of
-from .job_view import Scene, make_scene
-from .rank_state import Standing
-from .rules import CONFIDENCES, Blame, blame
+from .job_view import JobView, job_view_of
+from .rank_state import RankState
+from .rules import CONFIDENCES, RuleResult, apply_rules
 from .stillness import Stillness, stillness
 from .straggler import Straggler, straggler
 from .verdict import Coverage, Culprit, Site, State, Verdict
@@ -25,7 +25,7 @@ MOST_LOCALS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MissingEvidence:
     """What would make a verdict surer; whoever captures may fulfil it, and judge again."""
 
     more_s: float  # longer watching; 0.0 where it would change nothing
@@ -35,57 +35,57 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgement:
     """A verdict, what would make it surer, and what it was drawn from."""
 
     verdict: Verdict
-    wish: Wish
+    wish: MissingEvidence
     watched_s: float
-    scene: Scene
+    scene: JobView
 
 
-def judge(evidence: Evidence) -> Judged:
+def diagnose_job(evidence: Evidence) -> Judgement:
     """One job at its newest attempt. The same evidence gives the same verdict, byte by byte."""
-    scene = make_scene(evidence)
+    scene = job_view_of(evidence)
     still = stillness(scene)
     if not scene.standings and not evidence.job.ranks_found:
-        return Judged(_no_ranks(scene), Wish(0.0, (), (), False), 0.0, scene)
+        return Judgement(_no_ranks(scene), MissingEvidence(0.0, (), (), False), 0.0, scene)
     slow = straggler(scene) if still.moves else None
     if slow is not None:
         verdict = _slow(scene, slow)
     elif still.moves:
         verdict = _moving(scene)
     elif still.is_stuck:
-        verdict = _stuck(scene, still, weigh(blame(scene, still), scene, evidence.collectives))
+        verdict = _stuck(scene, still, weigh(apply_rules(scene, still), scene, evidence.collectives))
     else:
-        verdict = _too_short(scene, still, weigh(blame(scene, still), scene, evidence.collectives))
-    return Judged(verdict, _wish(scene, still), scene.watched_s, scene)
+        verdict = _too_short(scene, still, weigh(apply_rules(scene, still), scene, evidence.collectives))
+    return Judgement(verdict, _wish(scene, still), scene.watched_s, scene)
 
 
-def _no_ranks(scene: Scene) -> Verdict:
+def _no_ranks(scene: JobView) -> Verdict:
     dead = scene.dead
     text = f"{wording.ended(dead)}; none is left." if dead else "no rank of it was seen alive."
-    return _verdict(scene, "no_ranks", Blame("none", (), 0, text), "none", "see whether it was started", ())
+    return _verdict(scene, "no_ranks", RuleResult("none", (), 0, text), "none", "see whether it was started", ())
 
 
-def _moving(scene: Scene) -> Verdict:
+def _moving(scene: JobView) -> Verdict:
     text = f"it moves: its ranks changed place within {wording.seconds(scene.watched_s)}."
-    return _verdict(scene, "moving", Blame("none", (), 0, text), "none", "nothing to do", evidence_of(scene, ()))
+    return _verdict(scene, "moving", RuleResult("none", (), 0, text), "none", "nothing to do", evidence_of(scene, ()))
 
 
-def _slow(scene: Scene, slow: Straggler) -> Verdict:
+def _slow(scene: JobView, slow: Straggler) -> Verdict:
     rank = slow.standing.rank or 0
     text = (
         f"rank {rank} holds the others back: it waited for them in {slow.share:.0%} of {slow.looks} looks, they waited "
         f"in {slow.others:.0%}; mostly it was in {slow.cls}."
     )
-    found = Blame("straggler", ((rank, slow.cls),), 1, text)
+    found = RuleResult("straggler", ((rank, slow.cls),), 1, text)
     confidence = _confidence(found, ())
     step = wording.next_step(slow.standing, slow.cls, f" on {slow.standing.node}")
     return _verdict(scene, "slow", found, confidence, step, evidence_of(scene, (slow.standing,)))
 
 
-def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
+def _stuck(scene: JobView, still: Stillness, found: RuleResult) -> Verdict:
     """Nobody passes. Whether that is a hang depends on whether those who are behind go on."""
     blamed = {rank for rank, _ in found.ranks}
     culprits = [one for one in scene.behind if one.rank in blamed]
@@ -109,15 +109,15 @@ def _stuck(scene: Scene, still: Stillness, found: Blame) -> Verdict:
     return _verdict(scene, state, found, _confidence(found, doubts), step, proof)
 
 
-def _goes_on(scene: Scene, found: Blame, culprits: Sequence[Standing]) -> Verdict:
+def _goes_on(scene: JobView, found: RuleResult, culprits: Sequence[RankState]) -> Verdict:
     """They are waited for, and they go on: that is nobody's fault, as far as anybody can see."""
     words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
     text = f"{found.text} {words[:1].upper()}{words[1:]} went on meanwhile."
-    nobody = Blame("none", (), 0, text)
+    nobody = RuleResult("none", (), 0, text)
     return _verdict(scene, "slow", nobody, "none", "watch it for longer", evidence_of(scene, tuple(culprits)))
 
 
-def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
+def _too_short(scene: JobView, still: Stillness, found: RuleResult) -> Verdict:
     """Not watched for long enough: who would be blamed is said, but nobody is named."""
     least = scene.evidence.min_frozen_s
     if not scene.captured:
@@ -128,7 +128,7 @@ def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
         text, step = f"{looked}; as far as seen: {found.text}", "watch it for longer: gconsole batch --diagnose"
     else:
         text, step = f"neither moving nor still: {found.text}", found.need or "watch it for longer"
-    nobody = Blame("none", (), 0, text)
+    nobody = RuleResult("none", (), 0, text)
     return _verdict(scene, "undecided", nobody, "none", step, evidence_of(scene, scene.behind))
 
 
@@ -136,7 +136,7 @@ def _too_short(scene: Scene, still: Stillness, found: Blame) -> Verdict:
 
 
 def _verdict(
-    scene: Scene, state: State, found: Blame, confidence: Confidence, step: str, proof: tuple[str, ...]
+    scene: JobView, state: State, found: RuleResult, confidence: Confidence, step: str, proof: tuple[str, ...]
 ) -> Verdict:
     job = scene.evidence.job
     named = {rank for rank, _ in found.ranks}
@@ -152,7 +152,7 @@ def _verdict(
     )  # fmt: skip
 
 
-def _culprit(scene: Scene, rank: int, cls: FrameClass) -> Culprit:
+def _culprit(scene: JobView, rank: int, cls: FrameClass) -> Culprit:
     one = scene.of(rank)
     record = scene.last_record(rank)
     if one is None:
@@ -165,14 +165,14 @@ def _culprit(scene: Scene, rank: int, cls: FrameClass) -> Culprit:
     return Culprit(rank=rank, node=one.node, pid=one.pid, class_=cls, site=site)
 
 
-def _confidence(found: Blame, doubts: Sequence[str]) -> Confidence:
+def _confidence(found: RuleResult, doubts: Sequence[str]) -> Confidence:
     most = 1 if found.kind in ("collective_mismatch", "straggler") else 2
     trust = max(0, min(most, found.trust - len(doubts)))
     confidence: Confidence = CONFIDENCES[trust]
     return confidence
 
 
-def _coverage_doubts(scene: Scene, found: Blame) -> tuple[str, ...]:
+def _coverage_doubts(scene: JobView, found: RuleResult) -> tuple[str, ...]:
     doubts = []
     unseen = {one.rank for one in (*scene.unread,)} | {one.rank for one in scene.out_of_sight}
     if found.kind not in ("rank_absent", "rank_dead"):
@@ -186,7 +186,7 @@ def _coverage_doubts(scene: Scene, found: Blame) -> tuple[str, ...]:
     return tuple(doubts)
 
 
-def _next_step(scene: Scene, found: Blame, named: Sequence[Standing]) -> str:
+def _next_step(scene: JobView, found: RuleResult, named: Sequence[RankState]) -> str:
     rank, cls = found.ranks[0]
     one = next((standing for standing in named if standing.rank == rank), None)
     record = scene.last_record(rank)
@@ -198,7 +198,7 @@ def _next_step(scene: Scene, found: Blame, named: Sequence[Standing]) -> str:
     return wording.next_step(one, cls, f" on {node}" if node else "")
 
 
-def _wish(scene: Scene, still: Stillness) -> Wish:
+def _wish(scene: JobView, still: Stillness) -> MissingEvidence:
     """Native calls only of what stands still; variables only where nobody is behind."""
     places: dict[object, ProcessKey] = {}
     opaque = set(scene.opaque)
@@ -208,6 +208,6 @@ def _wish(scene: Scene, still: Stillness) -> Wish:
             places.setdefault(one.calls, one.key)
     asks = not scene.behind and not scene.dead and any(one.locals is None for one in scene.waiting)
     variables = [one.key for one in scene.waiting if asks and one.locals is None and one.cls in ("p2p", "collective")]
-    return Wish(
+    return MissingEvidence(
         still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck
     )

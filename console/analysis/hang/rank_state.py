@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 from ...records import Frame, Local, Stack, StackStatus
 from ..stacks.frame_models import FrameClass
-from ..stacks.frames import Call, Reader, Trace, class_of, class_within, is_library
+from ..stacks.frames import Call, CallPath, Reader, class_of, class_within, is_library
 from ..stacks.threads import blocking_thread, gil_holder
 from .evidence import ProcessKey, Still
-from .samples import Look
+from .samples import StackSample
 from .verdict import Site
 
 #: A main thread that waits in one call may still be woken once or twice: a signal, a page that came back.
@@ -34,7 +34,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class RankState:
     """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once.
 
     There is one of each process: two are equal only where they are the same.
@@ -44,7 +44,7 @@ class Standing:
     rank: int | None
     role: str
     cls: FrameClass
-    trace: Trace | None  # of the thread that holds it up; None where no stack was read
+    trace: CallPath | None  # of the thread that holds it up; None where no stack was read
     thread: str | None  # name of that thread, where it is not the main one
     looks: int  # readable ones
     watched_s: float  # from the first of them to the last
@@ -94,10 +94,13 @@ class Standing:
         return self.calls[-1].function if self.calls else ""
 
 
-def stand(
-    key: ProcessKey, looks: Sequence[Look], reader: Reader, natives: Mapping[tuple[Call, ...], FrameClass | None],
+def rank_state_of(
+    key: ProcessKey,
+    looks: Sequence[StackSample],
+    reader: Reader,
+    natives: Mapping[tuple[Call, ...], FrameClass | None],
     still: Still | None,
-) -> Standing:  # fmt: skip
+) -> RankState:
     """Read the looks at one process, oldest first; at least one."""
     read = [look for look in looks if look.is_read and look.main.frames is not None]
     last = looks[-1].main
@@ -120,7 +123,7 @@ def stand(
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
         place_s = max(place_s, frozen_s)
-    return Standing(
+    return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if is_main else blocking.thread_name or "a thread",
         looks=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
@@ -143,7 +146,7 @@ def _with_history(first_s: float, last_s: float, still: Still) -> float:
     return max(last_s, still.until_s) - min(first_s, since_s)
 
 
-def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
+def _without_stack(key: ProcessKey, looks: Sequence[StackSample]) -> RankState:
     """What the kernel says of a process whose stack nobody could read."""
     last = looks[-1].main
     states = {look.main.proc_state for look in looks}
@@ -152,7 +155,7 @@ def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
         cls = "unknown"
     asleep = _run(len(looks), lambda at: looks[at].main.proc_state == last.proc_state and _asleep(looks[at], looks[-1]))
     frozen_s = _lasting(looks, asleep)
-    return Standing(
+    return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=None, thread=None, looks=0,
         watched_s=_lasting(looks, len(looks)), place_s=frozen_s, frozen_s=frozen_s, runs=last.proc_state == "R",
         wakes_s=_wakes_s(looks), written_bytes=_written_bytes(looks), native=False, last=last, peers=(), locals=None,
@@ -160,7 +163,7 @@ def _without_stack(key: ProcessKey, looks: Sequence[Look]) -> Standing:
     )  # fmt: skip
 
 
-def _class(looks: Sequence[Look], trace: Trace, runs: bool, is_main: bool) -> FrameClass:
+def _class(looks: Sequence[StackSample], trace: CallPath, runs: bool, is_main: bool) -> FrameClass:
     """What a process does over looks at which it stood on one path; the kernel's word is of the main thread."""
     last = looks[-1].main
     if not is_main:
@@ -176,7 +179,7 @@ def _class(looks: Sequence[Look], trace: Trace, runs: bool, is_main: bool) -> Fr
     return cls
 
 
-def _class_at(look: Look, trace: Trace, is_main: bool) -> FrameClass:
+def _class_at(look: StackSample, trace: CallPath, is_main: bool) -> FrameClass:
     """What it did at one look."""
     return class_of(look.main, trace, _has_processor(look)) if is_main else trace.cls or "python_lock"
 
@@ -189,7 +192,7 @@ def _run(count: int, holds: Callable[[int], bool]) -> int:
     return length
 
 
-def _asleep(look: Look, last: Look) -> bool:
+def _asleep(look: StackSample, last: StackSample) -> bool:
     """Whether the main thread slept from one look to the other."""
     if _has_processor(look) or _has_processor(last):
         return False
@@ -198,42 +201,42 @@ def _asleep(look: Look, last: Look) -> bool:
     return True  # nobody counted: the stack alone must tell
 
 
-def _wakes_s(looks: Sequence[Look]) -> float | None:
+def _wakes_s(looks: Sequence[StackSample]) -> float | None:
     first, last = looks[0].switches, looks[-1].switches
     seconds = looks[-1].at_s - looks[0].at_s
     return None if first is None or last is None or seconds <= 0 else (last - first) / seconds
 
 
-def _written_bytes(looks: Sequence[Look]) -> int | None:
+def _written_bytes(looks: Sequence[StackSample]) -> int | None:
     first, last = looks[0].main.written_bytes, looks[-1].main.written_bytes
     return None if first is None or last is None else last - first
 
 
-def _lasting(looks: Sequence[Look], count: int) -> float:
+def _lasting(looks: Sequence[StackSample], count: int) -> float:
     return looks[-1].at_s - looks[-count].at_s if count > 1 else 0.0
 
 
-def _share_running(looks: Sequence[Look]) -> float:
+def _share_running(looks: Sequence[StackSample]) -> float:
     return sum(map(_has_processor, looks)) / len(looks)
 
 
-def _has_processor(look: Look) -> bool:
+def _has_processor(look: StackSample) -> bool:
     """The kernel's word; where nobody wrote that down, the engine's."""
     return look.main.proc_state == "R" if look.main.proc_state is not None else bool(look.main.active)
 
 
-def _path(trace: Trace) -> tuple[tuple[str, str], ...]:
+def _path(trace: CallPath) -> tuple[tuple[str, str], ...]:
     return tuple((call.function, call.file) for call in trace.calls)
 
 
-def _same_thread(look: Look, thread: Stack) -> Stack:
+def _same_thread(look: StackSample, thread: Stack) -> Stack:
     for stack in look.threads:
         if (stack.os_thread_id, stack.thread_id) == (thread.os_thread_id, thread.thread_id):
             return stack
     return look.main
 
 
-def _peers(stacks: Sequence[Stack], trace: Trace) -> tuple[Peer, ...]:
+def _peers(stacks: Sequence[Stack], trace: CallPath) -> tuple[Peer, ...]:
     """The other side of the point-to-point call a rank stands in, from the variables that were read of it."""
     if trace.cls != "p2p":
         return ()

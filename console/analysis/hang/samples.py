@@ -15,7 +15,7 @@ HORIZON_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StackSample:
     """One sample of one process. Without a readable stack `threads` has one record, which says why."""
 
     at_s: float  # CLOCK_REALTIME of the node
@@ -28,7 +28,7 @@ class Look:
         return self.main.status == "ok"
 
 
-def looks_of(stacks: Iterable[Stack]) -> Mapping[ProcessKey, list[Look]]:
+def samples_by_process(stacks: Iterable[Stack]) -> Mapping[ProcessKey, list[StackSample]]:
     """The looks at every process, oldest first."""
     samples: dict[ProcessKey, dict[tuple[str, int], list[Stack]]] = defaultdict(lambda: defaultdict(list))
     for stack in stacks:
@@ -39,18 +39,18 @@ def looks_of(stacks: Iterable[Stack]) -> Mapping[ProcessKey, list[Look]]:
     return {key: _counted(looks) for key, looks in found.items()}
 
 
-def _look(threads: list[Stack]) -> Look:
+def _look(threads: list[Stack]) -> StackSample:
     main = main_of(threads)
     instant = main.looked or main.began or main.at or main.t or main.rx
-    return Look(instant / 1e9, main, tuple(sorted(threads, key=_thread_order)), main.ctx_switches)
+    return StackSample(instant / 1e9, main, tuple(sorted(threads, key=_thread_order)), main.ctx_switches)
 
 
-def _counted(looks: list[Look]) -> list[Look]:
+def _counted(looks: list[StackSample]) -> list[StackSample]:
     """With the switches added up where records have only what was added since the previous sample of a capture."""
     if any(look.switches is not None for look in looks) or len({look.main.capture for look in looks}) > 1:
         return looks
     total = 0
-    found: list[Look] = []
+    found: list[StackSample] = []
     for look in looks:
         total += look.main.ctx_switches_delta or 0
         is_known = look.main.ctx_switches_delta is not None or not found
@@ -62,9 +62,9 @@ def _thread_order(stack: Stack) -> tuple[int, int, str]:
     return (stack.os_thread_id or 0, stack.thread_id or 0, stack.thread_name or "")
 
 
-def _order(look: Look) -> tuple[float, str, int]:
+def _order(look: StackSample) -> tuple[float, str, int]:
     return (look.at_s, look.main.capture, look.main.sample)
 
 
-def _recent(looks: list[Look]) -> list[Look]:
+def _recent(looks: list[StackSample]) -> list[StackSample]:
     return [look for look in looks if looks[-1].at_s - look.at_s <= HORIZON_S]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from .job_view import HELD, Scene
-from .rank_state import Standing
+from .job_view import HELD, JobView
+from .rank_state import RankState
 
 #: Fewer looks than this at a rank say nothing of movement.
 LEAST_LOOKS: Final = 2
@@ -30,10 +30,10 @@ class Stillness:
     moves: bool  # it went on while it was watched
     still_s: float  # so long nothing of those who stand still has changed
     more_s: float  # longer watching would decide; 0.0 where it would not
-    stuck: frozenset[Standing]  # of those who do not wait, who has not changed either
+    stuck: frozenset[RankState]  # of those who do not wait, who has not changed either
 
 
-def stillness(scene: Scene) -> Stillness:
+def stillness(scene: JobView) -> Stillness:
     """Who waits must have stood on one path for that long, and somebody must have slept all the time.
 
     A job that communicates all the time stands in its collective at every look; but each one that ends wakes its ranks.
@@ -64,7 +64,7 @@ def stillness(scene: Scene) -> Stillness:
     return _not_stuck(scene, waiters, stuck)
 
 
-def _not_stuck(scene: Scene, counted: list[Standing], stuck: frozenset[Standing]) -> Stillness:
+def _not_stuck(scene: JobView, counted: list[RankState], stuck: frozenset[RankState]) -> Stillness:
     least, watched_s, tail_s = scene.evidence.min_frozen_s, scene.watched_s, _shortest(counted)
     changed = sum(one.place_s < one.watched_s for one in counted)
     is_busy = not scene.uses_gpus and all((one.wakes_s or 0) >= BUSY_WAKES_S for one in counted)
@@ -77,22 +77,22 @@ def _not_stuck(scene: Scene, counted: list[Standing], stuck: frozenset[Standing]
     return Stillness(False, False, moves, tail_s, max(0.0, more_s), stuck)
 
 
-def _may_be_stuck(one: Standing) -> bool:
+def _may_be_stuck(one: RankState) -> bool:
     """Whether it was at one place whenever it was looked at, but not for long enough yet."""
     return one.looks >= LEAST_LOOKS and one.place_s >= one.watched_s and not _writes(one)
 
 
-def _writes(one: Standing) -> bool:
+def _writes(one: RankState) -> bool:
     return (one.written_bytes or 0) >= WRITES_BYTES
 
 
-def _still_s(one: Standing) -> float:
+def _still_s(one: RankState) -> float:
     return max(one.place_s, one.frozen_s)
 
 
-def _slept_s(one: Standing) -> float:
+def _slept_s(one: RankState) -> float:
     return one.place_s if one.cls in _ONCE else one.frozen_s
 
 
-def _shortest(standings: Iterable[Standing]) -> float:
+def _shortest(standings: Iterable[RankState]) -> float:
     return min(map(_still_s, standings), default=0.0)

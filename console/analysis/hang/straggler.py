@@ -9,8 +9,8 @@ from math import comb
 from typing import Final
 
 from ..stacks.frame_models import FrameClass
-from .job_view import WAITING, Scene
-from .rank_state import Standing
+from .job_view import WAITING, JobView
+from .rank_state import RankState
 
 #: Fewer looks than this say nothing about shares.
 LEAST_LOOKS: Final = 5
@@ -25,14 +25,14 @@ CHANCE: Final = 0.01
 class Straggler:
     """One rank that the others wait for in most steps."""
 
-    standing: Standing
+    standing: RankState
     cls: FrameClass  # what it is mostly seen in, when it does not wait
     share: float  # of the looks at which it waited
     others: float  # median of that of the others
     looks: int
 
 
-def straggler(scene: Scene) -> Straggler | None:
+def straggler(scene: JobView) -> Straggler | None:
     """The rank that waits least, where that can be no chance; None where nobody stands out.
 
     Refuses where ranks wait for messages rather than in collectives: the stages of a pipeline wait for each other by
@@ -56,16 +56,16 @@ def straggler(scene: Scene) -> Straggler | None:
     return Straggler(slow, max(own, key=lambda cls: (own[cls], cls)), lowest, median, len(slow.classes))
 
 
-def _share(one: Standing) -> float:
+def _share(one: RankState) -> float:
     return sum(cls in WAITING for cls in one.classes) / len(one.classes)
 
 
-def _chance(one: Standing, share: float) -> float:
+def _chance(one: RankState, share: float) -> float:
     """How likely one that waits with that `share` is seen waiting so seldom (binomial)."""
     looks, waits = len(one.classes), sum(cls in WAITING for cls in one.classes)
     return sum(comb(looks, k) * share**k * (1 - share) ** (looks - k) for k in range(waits + 1))
 
 
-def _alternates(others: Sequence[tuple[float, int, Standing]]) -> bool:
+def _alternates(others: Sequence[tuple[float, int, RankState]]) -> bool:
     """Whether somebody who waits has been woken meanwhile: steps go by."""
     return any(one.wakes_s is None or one.wakes_s * one.watched_s >= 2 * LEAST_LOOKS for _, _, one in others)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..stacks.frame_models import FrameClass
-from .rank_state import Standing
+from .rank_state import RankState
 
 #: The variables of torch's wrapper around a collective in which a process group other than the default shows.
 _GROUP_GIVEN: Final = re.compile(r"'group': <")
 
 
 @dataclass(frozen=True, slots=True)
-class Camp:
+class WaitGroup:
     """Ranks that wait in one operation at one place of the job's code."""
 
     cls: FrameClass
@@ -25,7 +25,7 @@ class Camp:
     ranks: tuple[int, ...]
 
 
-def camps_of(waiting: Sequence[Standing]) -> tuple[Camp, ...]:
+def wait_groups(waiting: Sequence[RankState]) -> tuple[WaitGroup, ...]:
     """The camps, the largest first."""
     found: dict[tuple[FrameClass, str, str], set[int]] = defaultdict(set)
     for one in waiting:
@@ -33,16 +33,16 @@ def camps_of(waiting: Sequence[Standing]) -> tuple[Camp, ...]:
         where = f"{site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
         if one.rank is not None:
             found[one.cls, one.call, where].add(one.rank)
-    camps = (Camp(cls, call, where, tuple(sorted(ranks))) for (cls, call, where), ranks in found.items())
+    camps = (WaitGroup(cls, call, where, tuple(sorted(ranks))) for (cls, call, where), ranks in found.items())
     return tuple(sorted(camps, key=lambda camp: (-len(camp.ranks), camp.ranks)))
 
 
-def is_in_subgroup(one: Standing) -> bool:
+def is_in_subgroup(one: RankState) -> bool:
     """Whether the collective that it waits in is known to be of some ranks only."""
     return any(local.name == "kwargs" and _GROUP_GIVEN.search(local.value) for local in one.locals or ())
 
 
-def cycles(waiting: Sequence[Standing]) -> tuple[tuple[int, ...], ...]:
+def cycles(waiting: Sequence[RankState]) -> tuple[tuple[int, ...], ...]:
     """Circles of ranks each of which waits for a message of, or to, the next; the smallest rank of each first.
 
     A rank that receives from one that sends to it is no circle: that message is on its way.

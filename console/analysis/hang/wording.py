@@ -8,10 +8,10 @@ from typing import Final
 
 from ...text.rank_ranges import ranges
 from ..stacks.frame_models import FrameClass
-from .job_view import Scene
-from .rank_state import Standing
+from .job_view import JobView
+from .rank_state import RankState
 from .verdict import Site
-from .wait_groups import Camp
+from .wait_groups import WaitGroup
 
 #: What a rank is doing, after "rank 3 ".
 _DOING: Final[dict[FrameClass, str]] = {
@@ -68,7 +68,7 @@ def place(site: Site | None) -> str:
     return f"{site.file.rsplit('/', 1)[-1]}:{site.line} {site.function}"
 
 
-def operation(standings: Sequence[Standing]) -> str:
+def operation(standings: Sequence[RankState]) -> str:
     """What most of them wait in, and where: `all_reduce (train.py:30 train_step)`."""
     calls = Counter((standing.call, place(standing.caller)) for standing in standings)
     if not calls:
@@ -79,7 +79,7 @@ def operation(standings: Sequence[Standing]) -> str:
     return f"{name} ({where})" if where else name
 
 
-def waited(scene: Scene) -> str:
+def waited(scene: JobView) -> str:
     """`7 ranks have waited for 41.2 s`"""
     waiting = [one for one in (scene.waiting or scene.opaque) if one.looks]
     if not waiting:
@@ -90,13 +90,13 @@ def waited(scene: Scene) -> str:
     return f"{count} rank{'s have' if count > 1 else ' has'} waited{for_s}"
 
 
-def doing(one: Standing) -> str:
+def doing(one: RankState) -> str:
     """`sleeps in train.py:30 train_step`"""
     where = place(one.site)
     return f"{_DOING[one.cls]}{' in ' + where if where else ''}"
 
 
-def behind(scene: Scene, found: Sequence[Standing]) -> str:
+def behind(scene: JobView, found: Sequence[RankState]) -> str:
     groups: dict[str, list[int]] = defaultdict(list)
     for one in found:
         if one.rank is not None:
@@ -109,7 +109,7 @@ def behind(scene: Scene, found: Sequence[Standing]) -> str:
     return f"{said}{more} and {verb} not entered {operation(scene.waiting)}. {_capital(waited(scene))}."
 
 
-def held(scene: Scene, found: Sequence[Standing]) -> str:
+def held(scene: JobView, found: Sequence[RankState]) -> str:
     said = []
     for one in found[:_NAMED]:
         words = {"T": "T state", "t": f"traced by pid {one.last.tracer_pid}", "D": f"D state, {one.last.wchan or '–'}"}
@@ -121,7 +121,7 @@ def held(scene: Scene, found: Sequence[Standing]) -> str:
     return f"{'; '.join(said)}{more}. {_capital(waited(scene))}."
 
 
-def dead(scene: Scene, first: Sequence[int]) -> str:
+def dead(scene: JobView, first: Sequence[int]) -> str:
     others = sorted(set(scene.dead) - set(first))
     reasons = {record.reason for rank in first if (record := scene.last_record(rank)) and record.reason}
     how = f" ({reasons.pop()})" if len(reasons) == 1 else ""
@@ -134,7 +134,7 @@ def ended(numbers: Sequence[int]) -> str:
     return they(numbers, "has ended")
 
 
-def vanished(scene: Scene, missing: Sequence[int], nodes: Sequence[str]) -> str:
+def vanished(scene: JobView, missing: Sequence[int], nodes: Sequence[str]) -> str:
     """Ranks that must have been there, and are not."""
     on = f" on {', '.join(nodes[:_NAMED])}" if nodes else ""
     they_are = "it is" if len(set(missing)) == 1 else "they are"
@@ -144,7 +144,7 @@ def vanished(scene: Scene, missing: Sequence[int], nodes: Sequence[str]) -> str:
     )
 
 
-def absent(scene: Scene, missing: Sequence[int]) -> str:
+def absent(scene: JobView, missing: Sequence[int]) -> str:
     world = scene.evidence.job.world_size
     verb = "was" if len(missing) == 1 else "were"
     return (
@@ -153,19 +153,19 @@ def absent(scene: Scene, missing: Sequence[int]) -> str:
     )
 
 
-def unseen(scene: Scene, missing: Sequence[int]) -> str:
+def unseen(scene: JobView, missing: Sequence[int]) -> str:
     run = "runs" if len(missing) == 1 else "run"
     return f"{ranks(missing)} {run} on no node that is watched; all that are seen wait in {operation(scene.waiting)}."
 
 
-def hidden(scene: Scene, numbers: Sequence[int]) -> str:
+def hidden(scene: JobView, numbers: Sequence[int]) -> str:
     return (
         f"all ranks that can be read wait in {operation(scene.waiting)}; of {ranks(numbers)} nothing is known, "
         "which proves nothing."
     )
 
 
-def remedy(scene: Scene, numbers: Sequence[int]) -> str:
+def remedy(scene: JobView, numbers: Sequence[int]) -> str:
     """What would show the ranks that cannot be seen."""
     for standing in scene.standings:
         if standing.rank in numbers and standing.trace is None:
@@ -177,7 +177,7 @@ def remedy(scene: Scene, numbers: Sequence[int]) -> str:
     return f"read {ranks(numbers)}"
 
 
-def opaque(scene: Scene) -> str:
+def opaque(scene: JobView) -> str:
     where = "; ".join(sorted({place(one.site) for one in scene.opaque})[:_NAMED])
     numbers = [one.rank for one in scene.opaque if one.rank is not None]
     others = "1 other waits" if len(scene.waiting) == 1 else f"{len(scene.waiting)} others wait"
@@ -190,7 +190,7 @@ def cycle(found: Sequence[Sequence[int]]) -> str:
     return f"ranks wait for each other's messages in a circle: {circles}."
 
 
-def camps(scene: Scene, found: Sequence[Camp]) -> str:
+def camps(scene: JobView, found: Sequence[WaitGroup]) -> str:
     said = "; ".join(
         f"{ranks(camp.ranks)} in {_OPERATIONS.get(camp.operation, camp.operation)}"
         + (f" ({camp.where})" if camp.where else "")
@@ -200,21 +200,21 @@ def camps(scene: Scene, found: Sequence[Camp]) -> str:
     return f"ranks wait in different places: {said}{more}. {_capital(waited(scene))}."
 
 
-def together(scene: Scene) -> str:
+def together(scene: JobView) -> str:
     return f"all ranks that are seen wait in {operation(scene.waiting)}, and none is behind. {_capital(waited(scene))}."
 
 
-def all_busy(scene: Scene, classes: Sequence[FrameClass]) -> str:
+def all_busy(scene: JobView, classes: Sequence[FrameClass]) -> str:
     if len(classes) == 1:
         return f"no rank waits for another: {_plural_doing(classes[0], len(scene.behind))}."
     return "no rank waits for another; they do different things."
 
 
-def nothing(scene: Scene) -> str:
+def nothing(scene: JobView) -> str:
     return "no rank's stack could be read." if scene.standings else "no rank was captured."
 
 
-def next_step(one: Standing | None, cls: FrameClass, where: str) -> str:
+def next_step(one: RankState | None, cls: FrameClass, where: str) -> str:
     """What a person would do next about a culprit."""
     wchan = one.last.wchan if one else None
     pid = one.pid if one else None

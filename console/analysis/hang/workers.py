@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .job_view import HELD, Scene
-from .rank_state import Standing
+from .job_view import HELD, JobView
+from .rank_state import RankState
 
 
-def guilty_worker(scene: Scene, one: Standing) -> Standing | None:
+def guilty_worker(scene: JobView, one: RankState) -> RankState | None:
     """The worker that a rank in its data loader, or in a child process, is held by; None where none stands out.
 
     Idle workers wait for their next order; one that is stopped, or in the job's own code, does not.

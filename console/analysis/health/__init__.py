@@ -1,7 +1,7 @@
 """What is wrong with GPUs, links, ports, clocks and versions, now: pure functions over the facts, one a finding.
 
-`find` asks them all. Every function refuses (it yields nothing) where it has too little to judge from; a figure that is
-unknown accuses nobody. A finding about simulated GPUs says SIM. The limits are `[health]` of hosts.toml.
+Every check yields nothing where it has too little data; an unknown figure never makes a finding. Findings about
+simulated GPUs start with SIM. The limits are `[health]` of hosts.toml.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..finding import Found
+from ..finding import FindingDraft
 from .clock import clock_step
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .links import nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .ports import nic_down, nic_errors
-from .state import Facts
+from .state import HealthState
 from .versions import version_skew
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CHECKS = (
 )  # fmt: skip
 
 
-def find(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def health_findings(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Everything that is wrong by these facts and limits."""
     for check in CHECKS:
         yield from check(facts, limits)

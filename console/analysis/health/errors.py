@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..finding import Found
-from .state import Facts, GpuFacts, Xid
+from ..finding import FindingDraft
+from .state import GpuHealth, HealthState, Xid
 from .wording import about_gpu, at, counted, figure, times
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...records import Severity
 
 
-def gpu_lost(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_lost(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """A GPU that the driver cannot reach any more, or could not open from the beginning."""
     for gpu in facts.all_gpus():
         if gpu.info is not None and gpu.info.lost is not None and gpu.info.parent is None:
@@ -24,10 +24,10 @@ def gpu_lost(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
         for index, event in node.unopened.items():
             name = f"{node.name}:gpu{index}"
             evidence = (f"gpu_event.lost {name} {event.text}",)
-            yield Found("gpu_lost", "error", "certain", (name,), f"{name}: {event.text}", evidence)
+            yield FindingDraft("gpu_lost", "error", "certain", (name,), f"{name}: {event.text}", evidence)
 
 
-def gpu_xid(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_xid(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """XIDs, and what the driver wants done to recover a GPU; one finding a GPU.
 
     One after which the GPU wants a reset or a repair is an error, and stands until the GPU was reset or the node
@@ -49,7 +49,7 @@ def gpu_xid(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
                 name = f"{node.name}:{place}"
                 text = f"{name} (no GPU that NVML knows): {_words(xid)}"
                 evidence = (_of(xid, name, number),)
-                yield Found("gpu_xid", xid.event.severity, "certain", (name, f"XID {number}"), text, evidence)
+                yield FindingDraft("gpu_xid", xid.event.severity, "certain", (name, f"XID {number}"), text, evidence)
 
 
 def _worst(told: Sequence[tuple[Severity, str, str]]) -> Severity:
@@ -61,7 +61,7 @@ def _words(xid: Xid) -> str:
     return f"{xid.event.text}{times(xid.count)}" + (f" ({xid.event.try_})" if xid.event.try_ else "")
 
 
-def _stands(facts: Facts, xid: Xid, xid_s: float) -> bool:
+def _stands(facts: HealthState, xid: Xid, xid_s: float) -> bool:
     if xid.event.severity == "error":
         return True
     return xid.event.severity == "warning" and facts.newest - xid.event.rx <= xid_s * 1e9
@@ -72,7 +72,7 @@ def _of(xid: Xid, name: str, number: int) -> str:
     return f"gpu_event.xid {name} {number}{word} (seq {xid.event.seq}, {xid.event.source})"
 
 
-def gpu_ecc(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_ecc(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Memory errors: an error where some could not be corrected since the driver was loaded, or a row not be remapped.
 
     A warning where corrected ones come fast. Uncorrected ones of the GPU's past life alone are no finding: they were
@@ -92,7 +92,7 @@ def gpu_ecc(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             yield from _corrected(gpu, limits)
 
 
-def _corrected(gpu: GpuFacts, limits: HealthConfig) -> Iterator[Found]:
+def _corrected(gpu: GpuHealth, limits: HealthConfig) -> Iterator[FindingDraft]:
     gained = max(gpu.window.total(f"grown.ecc_corrected_{kind}") for kind in ("volatile", "aggregate"))
     most = limits.ecc_corrected_per_min * limits.window_s / 60
     if gained > most:
@@ -100,7 +100,7 @@ def _corrected(gpu: GpuFacts, limits: HealthConfig) -> Iterator[Found]:
         yield about_gpu(gpu, "gpu_ecc", "warning", text, [at(gpu, "gpu.grown.ecc_corrected_volatile", gained)])
 
 
-def gpu_remap_pending(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_remap_pending(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Faulty memory that will be taken out of use at the next reset: rows (Ampere and newer) or pages (before)."""
     for gpu in facts.gpus():
         fields = [field for field in _PENDING if gpu.gpu is not None and getattr(gpu.gpu, field)]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...text.rank_ranges import ranges
-from ..finding import Found
-from .state import Facts, GpuFacts
+from ..finding import FindingDraft
+from .state import GpuHealth, HealthState
 from .wording import about_gpu, at, counted, figure
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _BUSY_FOR_PCIE_S: Final = 130.0
 
 
-def nvlink_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Links that were up and are down, or that are up on most GPUs of the same model in the node.
 
     A link that was never up, and that no majority of its like has, is none: bridges need not use all.
     """
     for node in facts.nodes.values():
-        alike: dict[str | None, list[GpuFacts]] = defaultdict(list)
+        alike: dict[str | None, list[GpuHealth]] = defaultdict(list)
         for gpu in node.gpus.values():
             if gpu.links and gpu.info is not None and gpu.info.lost is None:
                 alike[gpu.info.name].append(gpu)
@@ -42,20 +42,20 @@ def nvlink_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
                     yield _down(gpu, sorted(down), words)
 
 
-def _usual_links(gpus: Sequence[GpuFacts]) -> int | None:
+def _usual_links(gpus: Sequence[GpuHealth]) -> int | None:
     """How many links are up on most of these GPUs; None without a majority."""
     counts = Counter(sum(link.up is True for link in gpu.links.values()) for gpu in gpus)
     (up, often), *_ = counts.most_common(1)
     return up if 2 * often > len(gpus) and len(gpus) > 2 else None
 
 
-def _down(gpu: GpuFacts, links: Sequence[int], words: str) -> Found:
+def _down(gpu: GpuHealth, links: Sequence[int], words: str) -> FindingDraft:
     evidence = [at(gpu, f"gpu_link.up link {link}", False) for link in links]
     return about_gpu(gpu, "nvlink_down", "error", f"{words}; look at dmesg and nvidia-smi nvlink -s", evidence,
                      parts=tuple(map(str, links)))  # fmt: skip
 
 
-def nvlink_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """NVLink errors that grow: any recovery or replay, and CRC errors at a rate that costs bandwidth."""
     for gpu in facts.gpus():
         gained = {name: gpu.window.total(f"grown.nvlink_{name}_errors") for name in ("recovery", "replay", "crc")}
@@ -74,7 +74,7 @@ def nvlink_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
 _ERRORS = {"recovery": "lost and recovered link", "replay": "replay", "crc": "CRC error"}
 
 
-def pcie_degraded(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Fewer PCIe lanes than GPU and slot can do, an older generation under load, or replays at a rate.
 
     The generation of an idle GPU says nothing: it is lowered to save power.
@@ -99,5 +99,5 @@ def pcie_degraded(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(told), evidence, parts=("width",) * is_narrow)
 
 
-def _has_long_worked(gpu: GpuFacts) -> bool:
+def _has_long_worked(gpu: GpuHealth) -> bool:
     return gpu.busy_since_s is not None and (gpu.at_s or 0.0) - gpu.busy_since_s >= _BUSY_FOR_PCIE_S

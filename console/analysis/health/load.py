@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..finding import Found
-from .state import HELD_BY, Facts, GpuFacts
+from ..finding import FindingDraft
+from .state import HELD_BY, GpuHealth, HealthState
 from .wording import about_gpu, at, figure, gigabytes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _WORDS: Final = {
 }  # fmt: skip
 
 
-def gpu_throttle(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_throttle(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Clocks held down by heat or hardware for a share of the time in which the GPU worked.
 
     A power limit is none of these, and an idle GPU is not looked at; it needs work in a third of the window.
@@ -41,7 +41,7 @@ def gpu_throttle(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             yield _throttled(gpu, shares, reason, limits)
 
 
-def _throttled(gpu: GpuFacts, shares: Mapping[str, float], reason: str, limits: HealthConfig) -> Found:
+def _throttled(gpu: GpuHealth, shares: Mapping[str, float], reason: str, limits: HealthConfig) -> FindingDraft:
     text = (f"its clocks were held down by {_WORDS[reason]} ({reason}) for {min(100.0, shares[reason]):.0f} % of its"
             f" work in the last {figure(limits.window_s)} s")  # fmt: skip
     evidence = [at(gpu, f"gpu.clocks_event_share_pct.{name}", round(min(100.0, share)))
@@ -56,7 +56,7 @@ def _throttled(gpu: GpuFacts, shares: Mapping[str, float], reason: str, limits: 
     return about_gpu(gpu, "gpu_throttle", "warning", text, evidence)
 
 
-def gpu_straggler(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_straggler(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """A GPU whose clock or power is far from those of its peers: GPUs of the same model that work for the same job.
 
     Far is more than the limit and more than four times the usual spread. Too few peers, or too many that differ, and
@@ -91,7 +91,7 @@ class _Far(NamedTuple):
     words: str
 
 
-def _straggler(gpu: GpuFacts, job: str, told: Sequence[_Far], limits: HealthConfig) -> Found:
+def _straggler(gpu: GpuHealth, job: str, told: Sequence[_Far], limits: HealthConfig) -> FindingDraft:
     text = f"far from its peers under the same load ({job}): {'; '.join(far.words for far in told)} (average of the"
     evidence = [at(gpu, _FIELD[far.name], far.value) for far in told]
     slow = any(far.name == "clock" for far in told)
@@ -99,9 +99,9 @@ def _straggler(gpu: GpuFacts, job: str, told: Sequence[_Far], limits: HealthConf
                      confidence="likely" if slow else "possible")  # fmt: skip
 
 
-def _crews(facts: Facts, limits: HealthConfig) -> dict[tuple[str, str | None], list[GpuFacts]]:
+def _crews(facts: HealthState, limits: HealthConfig) -> dict[tuple[str, str | None], list[GpuHealth]]:
     """GPUs that have worked enough, by the one job that uses them and by model."""
-    crews: dict[tuple[str, str | None], list[GpuFacts]] = defaultdict(list)
+    crews: dict[tuple[str, str | None], list[GpuHealth]] = defaultdict(list)
     for gpu in facts.gpus():
         jobs = {job for job, _, _ in gpu.ranks}
         if len(jobs) == 1 and gpu.info is not None and gpu.window.total("busy") >= _LEAST_WORK * limits.window_s:
@@ -125,13 +125,13 @@ def _far(
     return far if len(far) <= max(1, _MOST_OUTLIERS * len(values)) else {}
 
 
-def gpu_memory_imbalance(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def gpu_memory_imbalance(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """A rank whose GPU memory, at its peak, is far above that of the other ranks of its job.
 
     Only GPUs with a single rank tell; in a job of too few such ranks, or where many differ (pipeline stages hold
     different layers), nobody is blamed.
     """
-    jobs: dict[tuple[str, int], dict[int, GpuFacts]] = defaultdict(dict)
+    jobs: dict[tuple[str, int], dict[int, GpuHealth]] = defaultdict(dict)
     for gpu in facts.gpus():
         ranks = gpu.ranks
         if len(ranks) == 1 and gpu.window.peak("memory") is not None and gpu.info and gpu.info.mem_total_bytes:
@@ -142,7 +142,7 @@ def gpu_memory_imbalance(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             yield from _uneven(job, gpus, limits)
 
 
-def _uneven(job: str, gpus: Mapping[int, GpuFacts], limits: HealthConfig) -> Iterator[Found]:
+def _uneven(job: str, gpus: Mapping[int, GpuHealth], limits: HealthConfig) -> Iterator[FindingDraft]:
     peaks = {rank: gpu.window.peak("memory") or 0.0 for rank, gpu in gpus.items()}
     usual = median(peaks.values())
     totals = {rank: float(gpu.info.mem_total_bytes or 0) for rank, gpu in gpus.items() if gpu.info}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ..finding import Found
-from .state import Facts, NicFacts
+from ..finding import FindingDraft
+from .state import HealthState, NicHealth
 from .wording import counted, figure
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ ERRORS: Final = {
 _DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 
 
-def nic_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """A port that was up and is not, or is gone.
 
     One that was never up while we watched is taken for unused, but for an RDMA port that counts a link it once lost and
@@ -42,10 +42,10 @@ def nic_down(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             evidence = [f"nic.state {port.name} {nic.state}"]
             evidence += [] if port.was_up else [f"nic.link_downed {port.name} {nic.link_downed}"]
             confidence: Confidence = "certain" if port.was_up else "likely"
-            yield Found("nic_down", "error", confidence, (port.name,), text, tuple(evidence))
+            yield FindingDraft("nic_down", "error", confidence, (port.name,), text, tuple(evidence))
 
 
-def nic_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def nic_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Errors that a port counts at a rate, or a link that was lost and came back."""
     most = limits.nic_errors_per_min * limits.window_s / 60
     for port in _ports(facts):
@@ -60,9 +60,9 @@ def nic_errors(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
             evidence.append(f"nic.grown.link_downed {port.name} {figure(flaps)}")
         if told:
             text = f"{port.name}: {', '.join(told)} within {figure(limits.window_s)} s"
-            yield Found("nic_errors", "warning", "certain", (port.name,), text, tuple(evidence))
+            yield FindingDraft("nic_errors", "warning", "certain", (port.name,), text, tuple(evidence))
 
 
-def _ports(facts: Facts) -> Iterator[NicFacts]:
+def _ports(facts: HealthState) -> Iterator[NicHealth]:
     for node in facts.nodes.values():
         yield from node.nics.values()

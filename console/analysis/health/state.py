@@ -32,7 +32,7 @@ class Xid:
 
 
 @dataclass(slots=True)
-class GpuFacts:
+class GpuHealth:
     """One GPU, or one MIG device. Sums of `window`, in seconds, of its node's clock:
 
     `seen`; of these `busy`, and of these `held.REASON`; `power` and `clock` are W and MHz times seconds of work,
@@ -74,7 +74,7 @@ class GpuFacts:
 
 
 @dataclass(slots=True)
-class NicFacts:
+class NicHealth:
     """One port. The window's sums: `grown.COUNTER`."""
 
     nic: Nic
@@ -88,7 +88,7 @@ class NicFacts:
 
 
 @dataclass(slots=True)
-class ClockFacts:
+class ClockHealth:
     """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets, and which stands in a suspend."""
 
     agent: str
@@ -111,25 +111,25 @@ class ClockFacts:
 
 
 @dataclass(slots=True)
-class NodeFacts:
+class NodeHealth:
     """One node, with everything on it."""
 
     name: str
     node: Node | None = None
     state: NodeState | None = None
-    gpus: dict[str, GpuFacts] = field(default_factory=dict)
-    nics: dict[tuple[str, int], NicFacts] = field(default_factory=dict)
+    gpus: dict[str, GpuHealth] = field(default_factory=dict)
+    nics: dict[tuple[str, int], NicHealth] = field(default_factory=dict)
     unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists and cannot open
     xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses that are no known GPU
     nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
-    clock: ClockFacts | None = None
+    clock: ClockHealth | None = None
 
 
-class Facts:
+class HealthState:
     """The fold. `newest` is the console's time of the newest record, ns."""
 
     def __init__(self, window_s: float, busy_pct: float) -> None:
-        self.nodes: dict[str, NodeFacts] = {}
+        self.nodes: dict[str, NodeHealth] = {}
         self.newest = 0
         self._window_s, self._busy_pct = window_s, busy_pct
         self._folds: dict[type, Callable[[Any], None]] = {
@@ -146,23 +146,23 @@ class Facts:
                 self.newest = max(self.newest, record.rx)
                 fold(record)
 
-    def gpus(self) -> Iterator[GpuFacts]:
+    def gpus(self) -> Iterator[GpuHealth]:
         """Every GPU that its driver still reaches, without the MIG devices."""
         for gpu in self.all_gpus():
             if gpu.info is None or (gpu.info.lost is None and gpu.info.parent is None):
                 yield gpu
 
-    def all_gpus(self) -> Iterator[GpuFacts]:
+    def all_gpus(self) -> Iterator[GpuHealth]:
         """Every GPU and MIG device, also those that are lost."""
         for node in self.nodes.values():
             yield from node.gpus.values()
 
     # -- one fold a kind -----------------------------------------------------------------------------------------------
 
-    def _of(self, name: str) -> NodeFacts:
+    def _of(self, name: str) -> NodeHealth:
         found = self.nodes.get(name)
         if found is None:
-            found = self.nodes[name] = NodeFacts(name)
+            found = self.nodes[name] = NodeHealth(name)
         return found
 
     def _node_state(self, record: NodeState) -> None:
@@ -187,11 +187,11 @@ class Facts:
         if booted:
             of.xids_elsewhere = {}
 
-    def _gpu_facts(self, node: str, uuid: str) -> GpuFacts:
+    def _gpu_facts(self, node: str, uuid: str) -> GpuHealth:
         gpus = self._of(node).gpus
         found = gpus.get(uuid)
         if found is None:
-            found = gpus[uuid] = GpuFacts(node, uuid, Window(self._window_s))
+            found = gpus[uuid] = GpuHealth(node, uuid, Window(self._window_s))
         return found
 
     def _gpu_info(self, record: GpuInfo) -> None:
@@ -265,7 +265,7 @@ class Facts:
         key = (record.device, record.port)
         of = nics.get(key)
         if of is None:
-            of = nics[key] = NicFacts(record, Window(self._window_s))
+            of = nics[key] = NicHealth(record, Window(self._window_s))
         of.nic = record
         of.was_up = of.was_up or record.state in _UP
         of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
@@ -273,7 +273,7 @@ class Facts:
     def _tick(self, record: AgentCost) -> None:
         of = self._of(record.node)
         if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
-            of.clock = ClockFacts(record.agent, record.mono, record.t - record.mono)
+            of.clock = ClockHealth(record.agent, record.mono, record.t - record.mono)
         else:
             of.clock.take(record)
 

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..finding import Found
-from .state import Facts, NodeFacts
+from ..finding import FindingDraft
+from .state import HealthState, NodeHealth
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
@@ -20,7 +20,7 @@ COMPARED: Final = {
 _NAMED: Final = 4
 
 
-def version_skew(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
+def version_skew(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Nodes whose driver, CUDA, NCCL or kernel is not that of most nodes; without a majority, all are named.
 
     What a node does not tell is not compared. A node whose ranks load several NCCLs differs from itself.
@@ -46,15 +46,15 @@ def version_skew(facts: Facts, limits: HealthConfig) -> Iterator[Found]:
         yield _skew(told_words, sorted(names), told)
 
 
-def _skew(words: tuple[str, ...], names: list[str], told: Mapping[str, Mapping[str, str]]) -> Found:
+def _skew(words: tuple[str, ...], names: list[str], told: Mapping[str, Mapping[str, str]]) -> FindingDraft:
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     text = f"{some}: {'; '.join(words)}"
     different = [what for what in COMPARED if any(word.startswith(f"{what} ") for word in words)]
     evidence = tuple(f"{COMPARED[what]} {name} {told[name][what]}" for name in names[:_NAMED] for what in different)
-    return Found("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(different))
+    return FindingDraft("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(different))
 
 
-def _versions(node: NodeFacts) -> dict[str, str]:
+def _versions(node: NodeHealth) -> dict[str, str]:
     """What one node tells: {word of COMPARED: version}."""
     assert node.node is not None
     found = {"kernel": node.node.kernel}

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..finding import Found
-from .state import GpuFacts
+from ..finding import FindingDraft
+from .state import GpuHealth
 
 if TYPE_CHECKING:
     from ...records import Confidence, Severity
 
 
 def about_gpu(
-    gpu: GpuFacts, id: str, severity: Severity, text: str, evidence: list[str], *,
+    gpu: GpuHealth, id: str, severity: Severity, text: str, evidence: list[str], *,
     confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
-) -> Found:  # fmt: skip
+) -> FindingDraft:  # fmt: skip
     """A finding that blames one GPU; `evidence` is "record.field value" each. `rank` is blamed with it."""
     sim = "SIM " if gpu.is_simulated else ""
-    return Found(
+    return FindingDraft(
         id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
         tuple(f"{sim}{line}" for line in evidence), parts=parts,
     )  # fmt: skip
 
 
-def at(gpu: GpuFacts, field: str, value: object) -> str:
+def at(gpu: GpuHealth, field: str, value: object) -> str:
     """`gpu.temp_c node019:gpu4 91`: a record's field, whose it is, and what it says."""
     return f"{field} {gpu.name} {figure(value)}"
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from ..clock import At
-from ..collectives.align import Group
+from ..clock import ClusterTime
+from ..collectives.align import ProcessGroup
 from .culprits import RankKey
-from .steps import Walk
-from .sync_points import Arrival, Meeting
+from .steps import StepProgress
+from .sync_points import Arrival, SyncPoint
 
 #: Steps are read one after the other: so many may lie between two ranks that go at the same pace.
 STEPS_APART: Final = 2
@@ -22,13 +22,13 @@ STEPS_APART: Final = 2
 class Violation:
     """A rank that knew a collective was over before another had entered it, beyond both bounds: the clock is wrong."""
 
-    meeting: Meeting
+    meeting: SyncPoint
     left: Arrival
     entered: Arrival
     early_ns: int  # by how much, beyond the bounds
 
 
-def violations(meetings: Iterable[Meeting]) -> list[Violation]:
+def violations(meetings: Iterable[SyncPoint]) -> list[Violation]:
     """At most one of each meeting, the worst: shown against the clock, never hidden."""
     found = []
     for meeting in meetings:
@@ -46,13 +46,13 @@ def violations(meetings: Iterable[Meeting]) -> list[Violation]:
     return found
 
 
-def _latest(meeting: Meeting, one: Arrival) -> list[Arrival]:
+def _latest(meeting: SyncPoint, one: Arrival) -> list[Arrival]:
     """The other that surely came last; with unequal bounds that need not be the last by its stamp."""
     others = [other for other in meeting.arrivals if other.rank != one.rank]
     return [max(others, key=lambda other: other.at.ns - other.at.bound_ns)] if others else []
 
 
-def _bound(one: Arrival, left: At, other: Arrival) -> int:
+def _bound(one: Arrival, left: ClusterTime, other: Arrival) -> int:
     return 0 if one.node == other.node else left.bound_ns + other.at.bound_ns
 
 
@@ -69,13 +69,13 @@ class Desync:
     evidence: tuple[str, ...]
 
 
-def desyncs_of_steps(walks: Mapping[RankKey, Walk]) -> list[Desync]:
+def desyncs_of_steps(walks: Mapping[RankKey, StepProgress]) -> list[Desync]:
     """Ranks that are two steps or more behind the median of their job, at their last readings.
 
     Ranks are not read at the same instant: what any of them gains between two readings is no lag, either. One that was
     read only once may have been read long before the others, so nothing is said of it.
     """
-    jobs: dict[tuple[str, int], dict[int, Walk]] = {}
+    jobs: dict[tuple[str, int], dict[int, StepProgress]] = {}
     for (job, attempt, rank), walk in walks.items():
         if walk.gained is not None:
             jobs.setdefault((job, attempt), {})[rank] = walk
@@ -92,7 +92,7 @@ def desyncs_of_steps(walks: Mapping[RankKey, Walk]) -> list[Desync]:
     return found
 
 
-def desyncs(job: str, attempt: int, groups: Iterable[Group]) -> list[Desync]:
+def desyncs(job: str, attempt: int, groups: Iterable[ProcessGroup]) -> list[Desync]:
     """Ranks that have not entered a collective which others, read no later, have completed: they do something else.
 
     A rank that is merely late keeps the others from completing, and is no desync.

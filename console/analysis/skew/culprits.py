@@ -9,8 +9,8 @@ from math import exp, lgamma, log
 from statistics import median
 from typing import Final
 
-from .lateness import Late, Lateness, lateness
-from .sync_points import Meeting
+from .lateness import Lateness, RankLateness, lateness
+from .sync_points import SyncPoint
 
 #: Somebody like the others would be the last as often by chance this seldom, over all ranks together.
 CHANCE: Final = 0.01
@@ -69,7 +69,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Skew:
+class JobSkew:
     """All meetings of one job attempt."""
 
     job: str
@@ -105,18 +105,18 @@ class Skew:
         return tuple((BINS_NS[number], counts[number][0], counts[number][1]) for number in span)
 
 
-def skew(meetings: Iterable[Meeting]) -> list[Skew]:
+def skew_by_job(meetings: Iterable[SyncPoint]) -> list[JobSkew]:
     """Lateness by job and attempt. Only meetings with everybody's record are judged; the rest is counted."""
-    jobs: dict[tuple[str, int], list[Meeting]] = defaultdict(list)
+    jobs: dict[tuple[str, int], list[SyncPoint]] = defaultdict(list)
     for meeting in meetings:
         jobs[meeting.job, meeting.attempt].append(meeting)
     return [_skew(job, attempt, found) for (job, attempt), found in sorted(jobs.items())]
 
 
-def _skew(job: str, attempt: int, meetings: Sequence[Meeting]) -> Skew:
+def _skew(job: str, attempt: int, meetings: Sequence[SyncPoint]) -> JobSkew:
     ordered = sorted(meetings, key=lambda sync_point: sync_point.arrivals[0].at.ns)
     judged = tuple(lateness(one) for one in ordered if one.is_whole)
-    by_rank: dict[int, list[tuple[Lateness, Late]]] = defaultdict(list)
+    by_rank: dict[int, list[tuple[Lateness, RankLateness]]] = defaultdict(list)
     for one in judged:
         for late in one.ranks:
             by_rank[late.rank].append((one, late))
@@ -124,14 +124,14 @@ def _skew(job: str, attempt: int, meetings: Sequence[Meeting]) -> Skew:
     ranks.sort(key=lambda one: (not one.is_culprit, -one.caused_s, -one.median_ns, one.rank))
     nodes = {rank: found[-1][1].node for rank, found in by_rank.items()}
     groups = {one.meeting.group for one in judged}
-    return Skew(
+    return JobSkew(
         job, attempt, tuple(ranks), judged, sum(not one.is_whole for one in ordered),
         _shares(judged, {rank: (node,) for rank, node in nodes.items()}),
         tuple(_group_share(group, judged) for group in sorted(groups)),
     )  # fmt: skip
 
 
-def _rank(job: str, attempt: int, rank: int, found: Sequence[tuple[Lateness, Late]], among: int) -> RankSkew:
+def _rank(job: str, attempt: int, rank: int, found: Sequence[tuple[Lateness, RankLateness]], among: int) -> RankSkew:
     resolved = [one for one, _ in found if one.is_resolved]
     last = [one for one in resolved if rank in one.last]
     late = sorted(one.after_first_ns for _, one in found)

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Final
 
 from ...text.rank_ranges import ranges
-from ..finding import Found
+from ..finding import FindingDraft
 from .consistency import Desync, Violation
-from .culprits import RankKey, RankSkew, Skew
+from .culprits import JobSkew, RankKey, RankSkew
 
 #: A GPU whose clock is below the median of its peers' by this share is named beside its late rank.
 SLOW_CLOCK: Final = 0.95
@@ -31,10 +31,10 @@ class RankGpu:
     power_w: float | None
 
 
-def find(
-    found: Sequence[Skew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
+def skew_findings(
+    found: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
     gpus: Mapping[RankKey, RankGpu] | None = None,
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[FindingDraft]:  # fmt: skip
     """`straggler` for who is last beyond chance and by more than `max_ms`, `desync`, and `clock_violated`."""
     for one in found:
         for rank in one.culprits:
@@ -46,7 +46,7 @@ def find(
         yield _violated(broken, sum(len(one.judged) for one in found))
 
 
-def _straggler(skew: Skew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> Found:
+def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> FindingDraft:
     assert rank.behind_ns is not None
     behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
     victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_s > 0]
@@ -62,7 +62,7 @@ def _straggler(skew: Skew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> F
         f"{rank.resolved}, by chance {rank.chance or 0.0:.1g}",
         *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
     )
-    return Found(
+    return FindingDraft(
         "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
         tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]),
     )  # fmt: skip
@@ -80,14 +80,16 @@ def gpu_text(rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> str:
     return f"{own.name} runs at {own.sm_clock_mhz:.0f} MHz, its peers at {median(clocks):.0f} MHz{power}"
 
 
-def _desync(one: Desync) -> Found:
+def _desync(one: Desync) -> FindingDraft:
     what = "steps" if one.what == "step" else f"collectives of {one.what}"
     by = one.others - one.at
     text = f"rank {ranges(one.behind)} is {by} {what} behind the others ({one.at}, they are at {one.others})"
-    return Found("desync", "warning", "certain", tuple(f"rank {rank}" for rank in one.behind), text, one.evidence)
+    return FindingDraft(
+        "desync", "warning", "certain", tuple(f"rank {rank}" for rank in one.behind), text, one.evidence
+    )
 
 
-def _violated(broken: Sequence[Violation], judged: int) -> Found:
+def _violated(broken: Sequence[Violation], judged: int) -> FindingDraft:
     worst = max(broken, key=lambda one: one.early_ns)
     nodes = tuple(sorted({worst.left.node, worst.entered.node}))
     text = (
@@ -98,4 +100,4 @@ def _violated(broken: Sequence[Violation], judged: int) -> Found:
         f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.meeting.title}",
         f"collective.time_created_ns rank {worst.entered.rank} {worst.meeting.title}",
     )
-    return Found("clock_violated", "warning", "certain", nodes, text, evidence)
+    return FindingDraft("clock_violated", "warning", "certain", nodes, text, evidence)

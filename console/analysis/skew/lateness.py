@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from .sync_points import Arrival, Meeting
+from .sync_points import Arrival, SyncPoint
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class RankLateness:
     """One rank at one meeting: how long after the first and after the median arrival, ns, give or take `bound_ns`."""
 
     rank: int
@@ -28,8 +28,8 @@ class Lateness:
     apart from each other (a late node brings all of its ranks late). Empty: unresolved.
     """
 
-    meeting: Meeting
-    ranks: tuple[Late, ...]  # by arrival
+    meeting: SyncPoint
+    ranks: tuple[RankLateness, ...]  # by arrival
     last: tuple[int, ...]
     behind_ns: int  # how long after the others the first of `last` came; of everybody: how far apart they came
     bound_ns: int  # of that
@@ -44,7 +44,7 @@ class Lateness:
         return sum(rank.waited_ns for rank in self.ranks if rank.rank not in self.last) if self.last else 0
 
 
-def lateness(meeting: Meeting) -> Lateness:
+def lateness(meeting: SyncPoint) -> Lateness:
     """The order of arrivals at one meeting, as far as there is one.
 
     Two arrivals closer than the sum of their bounds are not ordered, on one node closer than what reading its clocks is
@@ -55,7 +55,7 @@ def lateness(meeting: Meeting) -> Lateness:
     first, newest = arrivals[0], arrivals[-1]
     middle = int(median(arrival.at.ns for arrival in arrivals))
     ranks = tuple(
-        Late(
+        RankLateness(
             arrival.rank,
             arrival.node,
             arrival.at.ns - first.at.ns,

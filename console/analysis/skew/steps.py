@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..clock import At, CommonClock
+from ..clock import ClusterTime, CommonClock
 from .culprits import RankKey
-from .sync_points import Arrival, Meeting
+from .sync_points import Arrival, SyncPoint
 
 
-class Seen(Protocol):
+class StepReading(Protocol):
     """A rank was first seen at a step at `mono`, and was seen before it at `before` (MONOTONIC_RAW of its node, ns)."""
 
     @property
@@ -24,16 +24,16 @@ class Seen(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class StepProgress:
     """One rank's steps, its step at the last reading, and by how much that was more than at the one before, if any."""
 
     node: str
     step: int
-    seen: Iterable[Seen] = ()
+    seen: Iterable[StepReading] = ()
     gained: int | None = 0
 
 
-def step_meetings(walks: Mapping[RankKey, Walk], clock: CommonClock) -> list[Meeting]:
+def step_sync_points(walks: Mapping[RankKey, StepProgress], clock: CommonClock) -> list[SyncPoint]:
     """The steps that at least two ranks were seen to reach; each arrival is in the middle between two readings.
 
     Half the time between the readings is part of its bound: steps are told apart only where ranks differ by more than
@@ -48,7 +48,7 @@ def step_meetings(walks: Mapping[RankKey, Walk], clock: CommonClock) -> list[Mee
             if at is not None:
                 arrivals[job, attempt, seen.step].append(Arrival(rank, walk.node, at))
     return [
-        Meeting(
+        SyncPoint(
             "step", job, attempt, "", "step", step, tuple(sorted(found, key=lambda one: one.at.ns)),
             len(found) == sizes[job, attempt],
         )
@@ -57,6 +57,6 @@ def step_meetings(walks: Mapping[RankKey, Walk], clock: CommonClock) -> list[Mee
     ]  # fmt: skip
 
 
-def _between(clock: CommonClock, node: str, seen: Seen) -> At | None:
+def _between(clock: CommonClock, node: str, seen: StepReading) -> ClusterTime | None:
     at = clock.to_cluster(node, (seen.before + seen.mono) // 2)
-    return None if at is None else At(at.ns, at.bound_ns + (seen.mono - seen.before) // 2)
+    return None if at is None else ClusterTime(at.ns, at.bound_ns + (seen.mono - seen.before) // 2)

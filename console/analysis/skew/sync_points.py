@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...records import Collective, PgStatus, Stack
-from ..clock import At, CommonClock
+from ..clock import ClusterTime, CommonClock
 from ..collectives.align import DEFAULT, WITNESSES
 from ..collectives.operations import operation
 
-MeetingKind = Literal["collective", "step", "capture"]
+SyncPointKind = Literal["collective", "step", "capture"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class Arrival:
 
     rank: int
     node: str
-    at: At
-    left: At | None = None
+    at: ClusterTime
+    left: ClusterTime | None = None
     stamp: int = 0  # as the node's own clock had it, ns
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class SyncPoint:
     """One collective, step or capture of one job. Arrivals are by rank; `is_whole` where every rank that takes part
     is among them."""
 
-    kind: MeetingKind
+    kind: SyncPointKind
     job: str
     attempt: int
     group: str  # process group; "" where there is none
@@ -99,10 +99,10 @@ class _Members:
         return arrived >= max(sizes) and (bool(is_known) or len(self.heard[group[:2]]) >= (world_size or 0))
 
 
-def meetings(
+def sync_points(
     collectives: Sequence[Collective], clock: CommonClock, statuses: Iterable[PgStatus] = (),
     world_sizes: Mapping[_JobKey, int] | None = None,
-) -> list[Meeting]:  # fmt: skip
+) -> list[SyncPoint]:  # fmt: skip
     """The collectives that at least two ranks recorded, oldest first; each once, however many captures have it.
 
     Entries without an instant or a number say nothing here, nor do those of nodes that nothing ties to the common
@@ -140,7 +140,7 @@ def _order(entry: Collective) -> tuple[int, int, int]:
     return (entry.record_id or 0, entry.time_created_ns or 0, -(entry.read_at or 0))
 
 
-def _meeting(key: _Key, by_rank: dict[int, Collective], members: _Members, clock: CommonClock) -> Meeting | None:
+def _meeting(key: _Key, by_rank: dict[int, Collective], members: _Members, clock: CommonClock) -> SyncPoint | None:
     job, attempt, _, _, number = key
     is_local = len({entry.node for entry in by_rank.values()}) == 1
     arrivals = [
@@ -154,7 +154,7 @@ def _meeting(key: _Key, by_rank: dict[int, Collective], members: _Members, clock
     entry = next(iter(by_rank.values()))
     kind = kinds.pop()
     assert entry.process_group is not None
-    return Meeting(
+    return SyncPoint(
         "collective", job, attempt, entry.process_group[1] or entry.process_group[0], kind, number,
         tuple(sorted(arrivals, key=lambda one: one.at.ns)), members.are_all(key[:4], entry, len(arrivals)),
         kind in _BINDING,
@@ -172,16 +172,16 @@ def _arrival(entry: Collective, clock: CommonClock | None) -> Arrival | None:
     )  # fmt: skip
 
 
-def _at(entry: Collective, real: int, clock: CommonClock | None) -> At | None:
-    return At(real, 0) if clock is None else clock.to_cluster(entry.node, real, "real")
+def _at(entry: Collective, real: int, clock: CommonClock | None) -> ClusterTime | None:
+    return ClusterTime(real, 0) if clock is None else clock.to_cluster(entry.node, real, "real")
 
 
-def first_of_periods(found: Sequence[Meeting]) -> list[Meeting]:
+def first_of_periods(found: Sequence[SyncPoint]) -> list[SyncPoint]:
     """Steps where no step variable is watched: the first collective of each repetition of the pattern of collectives.
 
     By job and group; a group whose operations do not repeat has no steps.
     """
-    groups: dict[tuple[str, int, str], list[Meeting]] = defaultdict(list)
+    groups: dict[tuple[str, int, str], list[SyncPoint]] = defaultdict(list)
     for meeting in found:
         if meeting.kind == "collective":
             groups[meeting.job, meeting.attempt, meeting.group].append(meeting)
@@ -192,7 +192,7 @@ def first_of_periods(found: Sequence[Meeting]) -> list[Meeting]:
         if period is None:
             continue
         for number, one in enumerate(own[::period]):
-            steps.append(Meeting("step", job, attempt, group, "step", number, one.arrivals, one.is_whole))
+            steps.append(SyncPoint("step", job, attempt, group, "step", number, one.arrivals, one.is_whole))
     return steps
 
 
@@ -204,7 +204,7 @@ def period_of(names: Sequence[str], least: int = 3) -> int | None:
     return None
 
 
-def captures(stacks: Iterable[Stack], clock: CommonClock) -> list[Meeting]:
+def capture_sync_points(stacks: Iterable[Stack], clock: CommonClock) -> list[SyncPoint]:
     """How far apart the ranks' stacks were read: one meeting a capture and sample."""
     by_capture: dict[tuple[str, int, str, int], dict[int, Stack]] = defaultdict(dict)
     for stack in stacks:
@@ -222,5 +222,7 @@ def captures(stacks: Iterable[Stack], clock: CommonClock) -> list[Meeting]:
         ]
         if len(arrivals) > 1:
             ordered = tuple(sorted(arrivals, key=lambda arrival: arrival.at.ns))
-            found.append(Meeting("capture", job, attempt, "", capture, sample, ordered, len(arrivals) == len(by_rank)))
+            found.append(
+                SyncPoint("capture", job, attempt, "", capture, sample, ordered, len(arrivals) == len(by_rank))
+            )
     return found

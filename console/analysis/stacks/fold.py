@@ -14,7 +14,7 @@ from ...records import Stack, StackStatus
 from ...text.secrets import value_without_secrets
 from .capture_timing import spread_ns, took_ns
 from .frame_models import FrameClass, Model
-from .frames import Call, Reader, Trace, class_of
+from .frames import Call, CallPath, Reader, class_of
 from .threads import blocking_thread, main_of
 
 #: Threads that are folded: of each process the main one; the one that holds it up, for which the main one waits; all.
@@ -46,7 +46,7 @@ PLAIN: Final = Shape()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StackStep:
     """One call on the way to where a group stands."""
 
     function: str
@@ -56,12 +56,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StackGroup:
     """Processes that stand at the same place and do the same: one equivalence class."""
 
     role: str
     cls: FrameClass
-    path: tuple[Step, ...]  # outermost first; empty where no stack was read
+    path: tuple[StackStep, ...]  # outermost first; empty where no stack was read
     calls: tuple[Call, ...]  # the same, as it is compared
     ranks: tuple[int, ...]
     processes: int  # more than ranks where a rank has several such workers, or its number is unknown
@@ -73,13 +73,13 @@ class Group:
 
 
 @dataclass(slots=True)
-class Branch:
+class StackBranch:
     """A call in the tree, and the ranks below it. `cls` is that of the group that ends here."""
 
-    step: Step
+    step: StackStep
     cls: FrameClass | None
     ranks: tuple[int, ...]
-    branches: list[Branch] = field(default_factory=list)
+    branches: list[StackBranch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class Fold:
     ranks: tuple[int, ...]  # those with a record
     read: tuple[int, ...]  # those with a stack
     samples: int
-    groups: tuple[Group, ...]  # ranks before workers, large before small
-    trees: dict[str, tuple[Branch, ...]]  # by role
+    groups: tuple[StackGroup, ...]  # ranks before workers, large before small
+    trees: dict[str, tuple[StackBranch, ...]]  # by role
     spread_ns: int | None  # of the instants at which /proc was read, in the worst sample; on the nodes' own clocks
     took_ns: int | None  # from the instant that was asked for to the end of the last read
     shape: Shape = PLAIN
@@ -157,7 +157,7 @@ class _Gathered:
     processes: set[_Process] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     unchanged: set[int] = field(default_factory=set)
-    traces: dict[int, Trace] = field(default_factory=dict)  # by identity: few, however many ranks
+    traces: dict[int, CallPath] = field(default_factory=dict)  # by identity: few, however many ranks
 
 
 def _reads(stacks: Iterable[Stack]) -> dict[_Process, dict[int, list[Stack]]]:
@@ -193,7 +193,7 @@ def _is_unchanged(samples: dict[int, list[Stack]]) -> bool:
     return len(seen) > 1 and all(one == seen[0] for one in seen[1:])
 
 
-def _key(stack: Stack, trace: Trace | None, cls: FrameClass, granularity: Granularity) -> _Key:
+def _key(stack: Stack, trace: CallPath | None, cls: FrameClass, granularity: Granularity) -> _Key:
     if trace is None:
         return _Key(stack.role, cls, (), (), stack.status, stack.reason or "", stack.try_)
     calls = trace.calls
@@ -203,7 +203,7 @@ def _key(stack: Stack, trace: Trace | None, cls: FrameClass, granularity: Granul
     return _Key(stack.role, cls, calls, values, stack.status, "", "")
 
 
-def _values(stack: Stack, trace: Trace) -> tuple[Values, ...]:
+def _values(stack: Stack, trace: CallPath) -> tuple[Values, ...]:
     """The variables of each call that the trace has."""
     named: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for local in stack.locals or ():
@@ -211,7 +211,7 @@ def _values(stack: Stack, trace: Trace) -> tuple[Values, ...]:
     return tuple(tuple(sorted(named.get(at, ()))) for at in trace.places)
 
 
-def _gather(gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: Trace | None, unchanged: bool) -> None:
+def _gather(gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: CallPath | None, unchanged: bool) -> None:
     found = gathered.get(key)
     if found is None:
         found = gathered[key] = _Gathered()
@@ -225,8 +225,8 @@ def _gather(gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: Tra
         found.traces[id(trace)] = trace
 
 
-def _group(key: _Key, found: _Gathered) -> Group:
-    return Group(
+def _group(key: _Key, found: _Gathered) -> StackGroup:
+    return StackGroup(
         role=key.role, cls=key.cls, calls=key.calls,
         path=tuple(
             _step(found.traces.values(), at, key.values[at] if key.values else ()) for at in range(len(key.calls))
@@ -236,11 +236,11 @@ def _group(key: _Key, found: _Gathered) -> Group:
     )  # fmt: skip
 
 
-def _step(traces: Iterable[Trace], at: int, values: Values) -> Step:
+def _step(traces: Iterable[CallPath], at: int, values: Values) -> StackStep:
     frames = [trace.frames[at] for trace in traces]
     name = max((frame.function for frame in frames), key=fullest)
     file = min(frame.file.rsplit("/", 1)[-1] for frame in frames)
-    return Step(name, file, tuple(sorted({frame.line for frame in frames})), values)
+    return StackStep(name, file, tuple(sorted({frame.line for frame in frames})), values)
 
 
 def fullest(function: str) -> tuple[int, str]:
@@ -248,7 +248,7 @@ def fullest(function: str) -> tuple[int, str]:
     return len(function), function
 
 
-def _order(group: Group) -> tuple[bool, str, int, tuple[int, ...], str]:
+def _order(group: StackGroup) -> tuple[bool, str, int, tuple[int, ...], str]:
     return (group.role != "rank", group.role, -group.processes, group.ranks, repr(group.path))
 
 
@@ -259,18 +259,18 @@ def _ranks(stacks: Iterable[Stack]) -> tuple[int, ...]:
 # -- from groups to the tree -------------------------------------------------------------------------------------------
 
 
-def _trees(groups: Sequence[Group]) -> dict[str, tuple[Branch, ...]]:
+def _trees(groups: Sequence[StackGroup]) -> dict[str, tuple[StackBranch, ...]]:
     """A tree a role. Groups without a stack are in none."""
-    by_role: dict[str, list[Group]] = defaultdict(list)
+    by_role: dict[str, list[StackGroup]] = defaultdict(list)
     for group in groups:
         if group.path:
             by_role[group.role].append(group)
     return {role: tuple(_branches(members, 0)) for role, members in by_role.items()}
 
 
-def _branches(groups: Sequence[Group], depth: int) -> list[Branch]:
+def _branches(groups: Sequence[StackGroup], depth: int) -> list[StackBranch]:
     """The branches at one depth. A group that ends at a call where others go on, or do something else, has its own."""
-    apart: dict[tuple[Call, Values, FrameClass | None], list[Group]] = defaultdict(list)
+    apart: dict[tuple[Call, Values, FrameClass | None], list[StackGroup]] = defaultdict(list)
     for group in groups:
         if len(group.calls) > depth:
             cls = group.cls if len(group.calls) == depth + 1 else None
@@ -278,16 +278,16 @@ def _branches(groups: Sequence[Group], depth: int) -> list[Branch]:
     found = []
     for (_, values, cls), inside in apart.items():
         steps = [group.path[depth] for group in inside]
-        step = Step(
+        step = StackStep(
             max((step.function for step in steps), key=fullest),
             min(step.file for step in steps),
             tuple(sorted({line for step in steps for line in step.lines})),
             values,
         )
         ranks = tuple(sorted({rank for group in inside for rank in group.ranks}))
-        found.append(Branch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
+        found.append(StackBranch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
     return sorted(found, key=_size)
 
 
-def _size(branch: Branch) -> tuple[int, tuple[int, ...], str, Values, str]:
+def _size(branch: StackBranch) -> tuple[int, tuple[int, ...], str, Values, str]:
     return (-len(branch.ranks), branch.ranks, branch.step.function, branch.step.values, branch.cls or "")

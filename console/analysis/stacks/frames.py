@@ -55,7 +55,7 @@ _OUTERMOST, _INNERMOST = 64, 128
 _GAP: Final = Call("… a recursion …", "", 0)
 
 
-class Trace(NamedTuple):
+class CallPath(NamedTuple):
     """A stack, cut: outermost first, beside each call the frame it stands for. `cls` is None where no model fits."""
 
     calls: tuple[Call, ...]
@@ -77,7 +77,7 @@ class _Known(NamedTuple):
     weak: Model | None
 
 
-def _shortened(trace: Trace) -> Trace:
+def _shortened(trace: CallPath) -> CallPath:
     """Of a recursion the outermost and the innermost calls, and the site; ranks differ in how deep they are in it."""
     count = len(trace.calls)
     if count <= _OUTERMOST + _INNERMOST:
@@ -103,16 +103,16 @@ class Reader:
         self._strong = [one for one in compiled if not one[0].weak]
         self._weak = [one for one in compiled if one[0].weak]
         self._known: dict[tuple[str, str], _Known] = {}
-        self._traces: dict[tuple[Frame, ...], Trace] = {}
+        self._traces: dict[tuple[Frame, ...], CallPath] = {}
 
-    def trace(self, frames: tuple[Frame, ...]) -> Trace:
+    def trace(self, frames: tuple[Frame, ...]) -> CallPath:
         """The trace of a stack, outermost frame first."""
         found = self._traces.get(frames)
         if found is None:
             found = self._traces[frames] = self._make(frames)
         return found
 
-    def _make(self, frames: tuple[Frame, ...]) -> Trace:
+    def _make(self, frames: tuple[Frame, ...]) -> CallPath:
         looked = [(frame, self._look(frame)) for frame in frames]
         first = max((at + 1 for at, (_, known) in enumerate(looked) if known.forked), default=0)
         places = [at for at in range(first, len(looked)) if not looked[at][1].dropped]
@@ -125,7 +125,7 @@ class Reader:
         calls = tuple(
             Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
         )
-        return _shortened(Trace(
+        return _shortened(CallPath(
             calls, tuple(frame for frame, _ in kept), model.cls if model else None, bool(model and model.waits),
             in_user, site, tuple(places[: len(kept)]),
         ))  # fmt: skip
@@ -187,7 +187,7 @@ def _first(models: list[_Compiled], short: str, file: str, bare: str) -> Model |
     return None
 
 
-def class_of(stack: Stack, trace: Trace | None, is_active: bool) -> FrameClass:
+def class_of(stack: Stack, trace: CallPath | None, is_active: bool) -> FrameClass:
     """What a process is doing, from its main thread's trace and what the kernel said of it.
 
     `is_active`: whether any of its threads ran. A call out of the job's own code into something that is no Python and
@@ -206,7 +206,7 @@ def class_of(stack: Stack, trace: Trace | None, is_active: bool) -> FrameClass:
     return class_within(stack, trace, is_active or stack.proc_state == "R")
 
 
-def class_within(stack: Stack, trace: Trace, runs: bool) -> FrameClass:
+def class_within(stack: Stack, trace: CallPath, runs: bool) -> FrameClass:
     """What a process is doing that is neither stopped nor uninterruptible; `runs`: whether it has the processor."""
     if trace.cls is not None:
         return "compute" if trace.waits and runs else trace.cls

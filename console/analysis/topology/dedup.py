@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..finding import Found
+from ..finding import FindingDraft
 from .classes import Difference, pairs_subject, trait_subject
 from .node import Device, NodeTopology
 
 
-class Told:
+class ReportedFindings:
     """Findings of the health analysis, asked by what a difference is about. `nodes` has the links of each node."""
 
-    def __init__(self, known: Iterable[Found] = (), nodes: Mapping[str, NodeTopology] | None = None) -> None:
+    def __init__(self, known: Iterable[FindingDraft] = (), nodes: Mapping[str, NodeTopology] | None = None) -> None:
         self._nodes = nodes or {}
         self._parts: dict[tuple[str, str], frozenset[str]] = {
             (found.id, culprit): frozenset(found.parts) for found in known for culprit in found.culprits

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...text.nodeset_fold import fold
-from ..finding import Found
+from ..finding import FindingDraft
 from .classes import Aspect, Difference, NodeClass
-from .dedup import Told
+from .dedup import ReportedFindings
 
 #: The id of all of them.
 DIFFERS: Final = "topology_differs"
@@ -19,13 +19,13 @@ _RECORD: dict[Aspect, str] = {
 }  # fmt: skip
 
 
-def differences_found(classes: Sequence[NodeClass], told: Told | None = None) -> tuple[Found, ...]:
+def differences_found(classes: Sequence[NodeClass], told: ReportedFindings | None = None) -> tuple[FindingDraft, ...]:
     """Every difference as a finding, those of the same culprits as one; without what is `told` already.
 
     A machine of another kind is no fault, and is told as information; so is a difference without a majority on the
     other side.
     """
-    told = told or Told()
+    told = told or ReportedFindings()
     said: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
     for made in classes:
         for whole in (*made.differences, *made.odd):
@@ -36,10 +36,10 @@ def differences_found(classes: Sequence[NodeClass], told: Told | None = None) ->
 
 def _found(
     culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]], classes: Sequence[NodeClass]
-) -> Found:
+) -> FindingDraft:
     sim = "SIM " if any(made.model.simulated for _, made in those) else ""
     is_fault = any(one[0].is_minority and not _is_foreign(*one, classes) for one in those)
-    return Found(
+    return FindingDraft(
         id=DIFFERS,
         severity="warning" if is_fault else "info",
         confidence="certain" if any(difference.is_minority for difference, _ in those) else "possible",

@@ -63,7 +63,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class TopologyFacts:
     """All that one node said of its topology; MIG devices are parts of their GPU and play no role here."""
 
     node: str
@@ -123,7 +123,7 @@ class NodeTopology:
 _NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
-def node_topology(facts: NodeFacts) -> NodeTopology:
+def node_topology(facts: TopologyFacts) -> NodeTopology:
     """Put together what a node said. The order in which it said it plays no role."""
     links = tuple(sorted(facts.links, key=lambda link: (link.type, link.a, link.b)))
     places = {link.a: link for link in links if link.type == "pcie"}
@@ -149,14 +149,14 @@ def node_topology(facts: NodeFacts) -> NodeTopology:
     )  # fmt: skip
 
 
-def _gpu_devices(facts: NodeFacts, places: Mapping[End, Link]) -> Iterator[Device]:
+def _gpu_devices(facts: TopologyFacts, places: Mapping[End, Link]) -> Iterator[Device]:
     whole = [info for info in facts.gpus if info.parent is None]
     for info in sorted(whole, key=lambda info: (info.index, info.uuid)):
         vertex = Vertex(facts.node, "gpu", info.uuid)
         yield Device(vertex, f"GPU{info.index}", info.name, places.get(End("gpu", info.uuid)), info)
 
 
-def _nic_devices(facts: NodeFacts, places: Mapping[End, Link]) -> Iterator[Device]:
+def _nic_devices(facts: TopologyFacts, places: Mapping[End, Link]) -> Iterator[Device]:
     """RDMA cards; plain Ethernet where there are none, for then a job's traffic goes there."""
     ports: dict[str, list[Nic]] = {}
     for nic in facts.nics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...analysis.stacks.fold import Branch, Fold
+from ...analysis.stacks.fold import Fold, StackBranch
 from ...text.rank_ranges import ranges
 from ...text.sanitize import quoted_for_dot
 
@@ -34,7 +34,7 @@ def dot(folds: Sequence[Fold]) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _cluster(title: str, branches: Sequence[Branch], number: int) -> Iterator[str]:
+def _cluster(title: str, branches: Sequence[StackBranch], number: int) -> Iterator[str]:
     """Nothing here recurs: a stack may be a thousand calls deep."""
     yield f"  subgraph cluster_{number} {{"
     yield f"    label={quoted_for_dot(title)}; color=gray70;"
@@ -52,7 +52,7 @@ def _cluster(title: str, branches: Sequence[Branch], number: int) -> Iterator[st
     yield "  }"
 
 
-def _label(branch: Branch) -> str:
+def _label(branch: StackBranch) -> str:
     step = branch.step
     few = 0 < len(step.lines) <= 3 and step.lines != (0,)
     place = f"{step.file}:{','.join(map(str, step.lines))}" if few else step.file
@@ -61,9 +61,9 @@ def _label(branch: Branch) -> str:
     return "\n".join(filter(None, (step.function, place, *values, *stands)))
 
 
-def _ranks(branch: Branch) -> str:
+def _ranks(branch: StackBranch) -> str:
     return f"[{ranges(branch.ranks)}] ({len(branch.ranks)})"
 
 
-def _look(branch: Branch) -> str:
+def _look(branch: StackBranch) -> str:
     return f', fillcolor="{_FILLS.get(branch.cls, _OTHERWISE)}"' if branch.cls else ""

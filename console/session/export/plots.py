@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analysis.skew import Skew
+from ...analysis.skew import JobSkew
 from ...core.store import Store
 from ...monitor.skew import skew_of
 from ...text.atomic_files import being_written
@@ -82,7 +82,7 @@ def _powers(axis: Any, name: str, names: Sequence[str], table: np.ndarray[Any, A
     axis.legend(loc="lower right", fontsize=8)
 
 
-def skews_of(what: Chosen) -> list[Skew]:
+def skews_of(what: Chosen) -> list[JobSkew]:
     """The lateness at collectives of each job, of those captures that the store keeps."""
     store = Store()
     for record in what.only(*_SKEW_KINDS):
@@ -90,7 +90,7 @@ def skews_of(what: Chosen) -> list[Skew]:
     return [skew for skew in skew_of(store).collectives if skew.judged]
 
 
-def _skew(axis: Any, skew: Skew) -> None:
+def _skew(axis: Any, skew: JobSkew) -> None:
     for resolved, face, label in ((True, None, "resolved"), (False, "none", "within the clocks' bound")):
         found = [(n, one) for n, one in enumerate(skew.judged, 1) if one.is_resolved is resolved]
         if found:

@@ -10,8 +10,8 @@ from textual.app import App
 from ...analysis.stacks.fold import Shape
 from ...core.control import Control
 from ...core.store import Store
-from ...monitor.finding_tracker import Findings
-from ...monitor.hang import found_of
+from ...monitor.finding_tracker import FindingTracker
+from ...monitor.hang import verdict_finding
 from ..dialogs.prompts import Prompt
 from ..folds.verdicts import JobSeen, Judging
 from ..views.base import CancelWanted, CaptureWanted
@@ -31,7 +31,7 @@ MOST_SAMPLES = 100
 class Stacks:
     """What the app knows and does of captures; it has one. Without `findings` (a replay) verdicts are only shown."""
 
-    def __init__(self, app: App[Any], store: Store, control: Control, findings: Findings | None) -> None:
+    def __init__(self, app: App[Any], store: Store, control: Control, findings: FindingTracker | None) -> None:
         self._app, self._findings = app, findings
         self._told: tuple[JobSeen, ...] = ()
         self._judging = Judging(store)
@@ -64,7 +64,7 @@ class Stacks:
             verdicts = [one.judged.verdict for one in self.seen]
             if not self.capturing.is_diagnosis:  # what one look leaves open is no finding: nobody asked for a verdict
                 verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
-            self._findings.put("verdict", filter(None, map(found_of, verdicts)))
+            self._findings.put("verdict", filter(None, map(verdict_finding, verdicts)))
 
     def ask_samples(self) -> None:
         """Ask how often every stack is to be read, and with which variables, and do it."""

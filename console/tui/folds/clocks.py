@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...core.store import Store
-from ...monitor.skew import NOTHING_SEEN, SkewSeen, prepared
+from ...monitor.skew import NO_SKEW, SkewSnapshot, prepare_skew
 from ..views.clocks.model import ClockSeen, clock_rows
 
 #: At most this often, in seconds; more cannot be read.
@@ -27,11 +27,11 @@ class TimeSeen:
     """Clocks and lateness at one look; nothing in it changes any more."""
 
     clocks: ClockSeen
-    skew: SkewSeen
+    skew: SkewSnapshot
 
 
 #: Before the first look.
-NO_TIME: Final = TimeSeen(ClockSeen(), NOTHING_SEEN)
+NO_TIME: Final = TimeSeen(ClockSeen(), NO_SKEW)
 
 
 class TimeFold:
@@ -75,7 +75,7 @@ class TimeFold:
         return bool(captured) or (len(store.captures) > 0 and bool(store.clocks.nodes.changed_since(since)))
 
     def _fold_skew(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
-        work = prepared(self._store)
+        work = prepare_skew(self._store)
         if sum(len(capture.collectives) for capture in self._store.captures.values()) < MANY:
             self.seen = TimeSeen(self.seen.clocks, work())
             return

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...analysis.collectives import Communication
-from ...analysis.hang import Evidence, Judged, judge
+from ...analysis.hang import Evidence, Judgement, diagnose_job
 from ...analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ...core.store import CaptureNow, Store
-from ...monitor.hang import evidences, said_of
+from ...monitor.hang import evidences, newest_communication
 from ...records import Stack
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class JobSeen:
     """One job as its captures show it. `fold` and `stacks` are of one capture, `number` of `captures`."""
 
-    judged: Judged
+    judged: Judgement
     fold: Fold | None  # None where that capture has nothing of the job
     stacks: tuple[Stack, ...]
     number: int
@@ -105,7 +105,7 @@ class Judging:
         earlier = tuple(whole[number - 1].stacks) if number > 0 else ()
         lost = whole[number].lost + whole[number].dropped if whole else 0
         shape = self.shape
-        saids = [said_of(self._store, (one.job.job, one.job.attempt)) for one in known]
+        saids = [newest_communication(self._store, (one.job.job, one.job.attempt)) for one in known]
 
         def work() -> tuple[JobSeen, ...]:
             shown = _Shown(stacks, earlier, shape, number + 1, len(whole), lost)
@@ -135,4 +135,4 @@ def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobS
     parts = (shown.stacks, shown.earlier)
     own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in parts)
     now, then = (fold(part, job, evidence.models, shown.shape) if part else None for part in (own, before))
-    return JobSeen(judge(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)
+    return JobSeen(diagnose_job(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)

@@ -112,7 +112,7 @@ def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, s
     return Jobs(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
 
 
-def _summary(job: analysis.Job, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
+def _summary(job: analysis.JobSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
     rows = [_row(row, records, lost, ages) for row in job.rows]
     shown = {row.number for row in rows if row.attempt == job.attempt}
     rows += [
@@ -132,7 +132,7 @@ def _summary(job: analysis.Job, records: Records, lost: set[str], ages: Mapping[
     )  # fmt: skip
 
 
-def _row(row: analysis.RankRow, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankRow:
+def _row(row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankRow:
     """A row with its records; of a node that is not here the last known figures stay, and are drawn as stale."""
     rank, stat = records[row.node, row.pid, row.start_ticks]
     state = row.status if row.status != "present" else "lost" if row.node in lost else row.state

@@ -10,7 +10,7 @@ import msgspec
 from ...analysis.hang import Verdict
 from ...core.control import CaptureOrder, new_capture
 from ...monitor.diagnose import Diagnosis, diagnose
-from ...monitor.hang import found_of, hang_models
+from ...monitor.hang import hang_models, verdict_finding
 from ...records import Failure
 from ...report.captures import CaptureLine, lines_of
 from ..context import Served
@@ -91,7 +91,7 @@ async def diagnose_jobs(served: Served, asked: Asked[DiagnosisAsked]) -> Diagnos
 
 def tell(served: Served, verdicts: Iterable[Verdict]) -> None:
     """Verdicts become findings, as they do on the screen."""
-    served.findings.put("verdict", filter(None, map(found_of, verdicts)))
+    served.findings.put("verdict", filter(None, map(verdict_finding, verdicts)))
 
 
 def _is_busy() -> Refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gconsole.analysis.topology.node import NodeFacts, NodeTopology, node_topology
+from gconsole.analysis.topology.node import NodeTopology, TopologyFacts, node_topology
 from gconsole.records import End, GpuInfo, Link, Nic
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -52,7 +52,7 @@ def peer(node: str, one: int, other: int, ancestor: str, status: str = "ok") -> 
 
 def hgx_facts(
     node: str, *, gpus: int = 8, nics: int = 4, dead: Iterable[int] = (), links: int = 18, down: Iterable[str] = ()
-) -> NodeFacts:  # fmt: skip
+) -> TopologyFacts:  # fmt: skip
     """GPUs in pairs behind PCIe switches, a card beside each pair, four NVSwitches; those in `dead` have no NVLink."""
     infos = [gpu(node, index) for index in range(gpus)]
     said = [gpu_place(node, index, index * 2 // gpus, 0x80 + index // 2) for index in range(gpus)]
@@ -69,14 +69,14 @@ def hgx_facts(
             said.append(peer(node, index, other, near))
     ports = [nic(node, number, **({"state": "down", "rate_bytes_s": None} if f"mlx5_{number}" in set(down) else {}))
              for number in range(nics)]  # fmt: skip
-    return NodeFacts(node, infos, said, ports)
+    return TopologyFacts(node, infos, said, ports)
 
 
 def hgx(node: str, **more: Any) -> NodeTopology:
     return node_topology(hgx_facts(node, **more))
 
 
-def pcie_facts(node: str, gpus: int = 4) -> NodeFacts:
+def pcie_facts(node: str, gpus: int = 4) -> TopologyFacts:
     """Cards in slots of their own, two a NUMA node, whose chipset lets none touch the other's memory; one Ethernet."""
     infos = [gpu(node, index, name="NVIDIA L40S", max_sm_clock_mhz=2520.0, power_limit_w=350.0)
              for index in range(gpus)]  # fmt: skip
@@ -91,4 +91,4 @@ def pcie_facts(node: str, gpus: int = 4) -> NodeFacts:
     ethernet = Nic(node=node, device="eth0", port=0, state="up", link_layer="Ethernet", rate_bytes_s=3.125e9)
     place = Link(node=node, type="pcie", a=End("nic", "eth0"), b=End("numa", "0"), gen=3, width=8,
                  via=("0000:20:00.0", "pci0000:20"))  # fmt: skip
-    return NodeFacts(node, infos, [*said, place], [ethernet])
+    return TopologyFacts(node, infos, [*said, place], [ethernet])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gconsole.analysis.finding import IDS
-from gconsole.analysis.health import CHECKS, find
-from gconsole.analysis.health.state import Facts
+from gconsole.analysis.health import CHECKS, health_findings
+from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig
 from gconsole.records import (
     AgentCost,
@@ -48,11 +48,11 @@ def seconds(count, indices=(0,), node="n1", **fields):
 
 
 def found(*records, limits=LIMITS):
-    facts = Facts(limits.window_s, limits.busy_pct)
+    facts = HealthState(limits.window_s, limits.busy_pct)
     flat = [one for record in records for one in (record if isinstance(record, list) else [record])]
     facts.add([a_node(name) for name in sorted({record.node for record in flat if not isinstance(record, Node)})])
     facts.add(flat)
-    return {(one.id, *one.culprits): one for one in find(facts, limits)}
+    return {(one.id, *one.culprits): one for one in health_findings(facts, limits)}
 
 
 def the_one(*records, **options):

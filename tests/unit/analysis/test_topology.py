@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
 
 from gconsole.analysis.topology.bandwidth import gigabytes, of_nvlinks, of_pcie
-from gconsole.analysis.topology.node import NodeFacts, Vertex, node_topology
+from gconsole.analysis.topology.node import TopologyFacts, Vertex, node_topology
 from gconsole.analysis.topology.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
 from gconsole.records import End, Link
 
@@ -41,7 +41,7 @@ def test_a_pair_has_as_many_links_as_the_one_with_fewer_of_them_up():
     facts = hgx_facts("n")
     links = [msgspec.structs.replace(link, up=link.up[1:]) if link.a.id == uuid("n", 2) and link.type == "nvlink"
              else link for link in facts.links]  # fmt: skip
-    topology = node_topology(NodeFacts("n", facts.gpus, links, facts.nics))
+    topology = node_topology(TopologyFacts("n", facts.gpus, links, facts.nics))
 
     assert (topology.word("GPU2", "GPU5"), topology.word("GPU1", "GPU5")) == ("NV14", "NV18")
 
@@ -56,7 +56,7 @@ def test_links_straight_from_gpu_to_gpu_bond_these_two_only():
     links = [Link(type="nvlink", a=End("gpu", uuid("n", one)), b=End("gpu", uuid("n", one ^ 1)), links=(0, 1),
                   up=(0, 1), version=3) for one in range(4)]  # fmt: skip
     links += [peer("n", one, other, "SYS") for one, other in itertools.combinations(range(4), 2)]
-    topology = node_topology(NodeFacts("n", [gpu("n", index) for index in range(4)], links))
+    topology = node_topology(TopologyFacts("n", [gpu("n", index) for index in range(4)], links))
 
     assert (topology.word("GPU0", "GPU1"), topology.word("GPU1", "GPU2")) == ("NV2", "SYS")
 
@@ -66,7 +66,7 @@ def test_links_of_which_nobody_knows_whether_they_are_up_are_not_counted():
     unsure = [msgspec.structs.replace(link, up=(), unsupported={"up": "no"}) if link.type == "nvlink" else link
               for link in facts.links]  # fmt: skip
 
-    assert node_topology(NodeFacts("n", facts.gpus, unsure)).word("GPU0", "GPU1") == "NV?"
+    assert node_topology(TopologyFacts("n", facts.gpus, unsure)).word("GPU0", "GPU1") == "NV?"
 
 
 def test_cards_are_related_to_gpus_by_the_bridges_that_both_are_behind():
@@ -88,11 +88,11 @@ def test_the_nearest_thing_above_two_devices_names_their_relation(one, other, wo
     places = [Link(type="pcie", a=End("nic", f"mlx5_{number}"), b=End("numa", "0"), via=via)
               for number, via in enumerate((one, other))]  # fmt: skip
 
-    assert node_topology(NodeFacts("", (), places, [nic("", 0), nic("", 1)])).word("NIC0", "NIC1") == word
+    assert node_topology(TopologyFacts("", (), places, [nic("", 0), nic("", 1)])).word("NIC0", "NIC1") == word
 
 
 def test_what_nobody_tells_is_unknown_and_costs_nothing_else():
-    topology = node_topology(NodeFacts("n", [gpu("n", 0), gpu("n", 1)]))
+    topology = node_topology(TopologyFacts("n", [gpu("n", 0), gpu("n", 1)]))
 
     assert topology.word("GPU0", "GPU1") == "?"
     assert topology.nearest_nics(gpu_at(topology, 0)) == ()
@@ -103,13 +103,13 @@ def test_what_nobody_tells_is_unknown_and_costs_nothing_else():
 def test_a_mig_device_is_no_gpu_of_the_topology():
     part = gpu("n", 0, parent=uuid("n", 0))
 
-    assert len(node_topology(NodeFacts("n", [gpu("n", 0), part])).gpus) == 1
+    assert len(node_topology(TopologyFacts("n", [gpu("n", 0), part])).gpus) == 1
 
 
 def test_plain_ethernet_counts_where_there_is_nothing_better():
     assert [nic.name for nic in node_topology(pcie_facts("n")).nics] == ["eth0"]
     both = hgx_facts("n")
-    facts = NodeFacts("n", both.gpus, both.links, [*both.nics, *pcie_facts("n").nics])
+    facts = TopologyFacts("n", both.gpus, both.links, [*both.nics, *pcie_facts("n").nics])
     assert {nic.name for nic in node_topology(facts).nics} == {f"mlx5_{number}" for number in range(4)}
 
 
@@ -188,7 +188,7 @@ def test_one_nvlink_fabric_reaches_over_nodes():
     for name in ("n1", "n2"):
         facts = hgx_facts(name)
         infos = [msgspec.structs.replace(info, **clique) for info in facts.gpus]
-        nodes.append(node_topology(NodeFacts(name, infos, facts.links, facts.nics)))
+        nodes.append(node_topology(TopologyFacts(name, infos, facts.links, facts.nics)))
 
     best = route(nodes[0], 0, nodes[1], 7)
 
@@ -203,7 +203,7 @@ def test_a_fabric_without_an_id_is_the_nodes_own():
     infos = [msgspec.structs.replace(info, fabric_state="completed", fabric_cluster=nobody, fabric_clique=0)
              for info in facts.gpus]  # fmt: skip
 
-    graph = node_topology(NodeFacts("n", infos, facts.links)).graph
+    graph = node_topology(TopologyFacts("n", infos, facts.links)).graph
 
     assert not [vertex for vertex in graph if vertex.kind == "fabric"]
 
@@ -267,7 +267,7 @@ def test_peer_access_says_yes_over_what_and_no_why():
 def test_a_status_that_was_not_told_is_not_taken_for_a_yes():
     silent = Link(type="peer", a=End("gpu", uuid("n", 0)), b=End("gpu", uuid("n", 1)), read="ok",
                   unsupported={"write": "Insufficient Permissions"})  # fmt: skip
-    topology = node_topology(NodeFacts("n", [gpu("n", 0), gpu("n", 1)], [silent]))
+    topology = node_topology(TopologyFacts("n", [gpu("n", 0), gpu("n", 1)], [silent]))
 
     access = peer_access(topology, *topology.gpus)
 

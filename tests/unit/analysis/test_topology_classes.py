@@ -9,25 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import hgx, hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.finding import Found
+from gconsole.analysis.finding import FindingDraft
 from gconsole.analysis.topology.classes import classes_of, folded_pairs, labels_folded
-from gconsole.analysis.topology.dedup import Told
+from gconsole.analysis.topology.dedup import ReportedFindings
 from gconsole.analysis.topology.findings import differences_found
-from gconsole.analysis.topology.node import NodeFacts, node_topology
+from gconsole.analysis.topology.node import TopologyFacts, node_topology
 
 
 def with_gpu(node, index, **changes):
     """An HGX node one GPU of which says something else."""
     facts = hgx_facts(node)
     gpus = [msgspec.structs.replace(info, **changes) if info.index == index else info for info in facts.gpus]
-    return node_topology(NodeFacts(node, gpus, facts.links, facts.nics))
+    return node_topology(TopologyFacts(node, gpus, facts.links, facts.nics))
 
 
 def with_width(node, index, width):
     facts = hgx_facts(node)
     links = [msgspec.structs.replace(link, width=width) if link.type == "pcie" and link.a.id == uuid(node, index)
              else link for link in facts.links]  # fmt: skip
-    return node_topology(NodeFacts(node, facts.gpus, links, facts.nics))
+    return node_topology(TopologyFacts(node, facts.gpus, links, facts.nics))
 
 
 def texts(classes):
@@ -74,7 +74,7 @@ def test_a_driver_is_the_nodes_and_limits_of_all_its_gpus_are_one_difference():
     facts = hgx_facts("node020")
     gpus = [msgspec.structs.replace(info, driver="550.1", max_sm_clock_mhz=1700.0) for info in facts.gpus]
 
-    classes = classes_of([*ALIKE, node_topology(NodeFacts("node020", gpus, facts.links, facts.nics))])
+    classes = classes_of([*ALIKE, node_topology(TopologyFacts("node020", gpus, facts.links, facts.nics))])
 
     assert set(texts(classes)) == {
         "node020: driver 550.1, the rest 570.124.06",
@@ -86,7 +86,7 @@ def test_a_gpu_that_is_not_there_is_named_by_its_place():
     facts = hgx_facts("node030")
     absent = [info for info in facts.gpus if info.index != 7]
 
-    classes = classes_of([*ALIKE, node_topology(NodeFacts("node030", absent, facts.links, facts.nics))])
+    classes = classes_of([*ALIKE, node_topology(TopologyFacts("node030", absent, facts.links, facts.nics))])
 
     assert texts(classes) == [
         "node030: has 7 × NVIDIA H100 80GB HBM3 (none at 00000000:17:00.0), class A has 8 × NVIDIA H100 80GB HBM3",
@@ -97,13 +97,13 @@ def test_a_card_that_is_not_there_is_named():
     facts = hgx_facts("node031")
     ports = [port for port in facts.nics if port.device != "mlx5_3"]
 
-    classes = classes_of([*ALIKE, node_topology(NodeFacts("node031", facts.gpus, facts.links, ports))])
+    classes = classes_of([*ALIKE, node_topology(TopologyFacts("node031", facts.gpus, facts.links, ports))])
 
     assert texts(classes) == ["node031: has 3 NICs (without mlx5_3), class A has 4"]
 
 
 def test_a_node_without_devices_is_in_no_class():
-    assert classes_of([node_topology(NodeFacts("login"))]) == ()
+    assert classes_of([node_topology(TopologyFacts("login"))]) == ()
 
 
 NODES = [*ALIKE, hgx("node044", dead=[4]), hgx("node045", dead=[4]), with_width("node010", 3, 8),
@@ -175,7 +175,9 @@ def test_every_difference_is_a_finding_that_blames_the_node_or_its_device():
 def test_no_two_findings_have_the_same_culprits():
     facts = hgx_facts("node020", dead=[2])
     gpus = [msgspec.structs.replace(info, driver="550.1") for info in facts.gpus]
-    found = differences_found(classes_of([*NODES, node_topology(NodeFacts("node020", gpus, facts.links, facts.nics))]))
+    found = differences_found(
+        classes_of([*NODES, node_topology(TopologyFacts("node020", gpus, facts.links, facts.nics))])
+    )
 
     assert len({(one.id, one.culprits) for one in found}) == len(found)
 
@@ -193,7 +195,7 @@ def test_another_kind_of_machine_is_information_and_no_fault():
 
 
 def test_a_finding_about_simulated_nodes_says_so():
-    simulated = [node_topology(NodeFacts(name, facts.gpus, [msgspec.structs.replace(link, simulated=True)
+    simulated = [node_topology(TopologyFacts(name, facts.gpus, [msgspec.structs.replace(link, simulated=True)
                  for link in facts.links], facts.nics))
                  for name, facts in ((f"node{number}", hgx_facts(f"node{number}", dead=[4] if number == 3 else []))
                                      for number in range(4))]  # fmt: skip
@@ -209,12 +211,12 @@ def test_a_finding_about_simulated_nodes_says_so():
 
 def untold(nodes, *known):
     """The texts of the findings that are left beside those of the health analysis."""
-    told = Told(known, {topology.node: topology for topology in nodes})
+    told = ReportedFindings(known, {topology.node: topology for topology in nodes})
     return [found.text for found in differences_found(classes_of(nodes), told)]
 
 
 def nvlink_down(gpu, *links):
-    return Found("nvlink_down", "error", "certain", (gpu,), "down", parts=tuple(map(str, links)))
+    return FindingDraft("nvlink_down", "error", "certain", (gpu,), "down", parts=tuple(map(str, links)))
 
 
 def with_links_down(node, index, numbers):
@@ -222,14 +224,14 @@ def with_links_down(node, index, numbers):
     facts = hgx_facts(node)
     links = [msgspec.structs.replace(link, up=tuple(n for n in link.up if n not in numbers))
              if link.type == "nvlink" and link.a.id == uuid(node, index) else link for link in facts.links]  # fmt: skip
-    return NodeFacts(node, facts.gpus, links, facts.nics)
+    return TopologyFacts(node, facts.gpus, links, facts.nics)
 
 
 def test_what_another_analysis_has_said_is_not_said_twice_and_of_another_node_it_is():
     nodes = [*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])]
 
-    left = untold(nodes, Found("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
-                  Found("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's"))  # fmt: skip
+    left = untold(nodes, FindingDraft("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
+                  FindingDraft("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's"))  # fmt: skip
 
     assert left == ["node012: NIC2 state down, the rest active"]
 
@@ -243,7 +245,7 @@ def test_a_node_with_an_nvlink_down_keeps_its_other_differences():
     gpus = [msgspec.structs.replace(info, vbios="96.00.99") if info.index == 1 else info for info in facts.gpus]
     links = [msgspec.structs.replace(link, width=8) if link.type == "pcie" and link.a.id == uuid("node044", 6) else link
              for link in facts.links]  # fmt: skip
-    odd = node_topology(NodeFacts("node044", gpus, links, facts.nics))
+    odd = node_topology(TopologyFacts("node044", gpus, links, facts.nics))
 
     left = untold([*ALIKE, odd], nvlink_down("node044:gpu4", 3, 7))
 
@@ -256,7 +258,7 @@ def test_another_relation_of_the_same_gpu_is_still_told():
     moved = [msgspec.structs.replace(link, via=("pci0000:99",)) if link.type == "pcie" and link.a.id == "mlx5_2" else
              link for link in facts.links]  # fmt: skip
 
-    (left,) = untold([*ALIKE, node_topology(NodeFacts("node044", facts.gpus, moved, facts.nics))],
+    (left,) = untold([*ALIKE, node_topology(TopologyFacts("node044", facts.gpus, moved, facts.nics))],
                      nvlink_down("node044:gpu4", 3, 7))  # fmt: skip
 
     assert left == "node044: NIC2–GPU4-5 NODE, class A PIX"

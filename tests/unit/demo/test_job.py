@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gconsole.demo.job import Place, places
+from gconsole.demo.job import RankPlacement, places
 
 
 def sizes(nodes: int, ranks: int) -> list[int]:
@@ -11,7 +11,12 @@ def sizes(nodes: int, ranks: int) -> list[int]:
 
 
 def test_ranks_go_to_the_nodes_in_blocks() -> None:
-    assert places(2, 4) == [Place(0, 0, 0, 2), Place(1, 0, 1, 2), Place(2, 1, 0, 2), Place(3, 1, 1, 2)]
+    assert places(2, 4) == [
+        RankPlacement(0, 0, 0, 2),
+        RankPlacement(1, 0, 1, 2),
+        RankPlacement(2, 1, 0, 2),
+        RankPlacement(3, 1, 1, 2),
+    ]
 
 
 def test_what_does_not_divide_evenly_goes_to_the_first_nodes() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gconsole.demo.flight_recorder import KEPT, Recorder
+from gconsole.demo.flight_recorder import KEPT, FlightRecorder
 from gconsole_remote.comms import flight_recorder
 
 
 def test_the_agent_reads_what_the_recorder_writes(tmp_path: Path) -> None:
     path = tmp_path / "trace3"
-    recorder = Recorder(path, 8)
+    recorder = FlightRecorder(path, 8)
     for _ in range(KEPT + 5):
         with recorder.entered(50):
             pass

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from machines import hgx_facts, pcie_facts, uuid
 
-from gconsole.analysis.topology.node import NodeFacts
+from gconsole.analysis.topology.node import TopologyFacts
 from gconsole.cli.schema import schema
 from gconsole.core.store import Store
 from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
@@ -22,14 +22,14 @@ from gconsole.topology.dot import to_dot
 from gconsole.topology.formats import FORMATS
 from gconsole.topology.pair_queries import find_gpu, path_text
 from gconsole.topology.schema import TopologyDocument
-from gconsole.topology.snapshot import Fleet, gather
+from gconsole.topology.snapshot import TopologySnapshot, gather
 from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text
 
 HOSTILE = 'evil"]; <script>\x1b[31m&\\"\nname'
 
 
-def store_of(*facts: NodeFacts, more: Sequence[object] = ()) -> Store:
+def store_of(*facts: TopologyFacts, more: Sequence[object] = ()) -> Store:
     store = Store()
     for fact in facts:
         for record in (*fact.gpus, *fact.links, *fact.nics):
@@ -39,7 +39,7 @@ def store_of(*facts: NodeFacts, more: Sequence[object] = ()) -> Store:
     return store
 
 
-def fleet_of(*facts: NodeFacts, more: Sequence[object] = ()) -> Fleet:
+def fleet_of(*facts: TopologyFacts, more: Sequence[object] = ()) -> TopologySnapshot:
     return gather(store_of(*facts, more=more))
 
 
@@ -48,7 +48,7 @@ def rank(node: str, number: int, **more: object) -> Rank:
     return Rank(node=node, rank=number, **(known | more))
 
 
-def pods(*, more: Sequence[object] = ()) -> Fleet:
+def pods(*, more: Sequence[object] = ()) -> TopologySnapshot:
     """Four nodes alike, one that lost the NVLinks of a GPU, one with a card down, one of another kind."""
     alike = [hgx_facts(f"node{number:03}") for number in range(1, 5)]
     odd = [hgx_facts("node044", dead=[4]), hgx_facts("node012", down=["mlx5_1"]), pcie_facts("slow1")]
@@ -148,7 +148,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_what_to_write(name: str, said: 
 def test_switches_that_keep_their_addresses_to_themselves_are_not_counted():
     facts = hgx_facts("n1")
     links = [msgspec.structs.replace(link, b=End("switch")) if link.type == "nvlink" else link for link in facts.links]
-    fleet = fleet_of(NodeFacts("n1", facts.gpus, links, facts.nics))
+    fleet = fleet_of(TopologyFacts("n1", facts.gpus, links, facts.nics))
 
     assert fleet.nodes["n1"].word("GPU0", "GPU1").startswith("NV")
     assert "NVSwitch\n" in to_text(fleet, "n1")
@@ -239,7 +239,7 @@ def test_names_from_a_node_are_text_in_every_form(form: str):
               if link.type == "pcie"]  # fmt: skip
     peers = [msgspec.structs.replace(link, read=HOSTILE) for link in facts.links if link.type == "peer"]
     links = [*places, *peers, *(link for link in facts.links if link.type == "nvlink")]
-    fleet = fleet_of(NodeFacts("n1", gpus, links, nics), more=[rank("n1", 0, gpu="0", job=HOSTILE)])
+    fleet = fleet_of(TopologyFacts("n1", gpus, links, nics), more=[rank("n1", 0, gpu="0", job=HOSTILE)])
 
     assert "\x1b" not in path_text(fleet, fleet.nodes["n1"].gpus[0], fleet.nodes["n1"].gpus[7])
     for node in (None, "n1"):
@@ -256,7 +256,7 @@ def test_names_from_a_node_are_text_in_every_form(form: str):
 def test_a_simulated_fleet_says_so_in_every_form():
     facts = hgx_facts("n1")
     links = [msgspec.structs.replace(link, simulated=True) for link in facts.links]
-    fleet = fleet_of(NodeFacts("n1", facts.gpus, links, facts.nics))
+    fleet = fleet_of(TopologyFacts("n1", facts.gpus, links, facts.nics))
 
     for form in ("text", "dot", "svg"):
         assert all("SIM" in FORMATS[form](fleet, node) for node in (None, "n1"))

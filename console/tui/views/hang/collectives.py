@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....analysis.collectives import Communication, Fault, Group, Matrix
+from ....analysis.collectives import Communication, Fault, ProcessGroup, TrafficMatrix
 from ....present.spans import Line, Span, cut, plain
 from ....present.status import GLYPHS
 from ....text import format
@@ -86,7 +86,7 @@ def _groups(said: Communication, width: int) -> Iterator[Line]:
             yield Line(cut((Span("    nothing is known of ", "muted"), unseen), width))
 
 
-def _fronts(group: Group) -> list[tuple[int, list[int]]]:
+def _fronts(group: ProcessGroup) -> list[tuple[int, list[int]]]:
     """The ranks by the newest number they entered, those that are behind first."""
     found: dict[int, list[int]] = {}
     for rank, member in group.members.items():
@@ -114,7 +114,7 @@ def _traffic(said: Communication, width: int) -> Iterator[Line]:
         yield plain(f"  {GLYPHS['warning']} {link.source} → {link.destination}  {slow}", "warning")
 
 
-def _matrix(matrix: Matrix) -> Iterator[Line]:
+def _matrix(matrix: TrafficMatrix) -> Iterator[Line]:
     """Bytes from the rank of the line to that of the column."""
     cells = {(cell.source, cell.destination): cell for cell in matrix.cells}
     yield plain("  from\\to" + "".join(f"{rank:>6}" for rank in matrix.ranks), "muted")

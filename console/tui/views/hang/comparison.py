@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from ....analysis.stacks.fold import Fold, Group, Step
+from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....text.cells import clean, fit
 from ....text.rank_ranges import ranges
 from .stack_tree import place_of
@@ -17,7 +17,11 @@ _MOST_SHOWN: Final = 8
 
 
 def side_by_side(
-    one: tuple[Step, ...], one_ranks: Sequence[int], other: tuple[Step, ...], other_ranks: Sequence[int], width: int
+    one: tuple[StackStep, ...],
+    one_ranks: Sequence[int],
+    other: tuple[StackStep, ...],
+    other_ranks: Sequence[int],
+    width: int,
 ) -> list[str]:
     """The calls of two branches from the outermost inward; `=` where they are the same, `│` from where they part."""
     half = max(10, (width - 3) // 2)
@@ -29,11 +33,11 @@ def side_by_side(
     return lines
 
 
-def _name(step: Step) -> tuple[str, str]:
+def _name(step: StackStep) -> tuple[str, str]:
     return step.function, step.file
 
 
-def _text(step: Step | None) -> str:
+def _text(step: StackStep | None) -> str:
     return "" if step is None else f"{clean(step.function)}  {place_of(step)}"
 
 
@@ -58,17 +62,17 @@ def moved(before: Fold, after: Fold, width: int) -> list[str]:
     return lines
 
 
-def _place(group: Group | None) -> Hashable:
+def _place(group: StackGroup | None) -> Hashable:
     """What two groups at the same place have in common."""
     return (group.calls, group.cls) if group is not None else None
 
 
-def _places(found: Fold) -> dict[int, Group]:
+def _places(found: Fold) -> dict[int, StackGroup]:
     """Where each rank stands."""
     return {rank: group for group in found.groups if group.role == "rank" for rank in group.ranks}
 
 
-def _leaf(group: Group | None) -> str:
+def _leaf(group: StackGroup | None) -> str:
     if group is None:
         return "not seen"
     if not group.path:

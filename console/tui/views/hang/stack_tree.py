@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ....analysis.stacks.fold import PLAIN, Fold, Step
-from ....analysis.stacks.fold import Branch as Fork
+from ....analysis.stacks.fold import PLAIN, Fold, StackStep
+from ....analysis.stacks.fold import StackBranch as Fork
 from ....present.spans import Line, Span, cut, plain
 from ....present.status import GLYPHS
 from ....records import Frame, Local, Stack
@@ -28,16 +28,16 @@ class Tree:
 
     roots: tuple[Branch, ...] = ()
     ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    paths: Mapping[Hashable, tuple[Step, ...]] = field(default_factory=dict)
+    paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
 
 
 def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
     """The calls of all ranks and of what is below them; branches that only culprits are in stand out."""
     ranks: dict[Hashable, tuple[int, ...]] = {}
-    paths: dict[Hashable, tuple[Step, ...]] = {}
+    paths: dict[Hashable, tuple[StackStep, ...]] = {}
     blamed = frozenset(culprits)
 
-    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[Step, ...]) -> tuple[Branch, ...]:
+    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[StackStep, ...]) -> tuple[Branch, ...]:
         grown = []
         for fork in forks:
             apart = fork.step.lines if found.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
@@ -78,7 +78,7 @@ def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> I
             yield Branch(key, tuple(text), ranges(group.ranks), note)
 
 
-def place_of(step: Step) -> str:
+def place_of(step: StackStep) -> str:
     """The file of a call, and its line where the ranks stand at few."""
     file = clean(step.file)
     return f"{file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 and step.lines != (0,) else file

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from ....analysis.skew import RankSkew, Skew
+from ....analysis.skew import JobSkew, RankSkew
 from ....analysis.skew.culprits import Share
 from ....analysis.skew.findings import gpu_text
-from ....monitor.skew import SkewSeen
+from ....monitor.skew import SkewSnapshot
 from ....present.spans import Line, Span, cut, glyph, plain
 from ....present.status import Status
 from ....text.cells import clean, fit, width_of
@@ -43,13 +43,13 @@ NOTHING: Final[dict[MeetingKind, tuple[Line, ...]]] = {
 }  # fmt: skip
 
 
-def of_kind(seen: SkewSeen, kind: MeetingKind) -> tuple[Skew, ...]:
+def of_kind(seen: SkewSnapshot, kind: MeetingKind) -> tuple[JobSkew, ...]:
     """The jobs at that kind of meeting; only those at which anything could be judged."""
     found = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
     return tuple(one for one in found if one.judged)
 
 
-def of_job(seen: SkewSeen, job: str) -> SkewSeen:
+def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
     """What is seen of one job; all of it where none is named."""
     if not job:
         return seen
@@ -66,7 +66,7 @@ def job_spans(job: str) -> tuple[Span, ...]:
     return (Span("  only ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" every job", "muted"))
 
 
-def head_spans(seen: SkewSeen, kind: MeetingKind) -> tuple[Span, ...]:
+def head_spans(seen: SkewSnapshot, kind: MeetingKind) -> tuple[Span, ...]:
     """`at collectives · 240 judged · 12 unresolved · 3 incomplete`, and where steps come from."""
     found = of_kind(seen, kind)
     judged, unresolved = sum(len(one.judged) for one in found), sum(one.unresolved for one in found)
@@ -93,7 +93,7 @@ def millis(ns: float | None, *, signed: bool = False) -> str:
     return f"{ms:{'+' if signed else ''}.{digits}f}"
 
 
-def lanes(found: Sequence[Skew]) -> tuple[Lane, ...]:
+def lanes(found: Sequence[JobSkew]) -> tuple[Lane, ...]:
     """A lane a rank: its median lateness after the first, late ranks at the top; grey where it is below the bound."""
     several = len(found) > 1
     ranks = [rank for one in found for rank in one.ranks]
@@ -118,7 +118,7 @@ def status_of(one: RankSkew) -> Status:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def table_lines(seen: SkewSeen, kind: MeetingKind, width: int) -> tuple[Line, ...]:
+def table_lines(seen: SkewSnapshot, kind: MeetingKind, width: int) -> tuple[Line, ...]:
     """Culprits, what they have in common, the histogram, ranks out of step."""
     lines: list[Line] = []
     for one in of_kind(seen, kind):
@@ -134,7 +134,7 @@ def table_lines(seen: SkewSeen, kind: MeetingKind, width: int) -> tuple[Line, ..
     return tuple(lines)
 
 
-def _culprit_lines(one: Skew, seen: SkewSeen, width: int) -> list[Line]:
+def _culprit_lines(one: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
     lines = [Line(cut((Span("LAST", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
     if not one.culprits:
         words = "nobody is last more often than chance has it" if one.resolved else "the clocks cannot tell who is last"
@@ -169,7 +169,7 @@ def _share_lines(title: str, shares: Sequence[Share], width: int) -> list[Line]:
     return [Line(cut((Span(f"{title}  ", "muted"), Span("   ".join(parts)), Span(more, "muted")), width))]
 
 
-def _histogram_lines(one: Skew, width: int) -> list[Line]:
+def _histogram_lines(one: JobSkew, width: int) -> list[Line]:
     counts = one.histogram
     most = max((resolved + unresolved for _, resolved, unresolved in counts), default=0)
     if not most:
@@ -187,12 +187,12 @@ def _histogram_lines(one: Skew, width: int) -> list[Line]:
     return lines
 
 
-def rank_of(seen: SkewSeen, kind: MeetingKind, key: object) -> RankSkew | None:
+def rank_of(seen: SkewSnapshot, kind: MeetingKind, key: object) -> RankSkew | None:
     """The rank of a lane or a line."""
     return next((rank for one in of_kind(seen, kind) for rank in one.ranks if rank.key == key), None)
 
 
-def rank_story(one: RankSkew, seen: SkewSeen, kind: MeetingKind) -> Story:
+def rank_story(one: RankSkew, seen: SkewSnapshot, kind: MeetingKind) -> Story:
     """Everything about one rank's lateness."""
     gpu = gpu_text(one, seen.gpus)
     share = "" if one.share_last is None else f" ({100 * one.share_last:.0f} %)"
@@ -215,7 +215,7 @@ def rank_story(one: RankSkew, seen: SkewSeen, kind: MeetingKind) -> Story:
     return Story(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
 
 
-def as_text(seen: SkewSeen, kind: MeetingKind) -> str:
+def as_text(seen: SkewSnapshot, kind: MeetingKind) -> str:
     """All of it as text, for the clipboard."""
     head = "skew" + "".join(span.text for span in head_spans(seen, kind)).rstrip()
     rows = [f"{lane.label}  {lane.figure} ms" for lane in lanes(of_kind(seen, kind))]

@@ -16,7 +16,7 @@ from ....text.nodeset_fold import fold
 from ....topology.groups import group_lines, unknown_lines
 from ....topology.matrix import legend, matrix
 from ....topology.pair_queries import access_text, pair_lines, path_lines, route_text
-from ....topology.snapshot import Fleet
+from ....topology.snapshot import TopologySnapshot
 from ....topology.tree import SOURCES, Drawn, drawing
 from ...models.detail import Fact, Story
 from ...models.page import wrapped
@@ -29,7 +29,7 @@ class Chosen(NamedTuple):
     name: str
 
 
-def class_lines(fleet: Fleet, unfolded: Collection[str], width: int) -> tuple[Line, ...]:
+def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) -> tuple[Line, ...]:
     """A line a class and one a difference; the nodes of an unfolded class below it."""
     lines: list[Line] = []
     for made in fleet.classes:
@@ -57,7 +57,7 @@ def _difference(difference: Difference, node: str, width: int, indent: str = "  
     return cut((Span(f"{indent}{GLYPHS['warning']} ", "warning"), *name, Span(clean(difference.phrase))), width)
 
 
-def shown(fleet: Fleet, chosen: Chosen | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
+def shown(fleet: TopologySnapshot, chosen: Chosen | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
     """The topology to draw, and the nodes whose ranks stand on it; None where it is not there any more."""
     if chosen is None:
         return None
@@ -95,7 +95,7 @@ class Grid:
                      for at, head in enumerate(self.heads))  # fmt: skip
 
 
-def grid(fleet: Fleet, topology: NodeTopology, nodes: Sequence[str]) -> Grid:
+def grid(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) -> Grid:
     """The matrix of a class or a node as cells."""
     made = matrix(fleet, topology, nodes)
     odd = _odd_pairs(fleet.class_of(topology.node))
@@ -127,7 +127,7 @@ def _style(word: str) -> str:
     return {"X": "rule", "PIX": "strong", "PXB": "strong", "SYS": "muted", "?": "unknown"}.get(word, "text")
 
 
-def pair_text(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> str:
+def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> str:
     """What is known of the two devices at a cell, in one line."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return ""
@@ -143,7 +143,7 @@ def pair_text(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> st
     return clean(text)
 
 
-def pair_story(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> Story | None:
+def pair_story(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> Story | None:
     """The same with every station of the path."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return None
@@ -161,7 +161,7 @@ def pair_story(fleet: Fleet, topology: NodeTopology, row: int, column: int) -> S
     return Story(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
 
 
-def _device_story(fleet: Fleet, topology: NodeTopology, device: Device) -> Story:
+def _device_story(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> Story:
     facts = [
         Fact("name", clean(device.name or "")),
         Fact("NUMA node", clean(device.numa or "unknown")),
@@ -193,7 +193,7 @@ def pairs_of(topology: NodeTopology) -> Pairs:
 
 
 def drawing_lines(
-    fleet: Fleet, topology: NodeTopology, nodes: Sequence[str], pairs: Pairs, width: int
+    fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str], pairs: Pairs, width: int
 ) -> tuple[Line, ...]:
     """The node as a tree, the parallel groups on it, what any two GPUs can do (`pairs_of`), what the words mean."""
     lines = [line for drawn in drawing(fleet, topology.node) for line in _drawn_lines(drawn, width)]
@@ -210,7 +210,7 @@ def drawing_lines(
     return tuple(lines)
 
 
-def _group_lines(fleet: Fleet, nodes: Sequence[str], width: int) -> Iterator[Line]:
+def _group_lines(fleet: TopologySnapshot, nodes: Sequence[str], width: int) -> Iterator[Line]:
     yield plain("")
     yield plain("PARALLEL GROUPS", "accent")
     lines = list(group_lines(fleet, nodes))
@@ -236,7 +236,7 @@ def _drawn_lines(drawn: Drawn, width: int) -> Iterator[Line]:
         yield Line((Span(below, "rule"), Span(part, "muted")))
 
 
-def head_text(fleet: Fleet) -> str:
+def head_text(fleet: TopologySnapshot) -> str:
     """`3 classes  7 nodes`."""
     classes, nodes = len(fleet.classes), sum(len(made.nodes) for made in fleet.classes)
     return f"{classes} class{'es' * (classes != 1)}  {nodes} node{'s' * (nodes != 1)}"

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from ....analysis.topology.node import NodeTopology
 from ....present.spans import Line, Span, plain
 from ....topology.formats import ENDINGS, FORMATS
-from ....topology.snapshot import Fleet
+from ....topology.snapshot import TopologySnapshot
 from ...controllers.clipboard import TakingApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Story
@@ -92,7 +92,7 @@ class Topology(View):
         self.run_worker(in_thread(), name="fold topology")
 
     @property
-    def _fleet(self) -> Fleet | None:
+    def _fleet(self) -> TopologySnapshot | None:
         return self._frame.topology.fleet if self._frame else None
 
     @property
@@ -113,7 +113,7 @@ class Topology(View):
             self._lay_out(len(lines or _NOTHING))
         self._draw_chosen(fleet)
 
-    def _draw_chosen(self, fleet: Fleet) -> None:
+    def _draw_chosen(self, fleet: TopologySnapshot) -> None:
         """The picture of what is chosen; nothing is made anew where nothing changed within the same second."""
         chosen = self._chosen
         found = shown(fleet, chosen)

@@ -3,7 +3,7 @@
 import pytest
 from analysis.collectives.builders import a_status, an_op, recorded, said
 
-from gconsole.analysis.collectives.traffic import Cell, Matrix, pattern_of
+from gconsole.analysis.collectives.traffic import TrafficCell, TrafficMatrix, pattern_of
 
 
 def send(source, destination, *, numel=256, took_ms=None, **more):
@@ -17,15 +17,15 @@ def whole(world_size=4):
 
 def test_sends_are_counted_with_their_bytes_and_their_mean_latency():
     found = said(send(0, 1, took_ms=2.0), send(0, 1, took_ms=4.0), send(1, 2), *whole())
-    assert found.matrix.cells == (Cell(0, 1, 2, 2048, 3.0), Cell(1, 2, 1, 1024, None))
+    assert found.matrix.cells == (TrafficCell(0, 1, 2, 2048, 3.0), TrafficCell(1, 2, 1, 1024, None))
     assert found.matrix.ranks == (0, 1, 2, 3)
 
 
 def test_a_receive_counts_only_where_nobody_recorded_the_send():
     receive = an_op(1, 0, "nccl:recv 1<-0", is_p2p=True, numel=256)
-    assert said(receive, send(0, 1), *whole()).matrix.cells == (Cell(0, 1, 1, 1024, None),)
+    assert said(receive, send(0, 1), *whole()).matrix.cells == (TrafficCell(0, 1, 1, 1024, None),)
     alone = [a_status(1, 0, (0, 1, 2, 3), oldest_record_id=5)]
-    assert said(receive, *alone).matrix.cells == (Cell(0, 1, 1, 1024, None),)
+    assert said(receive, *alone).matrix.cells == (TrafficCell(0, 1, 1, 1024, None),)
 
 
 def test_an_all_to_all_divides_what_it_is_given_and_an_all_gather_does_not():
@@ -79,8 +79,8 @@ RING = [(rank, (rank + 1) % 5) for rank in range(5)]
     ],
 )
 def test_a_pattern_is_known_by_its_shape(edges, pattern):
-    cells = tuple(Cell(source, destination, 1, None, None) for source, destination in edges)
-    assert pattern_of(Matrix((), cells, {}, None)).pattern == pattern
+    cells = tuple(TrafficCell(source, destination, 1, None, None) for source, destination in edges)
+    assert pattern_of(TrafficMatrix((), cells, {}, None)).pattern == pattern
 
 
 def test_load_is_compared_over_what_all_ranks_have_in_their_buffers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gconsole.analysis.hang import Evidence, Judged, Still, judge
+from gconsole.analysis.hang import Evidence, Judgement, Still, diagnose_job
 from gconsole.analysis.jobs import job_table
 from gconsole.records import Failure, Frame, Local, NodeState, Rank, Stack
 
@@ -99,13 +99,13 @@ class Scene:
         self.nodes[node] = state
         return self
 
-    def judged(self, order: int = 1) -> Judged:
+    def judged(self, order: int = 1) -> Judgement:
         states = [
             NodeState(node=name, state=state, error=None if state == "ok" else Failure("lost", "silent"))
             for name, state in self.nodes.items()
         ]
         [job] = [job for job in job_table(self.ranks, (), states).jobs if job.job == self.job]
-        return judge(
+        return diagnose_job(
             Evidence(
                 job=job, ranks=tuple(self.ranks), stacks=tuple(self.stacks[::order]), still=self.still,
                 nodes=tuple(sorted(name for name, state in self.nodes.items() if state == "ok")),
