@@ -72,11 +72,9 @@ async def _serve(
     config: Config, listen: Listen, token: str, told: str, allow_run: bool, rate_s: int, for_s: float
 ) -> int:
     """Watch the fleet and answer, until the time is up or somebody ends it; an exit code."""
-    from ..core.control import Hub
     from ..core.store import Store
-    from ..fleet.fleet import Fleet
     from ..headless import batch
-    from ..monitor.clock_estimator import ClockEstimator
+    from ..runtime import Console, sessions_folder_of
     from ..web.app import make_app
     from ..web.auth import Door
     from ..web.context import Served
@@ -84,8 +82,7 @@ async def _serve(
     from ..web.listen import names_of, opened
     from ..web.resources import OPERATIONS
     from ..web.server import serving
-    from .live import console_record, findings_of, leave_modules_alone, on_signals
-    from .recording import folder_of, recorder_of
+    from .live import on_signals
 
     try:
         at = opened(listen)
@@ -94,21 +91,13 @@ async def _serve(
                    err=True)  # fmt: skip
         return EXIT_NOTHING
     interrupted = on_signals()
-    hub, store = Hub(), Store()
-    hub.subscribe(store.apply)
-    recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
-    findings = findings_of(hub, store, config)
-    fleet = Fleet(config, hub, recordings=recorder, allow_run=allow_run)
-    recorder.bridge = fleet
-    clockwork = ClockEstimator(hub, config.clock, config.cluster)
-    hub.say(console_record(config))
-    served = Served(config, hub, store, fleet, findings, folder_of(config))
+    console = Console(config, store=Store(), allow_run=allow_run)
+    store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
+    served = Served(config, hub, store, fleet, findings, sessions_folder_of(config))
     door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
     app = make_app(served, described(OPERATIONS), door, rate_s)
     async with serving(app, served, listen, at):
-        clockwork.start()
-        await fleet.start()
-        leave_modules_alone()
+        await console.start()
         say(listen.url(at.getsockname()[1]), told)
         watching = asyncio.create_task(
             batch.watch(store, hub, fleet, for_s, batch.ProgressLine(store, None), findings=findings), name="watch"
@@ -122,8 +111,7 @@ async def _serve(
         await watching
     except asyncio.CancelledError:
         pass  # its own end has been: nodes told, connections closed
-    await clockwork.stop()
-    await recorder.close()
+    await console.stop()
     return EXIT_OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import signal
 import sys
@@ -11,27 +10,22 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
-import msgspec
 
-from .. import __version__
-from ..analysis.stacks.frame_models import BadModel, parse_model
-from ..config import Config, ConfigError
+from ..config import Config
 from ..config.watch_file import HostsFile
 from ..core.control import CaptureOrder, Hub
 from ..core.store import Store
 from ..fleet.fleet import Fleet
 from ..headless import batch
 from ..monitor.clock_estimator import ClockEstimator, measure
-from ..monitor.clock_findings import ClockFindings, SkewFindings
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.diagnose import Diagnosis
-from ..monitor.finding_tracker import FindingTracker
-from ..records import Console
+from ..runtime import Console, freeze_imported_modules
 from ..session.metrics_stream import SampleStream
 from ..session.ndjson import RecordWriter
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
-from .recording import Tape, recorder_of
+from .recording import Tape
 from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
 
 
@@ -49,64 +43,29 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     from ..tui.theme.catalog import ThemeShelf
     from ..tui.ui_state.store import Memory
 
-    hub = Hub()
-    store = Store(config.console.history_bytes)
-    hub.subscribe(store.apply)
-    hub.say(console_record(config))
-    recorder = recorder_of(config, hub, store, lambda who, wanted: fleet.want_clocks(who, wanted))
-    hosts = HostsFile(config.path, read) if config.path and read else None
+    async def prompt(who: str, text: str) -> str | None:
+        return await app.ask(who, text)
 
-    async def ask(who: str, prompt: str) -> str | None:
-        return await app.ask(who, prompt)
-
-    fleet = Fleet(config, hub, ask, recorder)
-    recorder.bridge = fleet
-    clockwork = ClockEstimator(hub, config.clock, config.cluster)
-    clock_faults, late = ClockFindings(store, config.clock), SkewFindings(store, config.skew)
-
-    def follow(newer: Config) -> None:
-        clockwork.follow(newer.clock)
-        clock_faults.config = newer.clock
-        late.follow(newer.skew)
-
-    fleet.followers.append(follow)
-
-    async def start() -> None:
-        clockwork.start()
-        await fleet.start()
-
-    async def stop() -> None:
-        await fleet.stop()
-        await clockwork.stop()
-        await recorder.close()
-
+    console = Console(config, prompt=prompt)
     app = ConsoleApp(
-        store,
-        fleet,
+        console.store,
+        console.fleet,
         cluster=config.cluster,
         expected_nodes=[node.name for node in config.nodes],
-        staging=lambda: (fleet.staging.staged, fleet.staging.expected),
-        on_start=start,
-        on_stop=stop,
+        staging=lambda: (console.fleet.staging.staged, console.fleet.staging.expected),
+        on_start=console.start,
+        on_stop=console.stop,
         themes=ThemeShelf.of_this_user(),
-        hosts=hosts,
-        say=hub.say,
+        hosts=HostsFile(config.path, read) if config.path and read else None,
+        say=console.bus.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
         memory=Memory.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
-        findings=FindingTracker(hub, config.health, sources=(clock_faults, late)),
+        findings=console.findings,
     )
-    leave_modules_alone()
+    freeze_imported_modules()
     app.run()
     return app.return_code or 0
-
-
-def leave_modules_alone() -> None:
-    """Have the garbage collector pass over what is loaded by now, because it lives as long as the process.
-
-    To walk it takes 35 to 100 ms, which a frame or the words of a node would have to wait.
-    """
-    gc.freeze()
 
 
 def run_batch(
@@ -177,47 +136,39 @@ async def _watch(
     """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without it, and without `probes`,
     not at all."""
     probes = probes or clocks_s is not None
-    left = tape.left_behind(config) if tape else None
-    hub = Hub(left.console_id, left.seq) if left else Hub()
-    store = Store(is_kept=batch.is_warning)  # for days, perhaps: what happens is on the disk, and no screen shows it
-    hub.subscribe(store.apply)
-    if tape and left:
-        tape.refold(store)
+    resume = tape.left_behind(config) if tape else None
     writer = _writer(records)
-    if writer:
-        hub.subscribe(writer)
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
-    if stream:
-        hub.subscribe(stream)
-    findings = findings_of(hub, store, config)
-    hub.say(console_record(config))
-    if clock_lines:
-        hub.subscribe(clock_lines)
-    fleet = Fleet(config if probes else _without_probes(config), hub, left=left)
+    console = Console(
+        config,
+        # For days, perhaps: events are on the disk, and no screen shows them.
+        store=Store(is_kept=batch.is_warning),
+        sinks=[sink for sink in (writer, stream, clock_lines) if sink is not None],
+        resume=resume,
+        refold=tape.refold if tape and resume else None,
+        probe_clocks=probes,
+    )
+    store, bus, fleet, clock_estimator = console.store, console.bus, console.fleet, console.clock_estimator
     if tape:
-        await tape.begin(recorder_of(config, hub, store, fleet.want_clocks))
+        await tape.begin(console.recorder)
     interrupted = on_signals()
-    await fleet.start()
-    leave_modules_alone()  # asyncssh among them
+    await console.start()
     progress = batch.ProgressLine(
         store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None
     )
-    clockwork = ClockEstimator(hub, config.clock, config.cluster)
-    if probes:
-        clockwork.start()
     if clocks_s is not None:
         fleet.want_clocks("batch", True)
-        before = _measured(hub, fleet, clockwork, clocks_s, progress, before)
+        before = _measured(bus, fleet, clock_estimator, clocks_s, progress, before)
     watching = asyncio.create_task(
         batch.watch(
-            store, hub, fleet, for_s, progress, order, before, findings,
+            store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (tape is not None and tape.is_over),
         )
     )  # fmt: skip
     try:
         await _over(watching, interrupted)
     finally:
-        await clockwork.stop()
+        await clock_estimator.stop()
     if tape:
         await tape.end()
     if not quiet:
@@ -252,13 +203,6 @@ def _close(writer: RecordWriter) -> None:
         click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
 
 
-def findings_of(hub: Hub, store: Store, config: Config) -> FindingTracker:
-    """Whoever looks for what is wrong, the clocks and who is late among it."""
-    return FindingTracker(
-        hub, config.health, sources=(ClockFindings(store, config.clock), SkewFindings(store, config.skew))
-    )
-
-
 def _measured(
     hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: batch.ProgressLine,
     then: Callable[[], Awaitable[None]] | None,
@@ -272,22 +216,6 @@ def _measured(
             await then()
 
     return first
-
-
-def _without_probes(config: Config) -> Config:
-    """Who does not ask for clocks costs the nodes no probes."""
-    return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
-
-
-def console_record(config: Config) -> Console:
-    """Who watches, and by which models. Raises ConfigError for a model that is none."""
-    for text in config.hang.models:
-        try:
-            parse_model(text)
-        except BadModel as error:
-            raise ConfigError("", "hang.models", str(error)) from error
-    return Console(cluster=config.cluster, version=__version__, hang_models=config.hang.models,
-                   min_frozen_s=config.hang.min_frozen_s)  # fmt: skip
 
 
 def _writer(path: Path | None) -> RecordWriter | None:

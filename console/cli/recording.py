@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import click
 
 from ..config import Config
-from ..core.control import Hub, LeftBehind, RecordingNow
+from ..core.control import LeftBehind, RecordingNow
 from ..core.store import Store
-from ..session.format.layout import Selection, Session, SessionError, named, sessions_folder
+from ..runtime import sessions_folder_of
+from ..session.format.layout import Selection, Session, SessionError, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
-from ..session.manage.retention import Limits
 from ..session.record import resume
-from ..session.record.initial_snapshot import known
 from ..session.record.recorder import Recorder
 from ..text.sanitize import printable
-from ..text.timespec import duration_s
-
-
-def folder_of(config: Config) -> Path:
-    """Where this configuration keeps sessions."""
-    return sessions_folder(config.sessions.folder)
-
-
-def recorder_of(config: Config, hub: Hub, store: Store, want_clocks: Callable[[str, bool], object]) -> Recorder:
-    """The recorder of a console; `want_clocks` is its fleet's."""
-    age = config.sessions.max_age
-    limits = Limits(config.sessions.max_bytes, duration_s(age) if age is not None else None)
-    hosts = [name for node in config.nodes for name in (node.name, node.host, node.address) if name]
-    return Recorder(
-        hub, folder_of(config), limits, lambda: known(store), config.cluster, hosts, want_clocks=want_clocks
-    )
 
 
 class Tape:
@@ -47,7 +27,7 @@ class Tape:
     def left_behind(self, config: Config) -> LeftBehind | None:
         """Where a crashed console left this session: how to go on with it."""
         try:
-            session = named(self.name, folder_of(config))
+            session = named(self.name, sessions_folder_of(config))
             if not session.path.is_dir():
                 return None
             selection = session.read().selection

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import click
 
-from .. import __version__
 from ..config import Config
 from ..core.control import Hub
 from ..core.job_protocol import is_away
@@ -21,7 +20,7 @@ from ..headless import batch
 from ..launch.format import stop_words
 from ..launch.pending_stops import Owed
 from ..monitor.finding_tracker import FindingTracker
-from ..records import Console
+from ..runtime import Console
 from ..text.sanitize import printable
 
 #: Between TERM and KILL, where nobody said otherwise.
@@ -74,17 +73,10 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
 
     `allow_run` only for the two commands whose whole point it is to start or stop a job, and which ask first.
     """
-    hub, store = Hub(), Store()
-    hub.subscribe(store.apply)
-    findings = FindingTracker(hub, config.health)
-    hub.say(Console(cluster=config.cluster, version=__version__))
-    fleet = Fleet(config, hub, allow_run=allow_run)
-    found = Live(config, hub, store, fleet, findings)
-    await fleet.start()
-    try:
-        await found.until(lambda: batch.is_settled(store), batch.CONNECT_S)
-        await findings.look()
+    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False)
+    found = Live(config, console.bus, console.store, console.fleet, console.findings)
+    async with console.running():
+        await found.until(lambda: batch.is_settled(console.store), batch.CONNECT_S)
+        await console.findings.look()
         await _end_what_is_owed(found)
         yield found
-    finally:
-        await fleet.stop()

@@ -63,6 +63,7 @@ class Fleet:
         self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
         self.followers: list[Callable[[Config], None]] = []  # who else acts on a newer configuration
         self._sweep = Sweep()
+        self._stopped = False
         self._unsubscribe = hub.subscribe(self._watch)
         fd_limit.raise_limit(len(config.nodes))
 
@@ -192,6 +193,10 @@ class Fleet:
         return await jobs.read_file(self.links, job, node, path, offset)
 
     async def stop(self) -> None:
+        """Disconnect from every node. A second call does nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._unsubscribe()
         self._sweep.close()
         await self._clocks.stop()

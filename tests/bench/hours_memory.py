@@ -14,19 +14,15 @@ import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
-from gconsole.cli.live import console_record
-from gconsole.cli.recording import recorder_of
 from gconsole.config import load
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.headless import batch
-from gconsole.monitor.clock_estimator import ClockEstimator
-from gconsole.monitor.clock_findings import ClockFindings, SkewFindings
-from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.monitor.topology import TopologyFold
 from gconsole.monitor.topology_findings import TopologyFindings
 from gconsole.records import NodeState
 from gconsole.records.base import Record
+from gconsole.runtime import Console
 from gconsole.tui.snapshot import Watch
 
 from .process import in_new_process
@@ -72,14 +68,9 @@ class _Console:
         hosts.write_text(f'[sessions]\nfolder = "{folder}/sessions"\n[[nodes]]\nhosts = "node[0-{NODES - 1}]"\n')
         config = load(str(hosts))
         self.second = 0  # of the told time
-        self.hub = Hub()
-        self.store = Store(config.console.history_bytes) if has_screen else Store(is_kept=batch.is_warning)
-        self.hub.subscribe(self.store.apply)
-        sources = (ClockFindings(self.store, config.clock), SkewFindings(self.store, config.skew))
-        self.findings = FindingTracker(self.hub, config.health, self._clock, sources)
-        self.hub.say(console_record(config))
-        self.recorder = recorder_of(config, self.hub, self.store, lambda who, wanted: None)
-        self.clockwork = ClockEstimator(self.hub, config.clock, config.cluster)
+        console = Console(config, store=None if has_screen else Store(is_kept=batch.is_warning), clock=self._clock)
+        self.hub, self.store, self.recorder = console.bus, console.store, console.recorder
+        self.findings, self.clockwork = console.findings, console.clock_estimator
         if has_screen:
             self.clockwork.start()
         watch = Watch(
