@@ -18,9 +18,9 @@ REMOTE = Path(trim_module.__file__).parent
 TRY = """
 import ast, json, sys, types
 sys.path.insert(0, sys.argv[1])
-import pruning
+import trim_module
 wanted = json.load(sys.stdin)
-code = compile(pruning.prune(open(sys.argv[2], "rb").read(), wanted), "pruned", "exec", optimize=2)
+code = compile(trim_module.prune(open(sys.argv[2], "rb").read(), wanted), "pruned", "exec", optimize=2)
 module = sys.modules["pynvml"] = types.ModuleType("pynvml")
 exec(code, module.__dict__)
 try:

@@ -38,7 +38,7 @@ def interpreters():
 
 @pytest.mark.parametrize("interpreter", interpreters())
 def test_the_oldest_agent_reads_every_python(ranks, tmp_path, interpreter):
-    (tmp_path / "gconsole_remote").symlink_to(Path(capture.__file__).parent)
+    (tmp_path / "gconsole_remote").symlink_to(Path(capture.__file__).parents[1])
     target = ranks.start([interpreter, "-c", SLEEP])
     ranks.until_state(0, "S")
     argv = [interpreters()[0], "-B", "-c", ELSEWHERE, str(tmp_path), PY_SPY, str(target.pid)]

@@ -258,7 +258,7 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     def broken(*args):
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(recording.frames, "pack", broken)
+    monkeypatch.setattr(recording.zstd_frames, "pack", broken)
     world.hub.publish(gpus(1))
     deadline = time.monotonic() + 30
     while not any(now.trouble for now in world.recorder.now()):
