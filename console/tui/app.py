@@ -33,7 +33,7 @@ from .dialogs.dialog import Dialog, StoryDialog
 from .dialogs.export import ExportDialog
 from .dialogs.mark import LONGEST_NOTE, MarkDialog
 from .exports import offers
-from .folds.clocks import TimeFold
+from .folds.clocks import ClockSkewFold
 from .folds.jobs import JobFold
 from .frame_rate import RATE_HZ, Pace, write_backlog
 from .keymap.actions import Action, bindings, in_scope, key_names
@@ -110,7 +110,7 @@ class ConsoleApp(
         self._recorded = recorded
         self.job_stops = JobStops(self, control, cluster)
         self._job_outputs = JobOutputs(
-            control, partial(self.run_worker, name="output of a job"), lambda text: self.view.remark(text)
+            control, partial(self.run_worker, name="output of a job"), lambda text: self.view.show_note(text)
         )
         self._on_start = on_start
         self._watch_of = partial(
@@ -134,7 +134,7 @@ class ConsoleApp(
         self._store = store
         self._watch = self._watch_of(store)
         self._fold = JobFold(self._watch, store)
-        self._time = TimeFold(store)
+        self._time = ClockSkewFold(store)
         findings = self._findings
         self._differing = TopologyFindings(store, self._watch.topology, findings) if findings is not None else None
         self.stacks = Stacks(self, store, self._control, self._findings)
@@ -238,7 +238,7 @@ class ConsoleApp(
             self._fold.look(frame, partial(self.run_worker, name="fold jobs"))
             self.stacks.look(partial(self.run_worker, name="judge"))
             self._time.look(frame.now, self._is_lateness_shown, partial(self.run_worker, name="fold time"))
-            self.view.look(frame)
+            self.view.show_snapshot(frame)
             self._job_outputs.look(self.view.watched_job, frame)
             if isinstance(self.screen, Dialog):
                 self.screen.look(frame)
@@ -270,7 +270,7 @@ class ConsoleApp(
         self.push_screen(self.guide.keys_dialog())
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        tell = self.view.teller()
+        tell = self.view.detail_provider()
         if tell is not None and tell(self.frame) is not None:
             self.push_screen(StoryDialog(tell, self.frame))
 
@@ -310,7 +310,7 @@ class ConsoleApp(
             self._frozen = self.frame = self.frame.standing_still()
             for view in self._views.values():
                 if view.is_mounted:
-                    view.look(self.frame)  # all views of one instant, whichever is opened later
+                    view.show_snapshot(self.frame)  # all views of one instant, whichever is opened later
         self.draw()
 
     async def ask(self, who: str, prompt: str) -> str | None:
@@ -322,7 +322,8 @@ class ConsoleApp(
         drawn = picture(self, self.picture_title)
         cluster = self.frame.header.cluster
         there = offers(
-            self.view.sheets(), drawn, self._store, self.stacks.shape, cluster=cluster, recorded=self.asking.recorded,
+            self.view.export_tables(), drawn, self._store, self.stacks.shape, cluster=cluster,
+                recorded=self.asking.recorded,
             recordings=self.tapes.running,
         )  # fmt: skip
         dialog = ExportDialog(there, cluster, self.frame.now, self._folder)

@@ -25,7 +25,7 @@ from ..session.export.live_snapshot import held
 from ..session.export.slice import Chosen, chosen
 from ..text.format import clock_time
 from .controllers.recording import session_name
-from .models.table_export import Sheet, as_csv, as_json, as_text
+from .models.table_export import ExportTable, as_csv, as_json, as_text
 
 #: Makes the text of a file; may take long, touches nothing that changes, and may run in a thread.
 Write = Callable[[], str]
@@ -52,7 +52,7 @@ class Offer:
 
 
 def offers(
-    sheets: Iterable[Sheet], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
+    sheets: Iterable[ExportTable], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
     recorded: Path | None = None, recordings: Sequence[RecordingNow] = (),
 ) -> list[Offer]:  # fmt: skip
     """Everything there is: tables, the screen as `picture` draws it, the report, a page, sessions, the newest capture.
@@ -88,7 +88,7 @@ def _is_taken(path: Path) -> bool:
     return os.path.lexists(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises where there is no such user
 
 
-def _of_sheet(sheet: Sheet) -> Offer:
+def _of_sheet(sheet: ExportTable) -> Offer:
     forms = (("CSV", ".csv", as_csv), ("JSON", ".json", as_json), ("text", ".txt", as_text))
     return Offer(
         sheet.name, sheet.what,

@@ -14,10 +14,10 @@ from ..present.status import GLYPHS
 from .controllers.theming import ThemedApp
 from .keymap.actions import bindings, in_scope
 from .models.error_bar import Lane
-from .models.filter_language import Field, Vocabulary
-from .models.heat_map import LEVELS, Cell, HeatRow
+from .models.filter_language import FilterField, Vocabulary
+from .models.heat_map import LEVELS, HeatCell, HeatRow
 from .models.plot import Plot
-from .models.tree_rows import Branch
+from .models.tree_rows import TreeNode
 from .theme.catalog import ThemeShelf
 from .widgets.bar import Bar
 from .widgets.filter_bar import FilterBar
@@ -53,11 +53,11 @@ def lanes() -> list[Lane]:
     ]
 
 
-def stacks() -> Branch:
+def stacks() -> TreeNode:
     """512 ranks, one of which reads a file."""
 
-    def at(name: str, where: str, ranks: str, *children: Branch, note: str = "") -> Branch:
-        return Branch((name, where), (Span(name), Span(f" {where}", "muted")), ranks, note, children)
+    def at(name: str, where: str, ranks: str, *children: TreeNode, note: str = "") -> TreeNode:
+        return TreeNode((name, where), (Span(name), Span(f" {where}", "muted")), ranks, note, children)
 
     others = "0-136,138-511"
     reduce = at("all_reduce", "distributed_c10d.py:3252", others, note="collective")
@@ -70,7 +70,7 @@ def stacks() -> Branch:
 
 def heat() -> list[HeatRow]:
     """Three nodes: one in every shade, one that is silent, one that failed."""
-    shades = tuple(Cell(str(level * 100 // (LEVELS - 1)), level) for level in range(0, LEVELS, 2))
+    shades = tuple(HeatCell(str(level * 100 // (LEVELS - 1)), level) for level in range(0, LEVELS, 2))
     return [
         HeatRow("node001", "ok", shades), HeatRow("node002", "stale", shades),
         HeatRow("node003", "failed", note="auth"),
@@ -96,7 +96,7 @@ def samples() -> list[Sample]:
 
 #: What a filter over the lanes may say.
 WORDS: Vocabulary[Lane] = Vocabulary(
-    (Field("late", "number", lambda lane: lane.value, "how late, in ms"),), lambda lane: (lane.label,)
+    (FilterField("late", "number", lambda lane: lane.value, "how late, in ms"),), lambda lane: (lane.label,)
 )
 
 

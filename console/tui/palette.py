@@ -47,8 +47,8 @@ class ConsoleCommands(Provider):
             name = action.label[0].upper() + action.label[1:]
             keys = f"   {key_names(action.keys)}" if action.keys else ""
             yield Command(name, f"{action.tells}{keys}", partial(app.run_action, action.call, target))
-        for offer in app.view.offers():
-            yield Command(*offer)
+        for entry in app.view.palette_entries():
+            yield Command(*entry)
         for name in app.theme_names:
             yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
         for node in app.troubled_nodes()[:_NODES]:

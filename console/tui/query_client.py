@@ -10,7 +10,7 @@ from ..core.store import Store
 from ..session.query import live
 from ..session.query.clock_columns import tables_for
 from ..session.query.worker_client import Apart
-from .views.query.model import Answered, rows_of
+from .views.query.model import QueryResult, rows_of
 
 #: Rows that a person scrolls through; a file takes more: `gconsole query`.
 MOST_ROWS = 5_000
@@ -26,7 +26,7 @@ class Asking:
         self._turn = asyncio.Lock()
         self.is_busy = False
 
-    async def ask(self, sql: str) -> Answered | None:
+    async def ask(self, sql: str) -> QueryResult | None:
         """The answer, or what prevented it; None where it was given up, or another question is under way."""
         if self.is_busy:
             return None
@@ -53,7 +53,7 @@ class Asking:
         async with self._turn:
             return await asyncio.to_thread(self._names)
 
-    def _answer(self, sql: str, taken: live.Snapshot | None) -> Answered | None:
+    def _answer(self, sql: str, taken: live.Snapshot | None) -> QueryResult | None:
         from ..session.query.output import rows_of as values_of
         from ..session.query.validate import QueryCancelled, QueryError
 
@@ -62,11 +62,11 @@ class Asking:
             assert source is not None
             found = self._apart.ask(sql, source, limit=MOST_ROWS, deadline_s=DEADLINE_S)
             rows = rows_of([row for batch in found.rows.to_batches() for row in values_of(batch)])
-            return Answered(sql, found.columns, found.units, rows, found.truncated, found.took_s, found.damage)
+            return QueryResult(sql, found.columns, found.units, rows, found.truncated, found.took_s, found.damage)
         except QueryCancelled:
             return None
         except (QueryError, OSError) as error:
-            return Answered(sql, error=str(error))
+            return QueryResult(sql, error=str(error))
 
     def _names(self) -> Mapping[str, Sequence[str]]:
         from ..session.query.validate import QueryError

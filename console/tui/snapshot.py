@@ -17,10 +17,10 @@ from ..monitor.topology import TopologyFold
 from ..present.status import SEVERITY_STATUS, Status
 from ..records import Finding, GpuLink, GpuProcess, Process
 from ..text.nodeset_fold import natural
-from .folds.clocks import NO_TIME, TimeSeen
-from .models.header import Header, Recorded
+from .folds.clocks import EMPTY_CLOCK_SKEW, ClockSkewState
+from .models.header import Header, RecordingStatus
 from .models.heat_map import GpuIndex
-from .models.job_ranks import Jobs
+from .models.job_ranks import JobsSummary
 from .models.node_summary import FleetSummary, fleet_summary
 from .views.events.model import EventLog
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..core.control import RecordingNow
     from ..core.metric_history import History
     from .controllers.capture import UnderWay
-    from .folds.verdicts import JobSeen
+    from .folds.verdicts import JobDiagnosis
 
 #: The nodes are judged at most this often, in seconds; more cannot be read.
 NODES_EVERY_S = 0.25
@@ -49,7 +49,7 @@ class Frame:
     processes: Table[ProcessKey, Process]
     gpu_processes: Table[GpuPartKey, GpuProcess]
     gpu_links: Table[GpuPartKey, GpuLink]
-    jobs: Jobs
+    jobs: JobsSummary
     settled: bool  # every node that can be reached has been looked at once
     findings: tuple[Finding, ...]
     header: Header
@@ -58,9 +58,9 @@ class Frame:
     history: History | None
     started: tuple[JobView, ...]  # jobs that gconsole started, the newest first
     written: JobOutput  # what those that somebody looks at write
-    hang: tuple[JobSeen, ...] = ()  # every job, as its captures show it
+    hang: tuple[JobDiagnosis, ...] = ()  # every job, as its captures show it
     capturing: UnderWay | None = None  # the capture under way
-    time: TimeSeen = NO_TIME  # the nodes' clocks, and who is late on the common one
+    time: ClockSkewState = EMPTY_CLOCK_SKEW  # the nodes' clocks, and who is late on the common one
 
     def standing_still(self) -> Frame:
         """The same, with copies of what is live: nothing in it changes any more."""
@@ -90,7 +90,7 @@ class Watch:
         self._gpus = GpuIndex()
         self._events = EventLog()
         self.topology = TopologyFold(store)
-        self.jobs = Jobs()  # the last fold; given by JobFold
+        self.jobs = JobsSummary()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
         self._started: tuple[JobView, ...] = ()
@@ -180,9 +180,9 @@ class Watch:
             recordings=self._recorded(now),
         )  # fmt: skip
 
-    def _recorded(self, now: int) -> tuple[Recorded, ...]:
+    def _recorded(self, now: int) -> tuple[RecordingStatus, ...]:
         return tuple(
-            Recorded(recording.name, max(0, now - recording.began), recording.trouble)
+            RecordingStatus(recording.name, max(0, now - recording.began), recording.trouble)
             for recording in self._recordings()
         )
 

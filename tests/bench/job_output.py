@@ -16,7 +16,7 @@ from gconsole.launch.state import job_view
 from gconsole.records import Job, Log, NodeState, decode, encode
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.frame_rate import RATE_HZ
-from gconsole.tui.views.jobs.view import Jobs
+from gconsole.tui.views.jobs.view import JobsView
 
 # So that `from invented import Cluster` works, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
@@ -115,7 +115,7 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
         await settle(pilot)
         await pilot.press("0", "g", "enter")
         await settle(pilot)
-        assert isinstance(app.view, Jobs)
+        assert isinstance(app.view, JobsView)
         assert app.view.watched_job == "t"
         for number in range(count + count // 8):
             lines = [

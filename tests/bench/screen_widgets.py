@@ -21,7 +21,7 @@ from textual.widgets import DataTable
 
 from gconsole.present.spans import Span
 from gconsole.tui.controllers.theming import ThemedApp
-from gconsole.tui.models.heat_map import LEVELS, Cell, HeatRow
+from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import Column, RecordGrid
 
@@ -142,7 +142,7 @@ def _heat(cells: int, frames: int, peer_frames: int) -> tuple[list[float], list[
         chance = random.Random(frame)
         levels = [[chance.randrange(LEVELS) for _ in range(GPUS)] for _ in names]
         return [
-            HeatRow(name, "ok", tuple(Cell(str(level), level) for level in row))
+            HeatRow(name, "ok", tuple(HeatCell(str(level), level) for level in row))
             for name, row in zip(names, levels, strict=True)
         ]
 

@@ -31,9 +31,9 @@ from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.mark import MarkDialog
 from gconsole.tui.dialogs.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
-from gconsole.tui.views.base import NodeWanted
-from gconsole.tui.views.jobs.view import Jobs
-from gconsole.tui.views.query.view import Query
+from gconsole.tui.views.base import NodePageRequested
+from gconsole.tui.views.jobs.view import JobsView
+from gconsole.tui.views.query.view import QueryView
 from gconsole.tui.views.registry import VIEWS
 
 #: Opens it on an app that shows the Overview of a settled cluster.
@@ -75,7 +75,7 @@ class Stage:
             await self.press("escape")
             await settle(self.pilot)
         assert self.app.view.id == VIEWS[0].name, "Escape did not lead home"
-        self.app.screen.set_focus(self.app.view.home())
+        self.app.screen.set_focus(self.app.view.initial_focus())
         await settle(self.pilot)
 
 
@@ -99,7 +99,7 @@ def keys(*pressed: str) -> Open:
 
 
 async def _node_page(stage: Stage) -> None:
-    stage.app.post_message(NodeWanted(stage.cluster.star))
+    stage.app.post_message(NodePageRequested(stage.cluster.star))
     await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.star)
 
 
@@ -161,13 +161,13 @@ def _answered(sql: str, *pressed: str) -> Open:
     async def opened(stage: Stage) -> None:
         await stage.press("9", "slash")
         view = stage.app.view
-        assert isinstance(view, Query)
+        assert isinstance(view, QueryView)
         await until(stage.pilot, lambda: view._editor.names, "the words that can be completed")
         view._editor.put(sql)
         await stage.press("enter")
         await until(stage.pilot, lambda: view._answer is not None and view._asked_at is None, "an answer")
         assert view._answer is not None
-        view.answered(replace(view._answer, took_s=0.05))
+        view.show_result(replace(view._answer, took_s=0.05))
         await stage.press(*pressed)
 
     return opened
@@ -228,7 +228,7 @@ async def _written(stage: Stage) -> None:
     """The page of the job that runs, with all that its ranks wrote, where they wrote anything."""
     await stage.press("0", "g", "enter")
     view = stage.app.view
-    assert isinstance(view, Jobs)
+    assert isinstance(view, JobsView)
     if stage.cluster.store.jobs.output.version >= 0:
         await until(stage.pilot, lambda: len(view._page.output.rows) == 5, "every line")
 

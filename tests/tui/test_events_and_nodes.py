@@ -16,19 +16,19 @@ from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.dialog import StoryDialog
 from gconsole.tui.dialogs.mark import MarkDialog
-from gconsole.tui.views.events.view import Events
-from gconsole.tui.views.nodes.view import Nodes
+from gconsole.tui.views.events.view import EventsView
+from gconsole.tui.views.nodes.view import NodesView
 
 SIZE = (80, 24)
 
 
-def events_of(app: ConsoleApp) -> Events:
-    assert isinstance(app.view, Events)
+def events_of(app: ConsoleApp) -> EventsView:
+    assert isinstance(app.view, EventsView)
     return app.view
 
 
-def nodes_of(app: ConsoleApp) -> Nodes:
-    assert isinstance(app.view, Nodes)
+def nodes_of(app: ConsoleApp) -> NodesView:
+    assert isinstance(app.view, NodesView)
     return app.view
 
 
@@ -65,7 +65,7 @@ class TestEvents:
         app = cluster.app()
         async with running(app, "8") as pilot:
             await shows(pilot, "line 49")
-            events_of(app).home().scroll_relative(y=-5, animate=False, immediate=True)
+            events_of(app).initial_focus().scroll_relative(y=-5, animate=False, immediate=True)
             await shows(pilot, "below")
             log(cluster, "line 50")
             await frames(pilot)
@@ -120,7 +120,7 @@ class TestEvents:
             app = busy_night().app()
             async with running(app, "8", size=(width, 24)) as pilot:
                 await pilot.pause()
-                shown[width] = events_of(app).home().shown_columns
+                shown[width] = events_of(app).initial_focus().shown_columns
         assert shown[60] == ["time", "severity", "node", "text"]
         assert shown[80] == ["time", "age", "severity", "node", "text"]
         assert shown[120] == ["time", "node_time", "age", "severity", "node", "kind", "text"]
@@ -137,7 +137,7 @@ class TestEvents:
                 log(cluster, f"new {number}")
                 frame = app._watch.look()
                 began = time.perf_counter()
-                view.look(frame)
+                view.show_snapshot(frame)
                 took.append(time.perf_counter() - began)
             assert sorted(took)[10] < 0.016, took
 
@@ -170,11 +170,11 @@ class TestNodes:
             await until(pilot, lambda: "CPU▼" in screen(app))
             cluster.say(Host(node="node4", cpu_pct=99.0))
             await shows(pilot, "99")
-            assert nodes_of(app).home().rows[0].key == "node1"
+            assert nodes_of(app).initial_focus().rows[0].key == "node1"
             cluster.later(3)
             cluster.up("node1", "node2", "node3")
             cluster.say(Host(node="node4", cpu_pct=99.0))
-            await until(pilot, lambda: nodes_of(app).home().rows[0].key == "node4")
+            await until(pilot, lambda: nodes_of(app).initial_focus().rows[0].key == "node4")
 
     async def test_enter_opens_the_page_and_escape_climbs_back_step_by_step(self):
         app = busy_night().app()
@@ -259,8 +259,8 @@ class TestNodes:
         for width in (60, 80, 200):
             app = pod().app()
             async with running(app, "n", size=(width, 24)) as pilot:
-                await until(pilot, lambda app=app: app.view.id == "nodes" and app.view.home().shown_columns)
-                shown[width] = nodes_of(app).home().shown_columns
+                await until(pilot, lambda app=app: app.view.id == "nodes" and app.view.initial_focus().shown_columns)
+                shown[width] = nodes_of(app).initial_focus().shown_columns
         assert shown[60] == ["state", "node", "cpu", "mem", "gpus", "ranks", "agent"]
         assert shown[80] == ["state", "node", "cpu", "mem", "io_stall", "rx", "tx", "gpus", "ranks", "agent"]
         assert len(shown[200]) == 20

@@ -14,9 +14,9 @@ from gconsole.tui.views.events.model import (
     SLACK,
     EventLog,
     EventRow,
+    event_detail,
     event_kind,
     event_status,
-    event_story,
     event_text,
     is_of_node,
 )
@@ -87,7 +87,7 @@ class TestWords:
 class TestTheStory:
     def test_it_tells_both_clocks_what_to_try_and_where_it_comes_from(self):
         record = a_log("Xid 79", "error", try_="reset it", t=NOON + 250_000_000, agent="a1", seq=12)
-        facts = {fact.label: fact.text for fact in event_story(record, NOON + 5 * SECOND).facts}
+        facts = {fact.label: fact.text for fact in event_detail(record, NOON + 5 * SECOND).facts}
         assert facts["what"] == "Xid 79"
         assert facts["try"] == "reset it"
         assert facts["our clock"] == "2023-11-15 12:00:00.000, 5 s ago"
@@ -95,7 +95,7 @@ class TestTheStory:
         assert facts["record"] == "#12 of a1"
 
     def test_a_finding_names_its_evidence_and_whom_it_blames(self):
-        story = event_story(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
+        story = event_detail(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
         facts = [(fact.label, fact.text) for fact in story.facts]
         assert ("culprits", "rank 7") in facts
         assert [text for label, text in facts if label == "evidence"] == ["e1", "e2"]
@@ -111,7 +111,7 @@ class TestTheStory:
         ],
     )
     def test_every_kind_has_one(self, record):
-        assert event_story(record, NOON).facts[0].label == "what"
+        assert event_detail(record, NOON).facts[0].label == "what"
 
 
 class TestTheLog:

@@ -29,7 +29,7 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.exports import Form, Offer
-from gconsole.tui.models.table_export import Sheet, as_csv
+from gconsole.tui.models.table_export import ExportTable, as_csv
 from gconsole.tui.views.ranks.model import KIND
 
 SIZE = (80, 24)
@@ -434,7 +434,7 @@ class TestTheFile:
         evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
         rows = [evil, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
         kind = replace(KIND, as_object=lambda row: {"text": row})
-        sheet = Sheet("x", kind, rows, ())
+        sheet = ExportTable("x", kind, rows, ())
         read = [row["text"] for row in csv.DictReader(io.StringIO(as_csv(sheet)))]
         assert read[:6] == [f"'{evil}", "'+1", "'-1", "'@SUM(A1)", "fine", odd]
         assert read[6:] == ["", "-1", "true", '["a"]', '{"b":1}']

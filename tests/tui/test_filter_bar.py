@@ -13,21 +13,21 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models.job_ranks import RankRow
+from gconsole.tui.models.job_ranks import RankListRow
 from gconsole.tui.views.ranks.filter import RANKS
-from gconsole.tui.views.ranks.view import Ranks
+from gconsole.tui.views.ranks.view import RanksView
 
 SIZE = (80, 24)
 
 
-def ranks(pilot: Pilot[None]) -> Ranks:
+def ranks(pilot: Pilot[None]) -> RanksView:
     app = pilot.app
-    assert isinstance(app, ConsoleApp) and isinstance(app.view, Ranks)
+    assert isinstance(app, ConsoleApp) and isinstance(app.view, RanksView)
     return app.view
 
 
 def listed(pilot: Pilot[None]) -> list[int | None]:
-    return [row.number for row in ranks(pilot)._grid.rows if isinstance(row, RankRow)]
+    return [row.number for row in ranks(pilot)._grid.rows if isinstance(row, RankListRow)]
 
 
 async def type_filter(pilot: Pilot[None], text: str) -> None:

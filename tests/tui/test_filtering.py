@@ -10,7 +10,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.tui.models.filter_language import Field, FilterError, Vocabulary, complete, parse, quoted
+from gconsole.tui.models.filter_language import FilterError, FilterField, Vocabulary, complete, parse, quoted
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Thing:
 
 THINGS: Vocabulary[Thing] = Vocabulary(
     (
-        Field("node", "word", lambda thing: thing.name, "a node"),
-        Field("state", "word", lambda thing: thing.state, "a state"),
-        Field("util", "number", lambda thing: thing.util, "busy", ("gpu_util",)),
-        Field("size", "size", lambda thing: thing.size, "bytes"),
-        Field("tag", "word", lambda thing: thing.tags, "a tag"),
-        Field("note", "text", lambda thing: thing.note, "a part of the note"),
+        FilterField("node", "word", lambda thing: thing.name, "a node"),
+        FilterField("state", "word", lambda thing: thing.state, "a state"),
+        FilterField("util", "number", lambda thing: thing.util, "busy", ("gpu_util",)),
+        FilterField("size", "size", lambda thing: thing.size, "bytes"),
+        FilterField("tag", "word", lambda thing: thing.tags, "a tag"),
+        FilterField("note", "text", lambda thing: thing.note, "a part of the note"),
     ),
     lambda thing: (thing.name, thing.state, *thing.tags),
 )

@@ -11,14 +11,14 @@ from waiting import screen, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
-from gconsole.tui.models.gpu_metrics import METRICS, peers_of
+from gconsole.tui.models.gpu_metrics import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import Frame, Watch
 from gconsole.tui.views.gpus.model import gpu_rows, ranks_on
-from gconsole.tui.views.gpus.page_model import Known, page_lines
-from gconsole.tui.views.gpus.view import COLUMNS, Gpus
+from gconsole.tui.views.gpus.page_model import GpuPageData, page_lines
+from gconsole.tui.views.gpus.view import COLUMNS, GpusView
 from gconsole.tui.widgets.heat_map import HeatMap
 
-UTIL = METRICS[0]
+UTIL = HEAT_METRICS[0]
 
 
 def frame_of(cluster: Cluster) -> Frame:
@@ -58,20 +58,20 @@ class TestRows:
 
     def test_the_state_says_the_worst_that_is_known(self):
         cluster = one_node(util_pct=90.0)
-        assert rows_of(cluster)["node1:gpu0"].standing == ("ok", "ok")
+        assert rows_of(cluster)["node1:gpu0"].row_state == ("ok", "ok")
         cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", sm_clock_mhz=900.0,
                         clocks_event_share_pct={"hw_thermal_slowdown": 60.0}))  # fmt: skip
-        assert rows_of(cluster)["node1:gpu0"].standing == ("warning", "held down")
+        assert rows_of(cluster)["node1:gpu0"].row_state == ("warning", "held down")
         cluster.finding("gpu_ecc", "error", "two uncorrected errors", ["node1:gpu0"])
-        assert rows_of(cluster)["node1:gpu0"].standing == ("failed", "ecc")
+        assert rows_of(cluster)["node1:gpu0"].row_state == ("failed", "ecc")
         cluster.say(GpuInfo(node="node1", index=0, uuid="GPU-node1-0", lost="GPU is lost"))
         row = rows_of(cluster)["node1:gpu0"]
-        assert row.standing == ("failed", "lost")
+        assert row.row_state == ("failed", "lost")
         assert row.note is not None and row.note.text == "GPU is lost"
 
     def test_figures_of_a_silent_node_are_stale(self):
         row = rows_of(pod())["node044:gpu0"]
-        assert row.standing == ("failed", "lost")
+        assert row.row_state == ("failed", "lost")
 
     def test_ranks_come_from_the_driver_and_else_from_the_rank_itself(self):
         cluster = one_node()
@@ -83,25 +83,25 @@ class TestRows:
 
 class TestPeers:
     def test_one_gpu_far_from_the_others_stands_apart(self):
-        peers = peers_of(frame_of(pod()).gpus, UTIL)
+        peers = peer_range(frame_of(pod()).gpus, UTIL)
         assert peers is not None
         assert [peers.side(value) for value in (12.0, 97.0, 99.0)] == ["▼", "", ""]
 
     def test_of_a_few_gpus_nothing_is_said(self):
-        assert peers_of(frame_of(one_node(util_pct=0.0)).gpus, UTIL) is None
+        assert peer_range(frame_of(one_node(util_pct=0.0)).gpus, UTIL) is None
 
     def test_a_fleet_that_is_half_idle_has_no_outliers(self):
         cluster = Cluster(*(f"node{i}" for i in range(8)))
         cluster.up()
         cluster.gpus(util=[0.0, 99.0])
-        peers = peers_of(frame_of(cluster).gpus, UTIL)
+        peers = peer_range(frame_of(cluster).gpus, UTIL)
         assert peers is not None
         assert peers.side(0.0) == peers.side(99.0) == ""
 
     def test_they_stay_the_same_while_little_changes(self):
         frame = frame_of(pod())
-        peers = peers_of(frame.gpus, UTIL)
-        assert peers_of(frame.gpus, UTIL, peers) is peers
+        peers = peer_range(frame.gpus, UTIL)
+        assert peer_range(frame.gpus, UTIL, peers) is peers
 
 
 class TestTheGrid:
@@ -116,7 +116,7 @@ class TestTheGrid:
     async def test_every_column_sorts(self):
         app = pod().app()
         async with running(app, "6", size=(200, 24)) as pilot:
-            for _ in app.view.home().shown_columns:  # type: ignore[union-attr]
+            for _ in app.view.initial_focus().shown_columns:  # type: ignore[union-attr]
                 await pilot.press("o", "O")
             await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
 
@@ -126,14 +126,14 @@ class TestTheGrid:
         async with running(app, "6", size=(60, 24)) as pilot:
             for width in (60, 80, 120, 200):
                 await pilot.resize_terminal(width, 24)
-                await until(pilot, lambda width=width: app.view.home().size.width == width)  # type: ignore[misc, union-attr]
-                shown[width] = app.view.home().shown_columns  # type: ignore[union-attr]
+                await until(pilot, lambda width=width: app.view.initial_focus().size.width == width)  # type: ignore[misc, union-attr]
+                shown[width] = app.view.initial_focus().shown_columns  # type: ignore[union-attr]
         assert shown[60] == ["state", "node", "gpu", "util", "mem", "power", "temp", "ranks"]
         assert shown[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
         assert set(shown[80]) < set(shown[120]) < set(shown[200])
 
     def test_every_field_has_a_column(self):
-        assert {column.key for column in COLUMNS} == set(Gpus.kind.fields)
+        assert {column.key for column in COLUMNS} == set(GpusView.kind.fields)
 
     async def test_what_is_copied_has_the_records_in_their_own_units(self):
         app = pod().app()
@@ -219,4 +219,4 @@ class TestTheHeatMap:
 
 def test_a_page_without_room_is_made_all_the_same():
     cluster = one_node(remap_pending=True)
-    assert page_lines(Known(rows_of(cluster)["node1:gpu0"]), -3)
+    assert page_lines(GpuPageData(rows_of(cluster)["node1:gpu0"]), -3)

@@ -15,7 +15,7 @@ from gconsole.core.control import Hub
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Collective, Finding, PgStatus
 from gconsole.tui.dialogs.prompts import LinesDialog
-from gconsole.tui.views.hang.view import Hang
+from gconsole.tui.views.hang.view import HangView
 
 SIZE = (130, 42)
 
@@ -29,9 +29,9 @@ def hung() -> Cluster:
     return cluster
 
 
-def hang_of(pilot: Pilot[None]) -> Hang:
+def hang_of(pilot: Pilot[None]) -> HangView:
     view = pilot.app.view  # type: ignore[attr-defined]
-    assert isinstance(view, Hang)
+    assert isinstance(view, HangView)
     return view
 
 

@@ -13,20 +13,20 @@ from waiting import frames, screen, settle, shows, until
 from gconsole.launch.pending_stops import Owed
 from gconsole.records import Log, Node
 from gconsole.tui.dialogs.prompts import Confirm, LinesDialog
-from gconsole.tui.views.hang.view import Hang
-from gconsole.tui.views.jobs.log import FOLD_S, KEPT, SLACK, JobLog, LogSieve
-from gconsole.tui.views.jobs.view import Jobs
+from gconsole.tui.views.hang.view import HangView
+from gconsole.tui.views.jobs.log import FOLD_S, KEPT, SLACK, JobLog, LogFilter
+from gconsole.tui.views.jobs.view import JobsView
 
 SIZE = (120, 40)
 ALL = "node1,node2,node3,node4"
 
 
-async def opened(pilot: Pilot[None], *pressed: str) -> Jobs:
+async def opened(pilot: Pilot[None], *pressed: str) -> JobsView:
     await settle(pilot)
     await pilot.press("0", "g", *pressed)
     await settle(pilot)
     view = pilot.app.view  # type: ignore[attr-defined]
-    assert isinstance(view, Jobs)
+    assert isinstance(view, JobsView)
     return view
 
 
@@ -138,7 +138,7 @@ class TestThePage:
             await until(pilot, lambda: len(view._page.output.rows) == 5)
             await pilot.press("y")
             assert "a warning with" in pilot.app.clipboard
-            assert next(sheet.name for sheet in view.sheets()) == "lines"
+            assert next(sheet.name for sheet in view.export_tables()) == "lines"
 
 
 class TestFromAJob:
@@ -149,7 +149,7 @@ class TestFromAJob:
             await pilot.press("d")
             await settle(pilot)
             view = pilot.app.view  # type: ignore[attr-defined]
-            assert isinstance(view, Hang)
+            assert isinstance(view, HangView)
             assert view._job == "train-3f9a1c@10.1.0.1:29517"
             await until(pilot, lambda: any(asked == "capture" for asked, _ in cluster.asked))
 
@@ -209,9 +209,9 @@ class TestTheLines:
 
     def test_the_oldest_go_and_a_filter_goes_with_them(self):
         output = JobLog("t", 1)
-        sieve = LogSieve(lambda line: line.number % 2 == 0)
+        sieve = LogFilter(lambda line: line.number % 2 == 0)
         output.add([log(0, *map(str, range(KEPT)))], 0.0)
-        assert len(sieve.take_in(output)) == KEPT // 2
+        assert len(sieve.update(output)) == KEPT // 2
         output.add([log(0, *map(str, range(SLACK)))], 0.0)
-        passing = sieve.take_in(output)
+        passing = sieve.update(output)
         assert (output.first, len(output.lines), passing[0].number, sieve.gone) == (SLACK, KEPT, SLACK, SLACK // 2)

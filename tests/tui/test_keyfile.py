@@ -15,7 +15,7 @@ from gconsole.tui.keymap.actions import FIXED, NO_LISTS, in_scope, keys_of, plac
 from gconsole.tui.keymap.file import OwnKeys, keys_text, read_keys
 from gconsole.tui.keymap.hints import every_action
 from gconsole.tui.keymap.key_names import BadKey, key_name
-from gconsole.tui.views.list_view import Listing
+from gconsole.tui.views.list_view import ListView
 from gconsole.tui.views.registry import VIEWS
 
 
@@ -124,7 +124,7 @@ class TestTheTable:
         for row in VIEWS:
             view = row.make(row)
             if in_scope(view.scope):
-                assert isinstance(view, Listing) == (view.scope not in NO_LISTS), row.name
+                assert isinstance(view, ListView) == (view.scope not in NO_LISTS), row.name
 
     def test_the_table_itself_has_no_key_twice_in_one_place(self):
         for place in places(every_action()):

@@ -59,7 +59,7 @@ class TestTheTable:
         async with running(app):
             targets = {
                 **{view.scope: view for view in app._views.values()}, "app": app,
-                "lines": app.view.home(), "list": app._views["ranks"], "columns": ColumnsDialog,
+                "lines": app.view.initial_focus(), "list": app._views["ranks"], "columns": ColumnsDialog,
                 "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
                 "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText, "diff": DiffScreen,
             }  # fmt: skip
@@ -316,7 +316,7 @@ class TestLeaving:
     async def test_a_cursor_that_moved_when_it_left_draws_nothing(self):
         app = demo().app()
         async with running(app):
-            moved = LineView.Moved(app.view.home())
+            moved = LineView.Moved(app.view.initial_focus())
         app.on_line_view_moved(moved)
 
     async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):

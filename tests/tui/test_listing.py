@@ -15,15 +15,15 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.keymap.file import OwnKeys
 from gconsole.tui.models.filter_language import parse
-from gconsole.tui.models.grouping import Head
-from gconsole.tui.models.list_kind import Arrangement, arranged, passing
+from gconsole.tui.models.grouping import GroupHeader
+from gconsole.tui.models.list_kind import Arrangement, arranged_rows, row_predicate
 from gconsole.tui.models.steady_order import SteadyOrder
 from gconsole.tui.snapshot import Frame
 from gconsole.tui.views.events.columns import KIND as EVENT_KIND
-from gconsole.tui.views.events.columns import Sieve, events_of
+from gconsole.tui.views.events.columns import EventFilter, events_of
 from gconsole.tui.views.events.filter import EVENTS
-from gconsole.tui.views.events.view import Events
-from gconsole.tui.views.list_view import Listing, around_of
+from gconsole.tui.views.events.view import EventsView
+from gconsole.tui.views.list_view import ListView, row_context
 from gconsole.tui.views.nodes.columns import KIND as NODE_KIND
 from gconsole.tui.views.nodes.filter import NODES
 from gconsole.tui.views.nodes.model import node_rows
@@ -34,18 +34,18 @@ from gconsole.tui.widgets.record_grid import as_arranged
 SIZE = (80, 24)
 
 
-def list_of(pilot: Pilot[None]) -> Listing:
+def list_of(pilot: Pilot[None]) -> ListView:
     app = pilot.app
-    assert isinstance(app, ConsoleApp) and isinstance(app.view, Listing)
+    assert isinstance(app, ConsoleApp) and isinstance(app.view, ListView)
     return app.view
 
 
 def rows(pilot: Pilot[None]) -> list:
-    return [row for row in list_of(pilot)._grid.rows if not isinstance(row, Head)]
+    return [row for row in list_of(pilot)._grid.rows if not isinstance(row, GroupHeader)]
 
 
 def heads(pilot: Pilot[None]) -> list[str | None]:
-    return [row.value for row in list_of(pilot)._grid.rows if isinstance(row, Head)]
+    return [row.value for row in list_of(pilot)._grid.rows if isinstance(row, GroupHeader)]
 
 
 async def open_list(pilot: Pilot[None], key: str, *keys: str) -> None:
@@ -102,7 +102,7 @@ class TestNodes:
     )  # fmt: skip
     def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
         listed = node_rows(night.fleet, night.nodes, night.gpus, night.jobs)
-        passes = passing(parse(text, NODES), around_of(night))
+        passes = row_predicate(parse(text, NODES), row_context(night))
         assert passes is not None
         assert sum(map(passes, listed)) == found
 
@@ -203,10 +203,10 @@ class TestEvents:
     )  # fmt: skip
     def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
         log = night.events
-        passes = passing(parse(text, EVENTS), around_of(night))
+        passes = row_predicate(parse(text, EVENTS), row_context(night))
         assert passes is not None
         assert sum(map(passes, events_of(log, range(log.first, log.end)))) == found
-        assert len(Sieve(passes).take_in(log)) == found
+        assert len(EventFilter(passes).update(log)) == found
 
     async def test_a_filtered_stream_follows_what_passes(self):
         cluster = demo()
@@ -241,7 +241,7 @@ class TestEvents:
             for number in range(1_200):
                 cluster.say(Log(node="node1", source="kernel", text=f"more {number}"))
             view = app.view
-            assert isinstance(view, Events)
+            assert isinstance(view, EventsView)
             await until(pilot, lambda: view._sieve.gone > 0)
             await pilot.pause()
             assert [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]] == before
@@ -271,7 +271,7 @@ class TestEvents:
             await until(pilot, lambda: "node019" in heads(pilot))
             await shows(pilot, "grouped by node, sorted by time")
             at = heads(pilot).index("node019")
-            head = [row for row in list_of(pilot)._grid.rows if isinstance(row, Head)][at]
+            head = [row for row in list_of(pilot)._grid.rows if isinstance(row, GroupHeader)][at]
             assert "✖ 1 error" in "".join(span.text for span in head.spans)
             await pilot.press("b")
             await until(pilot, lambda: heads(pilot) == ["error", "warning", "info"])
@@ -330,10 +330,10 @@ class TestEvents:
             await pilot.press("enter", "b")
             await shows(pilot, "▾ node1  ")
             view = app.view
-            assert isinstance(view, Events)
+            assert isinstance(view, EventsView)
             before = view._entries
             for _ in range(5):
-                view.look(app._watch.look())
+                view.show_snapshot(app._watch.look())
             assert view._entries is before
             log = len(rows(pilot))
             cluster.say(Log(node="node2", source="agent", text="line 9"))
@@ -442,6 +442,6 @@ def test_a_hostile_tag_or_class_is_text():
     frame = frame_of(cluster)
     listed = node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
     order: SteadyOrder = SteadyOrder(lambda: 0.0)
-    head = arranged(NODE_KIND, listed, Arrangement(group="tag"), around_of(frame), None, order)[0]
-    assert isinstance(head, Head)
+    head = arranged_rows(NODE_KIND, listed, Arrangement(group="tag"), row_context(frame), None, order)[0]
+    assert isinstance(head, GroupHeader)
     assert "\x1b" not in "".join(span.text for span in head.spans)

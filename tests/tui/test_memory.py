@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models.list_kind import AS_AT_FIRST, Arrangement
+from gconsole.tui.models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from gconsole.tui.ui_state.store import Memory, Remembered
-from gconsole.tui.views.list_view import Listing
+from gconsole.tui.views.list_view import ListView
 
 SIZE = (80, 24)
 
@@ -65,7 +65,7 @@ class TestTheFile:
         path.write_text('{"view": "nodes", "zoom": 3, "views": {"moon": {"sort": "phase", "phase": "full"}}}')
         remembered, trouble = Memory(path).read()
         assert (remembered.view, remembered.of("moon").sort, trouble) == ("nodes", "phase", "")
-        assert remembered.of("ranks") == AS_AT_FIRST
+        assert remembered.of("ranks") == DEFAULT_ARRANGEMENT
 
     def test_a_folder_that_cannot_be_written_is_told_not_raised(self, tmp_path: Path):
         (tmp_path / "state").write_text("a file in the place of the folder")
@@ -96,7 +96,7 @@ class TestTheNextTime:
         async with running(app) as pilot:
             assert (app.view.id, app.theme) == ("nodes", "gconsole-light")
             view = app.view
-            assert isinstance(view, Listing)
+            assert isinstance(view, ListView)
             assert (view.arrangement.sort, view.arrangement.reverse) == ("cpu", True)
             assert view.arrangement.group == "state"
             assert view.hidden_columns == {"mem"}

@@ -8,8 +8,8 @@ from invented import SECOND, Cluster
 from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.folds.jobs import JobFold
-from gconsole.tui.models.detail import gpu_story, node_story
-from gconsole.tui.models.gpu_metrics import METRICS
+from gconsole.tui.models.detail import gpu_detail, node_detail
+from gconsole.tui.models.gpu_metrics import HEAT_METRICS
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat_map import LEVELS, heat_row, host_row
 from gconsole.tui.models.list_kind import Arrangement
@@ -331,7 +331,7 @@ class TestRanks:
 class TestHeat:
     def test_a_figure_has_its_text_and_its_level(self):
         frame = frame_of(demo())
-        row = heat_row(frame.fleet.by_name["node1"], frame.gpus.of("node1"), METRICS[0])
+        row = heat_row(frame.fleet.by_name["node1"], frame.gpus.of("node1"), HEAT_METRICS[0])
         assert [cell.text for cell in row.cells[:4]] == ["97", "3", "88", "100"]
         assert row.cells[3].level == LEVELS - 1
         assert row.cells[1].level == 0
@@ -344,7 +344,7 @@ class TestHeat:
         assert gpu is not None
         gpu.util_pct = None
         frame = frame_of(cluster)
-        row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), METRICS[0])
+        row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), HEAT_METRICS[0])
         assert row.cells == (("–", None, ""),)
 
     def test_gpus_stand_in_the_order_of_their_index(self):
@@ -355,7 +355,9 @@ class TestHeat:
 
     def test_every_metric_reads_something(self):
         frame = frame_of(demo())
-        texts = [heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in METRICS]
+        texts = [
+            heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in HEAT_METRICS
+        ]
         assert texts == ["97", "50", "663", "73", "2.0", "–", "–", "0"]
 
     def test_without_gpus_the_node_itself_is_the_cell(self):
@@ -366,7 +368,7 @@ class TestHeat:
 
     def test_a_failed_node_has_its_reason_in_place_of_cells(self):
         frame = frame_of(pod())
-        assert heat_row(frame.fleet.by_name["node033"], (), METRICS[0]).note == "auth"
+        assert heat_row(frame.fleet.by_name["node033"], (), HEAT_METRICS[0]).note == "auth"
 
     def test_gpus_of_a_removed_node_are_gone(self):
         cluster = demo()
@@ -395,7 +397,7 @@ class TestFreezing:
 class TestStories:
     def test_a_failed_node_tells_all_of_it(self):
         frame = frame_of(pod())
-        story = node_story(frame.fleet.by_name["node033"], frame.nodes["node033"])
+        story = node_detail(frame.fleet.by_name["node033"], frame.nodes["node033"])
         told = {fact.label: fact.text for fact in story.facts}
         assert told["error"] == "auth"
         assert told["what"] == "the key was refused"
@@ -404,14 +406,14 @@ class TestStories:
 
     def test_a_node_that_is_tried_again_says_when(self):
         frame = frame_of(pod())
-        story = node_story(frame.fleet.by_name["node044"], frame.nodes["node044"])
+        story = node_detail(frame.fleet.by_name["node044"], frame.nodes["node044"])
         told = {fact.label: fact.text for fact in story.facts}
         assert told["next attempt"] == "12:00:16"
         assert told["newest data"] == "12 s ago"
 
     def test_a_simulated_gpu_says_so(self):
         frame = frame_of(demo())
-        story = gpu_story(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
+        story = gpu_detail(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
         assert story.facts[0].label == "simulated"
 
 

@@ -7,12 +7,12 @@ from invented import NOON, Cluster
 
 from gconsole.records import Host, Missing, Process
 from gconsole.text.cells import width_of
-from gconsole.tui.models.page import Thing, wrapped
+from gconsole.tui.models.page import PageItem, wrapped
 from gconsole.tui.models.steady_order import SteadyOrder
 from gconsole.tui.views.nodes.columns import FIELDS
 from gconsole.tui.views.nodes.model import NodeRow, node_rows
 from gconsole.tui.views.nodes.page import _known
-from gconsole.tui.views.nodes.page_model import Known, facts_lines, list_lines, process_story
+from gconsole.tui.views.nodes.page_model import NodePageData, facts_lines, list_lines, process_detail
 
 
 def rows_of(cluster: Cluster) -> list[NodeRow]:
@@ -35,7 +35,7 @@ def texts(row: NodeRow) -> dict[str, str]:
     return {key: field.span(row).text for key, field in FIELDS.items()}
 
 
-def known_of(cluster: Cluster, name: str) -> Known:
+def known_of(cluster: Cluster, name: str) -> NodePageData:
     known = _known(frame_of(cluster), name)
     assert known is not None
     return known
@@ -108,7 +108,7 @@ class TestThePage:
         cluster.process("node2", 2, "python train.py")
         known = known_of(cluster, "node2")
         lines = list_lines(known, 78)
-        kinds = [line.key.kind for line in lines if isinstance(line.key, Thing)]
+        kinds = [line.key.kind for line in lines if isinstance(line.key, PageItem)]
         assert {kind: kinds.count(kind) for kind in kinds} == {"gpu": 8, "rank": 2, "process": 1, "event": 2}
         assert "data come in" in next(line.text for line in lines if line.text.startswith("12:00:00"))
 
@@ -133,7 +133,7 @@ class TestThePage:
 
     def test_a_process_has_a_story(self):
         process = Process(node="n", pid=5, start_ticks=7, ppid=1, uid=0, comm="python", role="rank", job="j", rank=3)
-        facts = {fact.label: fact.text for fact in process_story(process).facts}
+        facts = {fact.label: fact.text for fact in process_detail(process).facts}
         assert (facts["job"], facts["command"]) == ("j, rank 3", "its command line may not be read")
 
 

@@ -13,7 +13,7 @@ from gconsole.tui.controllers.theming import ThemedApp
 from gconsole.tui.gallery import curve, lanes, stacks
 from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
-from gconsole.tui.models.tree_rows import Branch, unfolded
+from gconsole.tui.models.tree_rows import TreeNode, unfolded
 from gconsole.tui.widgets.history import History
 from gconsole.tui.widgets.lanes import Lanes
 from gconsole.tui.widgets.line_view import LineView
@@ -265,16 +265,16 @@ class TestRankTree:
     @pytest.mark.parametrize("width", [1, 10, 30, 60, 200])
     async def test_hostile_names_break_no_line(self, width: int):
         widget = RankTree()
-        branch = Branch(1, (Span(HOSTILE),), "0-511," * 200, HOSTILE, (Branch(2, (Span("x"),)),))
+        branch = TreeNode(1, (Span(HOSTILE),), "0-511," * 200, HOSTILE, (TreeNode(2, (Span("x"),)),))
         async with Alone(widget).run_test(size=(width, 5)) as pilot:
             widget.show([branch])
             await pilot.pause()
             drawn(widget)
 
     def test_a_stack_of_ten_thousand_frames_is_no_recursion(self):
-        branch = Branch(0, (Span("f"),))
+        branch = TreeNode(0, (Span("f"),))
         for depth in range(1, 10_000):
-            branch = Branch(depth, (Span("f"),), children=(branch,))
+            branch = TreeNode(depth, (Span("f"),), children=(branch,))
         rows = unfolded([branch], set())
         assert len(rows) == 10_000
         assert rows[-1].depth == 9_999

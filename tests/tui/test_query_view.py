@@ -18,8 +18,8 @@ from gconsole.session.query import live
 from gconsole.session.query.engine import Database
 from gconsole.session.query.table_names import TABLES
 from gconsole.tui.views.query.completion import complete
-from gconsole.tui.views.query.model import Answered, drawn, rows_of
-from gconsole.tui.views.query.view import Query
+from gconsole.tui.views.query.model import QueryResult, chart_lines, rows_of
+from gconsole.tui.views.query.view import QueryView
 
 NAMES = {"gpu": ("node", "util_pct", "power_w"), "rank": ("node", "rank"), "ranks_now": ("rank", "state")}
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
@@ -33,11 +33,11 @@ def ask(store: Store, sql: str) -> list[dict[str, object]]:
         database.close()
 
 
-async def asked(pilot, sql: str) -> Query:
+async def asked(pilot, sql: str) -> QueryView:
     """Type a question in the Query view and wait for its answer."""
     await pilot.press("9")
     view = pilot.app.view
-    assert isinstance(view, Query)
+    assert isinstance(view, QueryView)
     await pilot.press("slash")
     view._editor.line.text = sql
     await pilot.press("enter")
@@ -93,29 +93,29 @@ class TestCompletion:
 
 
 class TestDrawings:
-    answer = Answered(
+    answer = QueryResult(
         "", ("node", "gpu", "util_pct"), ("", "", "%"),
         rows_of([["n1", 0, 10.0], ["n1", 1, 100.0], ["n2", 0, None], ["n2", 1, 55.0]]),
     )  # fmt: skip
 
     def test_bars_are_as_long_as_their_figures(self):
-        lines = [line.text for line in drawn(self.answer, "bar", 60, 20)]
+        lines = [line.text for line in chart_lines(self.answer, "bar", 60, 20)]
         assert lines[2].count("█") > 5 * max(1, lines[1].count("█"))
         assert lines[3].rstrip().endswith("–")
 
     def test_heat_has_a_row_and_a_column_a_thing_and_a_dot_where_nothing_is_known(self):
-        lines = [line.text for line in drawn(self.answer, "heat", 60, 20)]
+        lines = [line.text for line in chart_lines(self.answer, "heat", 60, 20)]
         assert lines[1].startswith("n1 ") and lines[1].rstrip().endswith("██")
         assert lines[2].startswith("n2 ··")
 
     def test_a_line_says_where_it_begins_and_ends(self):
-        lines = [line.text for line in drawn(self.answer, "line", 60, 12)]
+        lines = [line.text for line in chart_lines(self.answer, "line", 60, 12)]
         assert "most 100" in lines[0]
         assert lines[-1].split() == ["n1", "n2"]
 
     def test_only_figures_can_be_drawn(self):
-        assert Answered("", ("a",), ("",), rows_of([["x"]])).drawings() == ("table",)
-        assert Answered("", ("a", "b"), ("", ""), rows_of([["x", 1]])).drawings() == ("table", "line", "bar")
+        assert QueryResult("", ("a",), ("",), rows_of([["x"]])).drawings() == ("table",)
+        assert QueryResult("", ("a", "b"), ("", ""), rows_of([["x", 1]])).drawings() == ("table", "line", "bar")
 
 
 async def test_a_question_is_asked_and_its_answer_stands_below():
@@ -298,7 +298,7 @@ async def test_questions_are_there_the_next_time():
         await settle(pilot)
         view = await asked(pilot, "FROM mark")
         kept = view.arrangement
-    again = Query(id="query")
+    again = QueryView(id="query")
     again.restore(kept)
     assert (kept.filter, kept.earlier) == ("FROM mark", ("FROM mark",))
     assert again.arrangement == kept

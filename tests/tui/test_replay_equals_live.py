@@ -21,9 +21,9 @@ from gconsole.session.format.layout import Meta, Part, named
 from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models import row_export
+from gconsole.tui.models import table_export
 from gconsole.tui.replay_app import ReplayApp
-from gconsole.tui.views.query.view import Query
+from gconsole.tui.views.query.view import QueryView
 from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.sql_editor import SqlText
 
@@ -157,7 +157,7 @@ async def told(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
         await settle(pilot)
         for row in VIEWS:
             await app.action_show(row.name)
-            if isinstance(app.view, Query):
+            if isinstance(app.view, QueryView):
                 await ask(pilot)
             found[f"{row.name}: painted"] = await stage_of(pilot)
         found |= models(app)
@@ -165,7 +165,7 @@ async def told(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
 
 
 async def ask(pilot: Pilot[None]) -> None:
-    view = pilot.app.query_one(Query)
+    view = pilot.app.query_one(QueryView)
     view.query_one(SqlText).text = SQL
     await pilot.press("ctrl+j")
     await settle(pilot)
@@ -190,7 +190,8 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "clocks": frame.time.clocks,
         "skew": frame.time.skew,
         "events": [frame.events.find(number) for number in range(frame.events.end)],
-        "offers to save": [[(sheet.what, row_export.as_json(sheet.kind, sheet.rows)) for sheet in view.sheets()]
+        "offers to save": [[(sheet.what, table_export.rows_as_json(sheet.kind,
+            sheet.rows)) for sheet in view.export_tables()]
                            for view in app.opened_views.values()],
     }  # fmt: skip
 

@@ -42,7 +42,7 @@ class TestSizes:
             app = pod().app()
             async with running(app, "2", size=(width, 24)) as pilot:
                 await pilot.pause()
-                columns[width] = app.view.home().shown_columns
+                columns[width] = app.view.initial_focus().shown_columns
         assert columns[60] == ["rank", "state", "node", "gpu", "pid", "step", "cpu"]
         assert columns[80] == ["rank", "state", "node", "gpu", "pid", "step", "cpu", "rss", "wchan"]
         assert set(columns[80]) < set(columns[120]) < set(columns[200])
@@ -109,7 +109,7 @@ class TestFrames:
         async with running(app, size=(120, 40)) as pilot:
             await frames(pilot)
             painted: list[str] = []
-            heat = app.view.home()
+            heat = app.view.initial_focus()
             original = heat.render_line
             heat.render_line = lambda y: (painted.append("heat"), original(y))[1]
             await frames(pilot)

@@ -24,9 +24,9 @@ from gconsole.text.cells import width_of
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.dialog import StoryDialog
 from gconsole.tui.keymap.actions import in_scope
-from gconsole.tui.views.nodes.view import Nodes
-from gconsole.tui.views.topology.model import Chosen, class_lines, drawing_lines, grid, pair_text, pairs_of
-from gconsole.tui.views.topology.view import Topology
+from gconsole.tui.views.nodes.view import NodesView
+from gconsole.tui.views.topology.model import TopologySelection, class_lines, drawing_lines, grid, pair_text, pairs_of
+from gconsole.tui.views.topology.view import TopologyView
 from gconsole.tui.widgets.matrix_grid import MatrixGrid
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
@@ -60,13 +60,13 @@ def fleet_of(cluster: Cluster):
     return fold.fleet
 
 
-async def opened(pilot: Pilot[None], *keys: str) -> Topology:
+async def opened(pilot: Pilot[None], *keys: str) -> TopologyView:
     await settle(pilot)
     await pilot.press("5", *keys)
     await settle(pilot)
     assert isinstance(pilot.app, ConsoleApp)
     view = pilot.app.view
-    assert isinstance(view, Topology)
+    assert isinstance(view, TopologyView)
     return view
 
 
@@ -88,7 +88,7 @@ class TestModel:
             "▾ class A  5 nodes  node[001-005]  8 × NVIDIA H100 80GB HBM3, 4 NICs", "node001", "node002", "node003",
             "▲ NIC1 state down, the rest active",
         ]  # fmt: skip
-        assert lines[4].key == Chosen("node", "node003")
+        assert lines[4].key == TopologySelection("node", "node003")
 
     @pytest.mark.parametrize("width", [20, 57, 77, 117])
     def test_no_line_is_wider_than_the_screen(self, width: int):
@@ -174,7 +174,7 @@ class TestView:
             await shows(pilot, "─ node001")
             assert app.view.selected_node == "node001"
             await pilot.press("enter")
-            await until(pilot, lambda: isinstance(app.view, Nodes))
+            await until(pilot, lambda: isinstance(app.view, NodesView))
 
     async def test_escape_folds_again_and_then_leaves(self):
         app = odd_pod().app()
@@ -183,9 +183,9 @@ class TestView:
             await shows(pilot, "▾ class A")
             await pilot.press("escape")
             await shows(pilot, "▸ class A")
-            assert isinstance(app.view, Topology)
+            assert isinstance(app.view, TopologyView)
             await pilot.press("escape")
-            await until(pilot, lambda: not isinstance(app.view, Topology))
+            await until(pilot, lambda: not isinstance(app.view, TopologyView))
 
     async def test_the_cursor_on_a_cell_tells_of_the_pair_and_enter_of_its_path(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:

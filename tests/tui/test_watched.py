@@ -5,7 +5,7 @@ from __future__ import annotations
 from invented import SECOND, Cluster
 from waiting import settle, shows
 
-from gconsole.tui.views.list_view import Listing
+from gconsole.tui.views.list_view import ListView
 
 
 def watched(**per_rank: list[int | float | str]) -> Cluster:
@@ -21,7 +21,7 @@ def watched(**per_rank: list[int | float | str]) -> Cluster:
 
 def listed(app: object) -> list[int | None]:
     view = app.view  # type: ignore[attr-defined]
-    assert isinstance(view, Listing)
+    assert isinstance(view, ListView)
     return [row.number for row in view._grid.rows if hasattr(row, "number")]
 
 
@@ -33,7 +33,7 @@ async def test_a_variable_has_a_column_beside_the_step_and_is_sorted_by() -> Non
         await shows(pilot, "loss")
         await shows(pilot, "0.01235")
         view = app.view
-        assert isinstance(view, Listing)
+        assert isinstance(view, ListView)
         keys = [column.key for column in view.all_columns]
         assert keys[keys.index("step") :][:3] == ["step", "watched:loss", "watched:phase"]
         assert listed(app) == [0, 1]
@@ -60,7 +60,7 @@ async def test_a_number_and_a_text_of_one_name_are_sorted_apart() -> None:
         await pilot.press("2")
         await shows(pilot, "<Tensor>")
         view = app.view
-        assert isinstance(view, Listing)
+        assert isinstance(view, ListView)
         view._sort_by("watched:loss")
         await settle(pilot)
         assert listed(app) == [1, 0]

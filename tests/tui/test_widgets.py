@@ -19,7 +19,7 @@ from gconsole.present.spans import Line, Span
 from gconsole.present.status import Status
 from gconsole.tui.controllers.theming import ThemedApp
 from gconsole.tui.models.gpu_metrics import Scale
-from gconsole.tui.models.heat_map import LEVELS, Cell, HeatRow
+from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.bar import Bar
 from gconsole.tui.widgets.heat_layout import plan
 from gconsole.tui.widgets.heat_map import HeatMap
@@ -290,7 +290,7 @@ class TestReport:
 
 def rows_of(nodes: int, gpus: int) -> list[HeatRow]:
     return [
-        HeatRow(f"node{node:03}", "ok", tuple(Cell(str(gpu), gpu % LEVELS) for gpu in range(gpus)))
+        HeatRow(f"node{node:03}", "ok", tuple(HeatCell(str(gpu), gpu % LEVELS) for gpu in range(gpus)))
         for node in range(1, nodes + 1)
     ]
 
@@ -319,11 +319,15 @@ class TestHeatMap:
     async def test_figures_and_bars_tell_the_same(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(80, 5)):
-            heat.show([HeatRow("node1", "ok", (Cell("0", 0), Cell("100", LEVELS - 1), Cell("–", None)))], "load")
+            heat.show(
+                [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
+            )
             assert drawn(heat)[0].split() == ["node1", "0", "100", "–"]
         heat = HeatMap()
         async with Alone(heat).run_test(size=(12, 5)):
-            heat.show([HeatRow("node1", "ok", (Cell("0", 0), Cell("100", LEVELS - 1), Cell("–", None)))], "load")
+            heat.show(
+                [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
+            )
             assert "▁▇·" in drawn(heat)[0]
 
     async def test_the_cursor_walks_over_cells_and_columns_of_nodes(self):
@@ -369,7 +373,7 @@ class TestHeatMap:
             heat.show([*rows], "load")
             await pilot.pause()
             assert painted == []
-            rows[0] = replace(rows[0], cells=(Cell("9", 1), *rows[0].cells[1:]))
+            rows[0] = replace(rows[0], cells=(HeatCell("9", 1), *rows[0].cells[1:]))
             heat.show(rows, "load")
             await pilot.pause()
             assert painted == [0]
@@ -382,7 +386,7 @@ class TestHeatMap:
 
         def row(number: int) -> HeatRow:
             levels = [chance.choice([None, 0, 0, 3, 3, 15]) for _ in range(chance.choice([0, 1, 8, 8, 8]))]
-            cells = tuple(Cell("–", level, chance.choice(["", "", "", "", "", "", "▼"])) for level in levels)
+            cells = tuple(HeatCell("–", level, chance.choice(["", "", "", "", "", "", "▼"])) for level in levels)
             return HeatRow(f"node{number:04}", chance.choice(states), cells, "" if cells else "auth: key refused")
 
         heat = HeatMap()
@@ -417,7 +421,7 @@ class TestHeatMap:
     async def test_states_have_a_glyph_and_a_word(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(80, 5)):
-            heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (Cell("5", 1),))], "load")
+            heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (HeatCell("5", 1),))], "load")
             lines = drawn(heat)
             assert lines[0].split() == ["node1✖", "auth"]
             assert lines[1].split() == ["node2◐", "5"]

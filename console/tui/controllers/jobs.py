@@ -114,5 +114,5 @@ class JobActions:
 
     job_stops: JobStops
 
-    def on_stop_wanted(self, event: Any) -> None:
+    def on_stop_requested(self, event: Any) -> None:
         self.job_stops.stop(event.row)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..query_client import Asking
-from ..views.query.view import AnswerCancelled, NamesWanted, Query, QuestionAsked
+from ..views.query.view import NamesRequested, QueryCancelled, QueryRequested, QueryView
 
 
 class QueryActions:
@@ -15,15 +15,15 @@ class QueryActions:
     asking: Asking
     run_worker: Callable[..., Any]
 
-    def on_question_asked(self, event: QuestionAsked) -> None:
+    def on_query_requested(self, event: QueryRequested) -> None:
         """Answer it in the background."""
         self.run_worker(self._answer_for(event.view, event.sql), name="query", group="query")
 
-    def on_names_wanted(self, event: NamesWanted) -> None:
+    def on_names_requested(self, event: NamesRequested) -> None:
         """Find what there is to complete, in the background."""
         self.run_worker(self._find_names(event.view), name="names for completion", group="query")
 
-    def on_answer_cancelled(self, event: AnswerCancelled) -> None:
+    def on_query_cancelled(self, event: QueryCancelled) -> None:
         """Give it up."""
         self.asking.cancel()
 
@@ -31,10 +31,10 @@ class QueryActions:
         """Nobody asks any more."""
         self.asking.close()
 
-    async def _answer_for(self, view: Query, sql: str) -> None:
+    async def _answer_for(self, view: QueryView, sql: str) -> None:
         answer = await self.asking.ask(sql)
         if view.is_attached:  # a replay that went to another time has views of its own
-            view.answered(answer)
+            view.show_result(answer)
 
-    async def _find_names(self, view: Query) -> None:
-        view.take_names(await self.asking.names())
+    async def _find_names(self, view: QueryView) -> None:
+        view.set_completion_names(await self.asking.names())

@@ -13,8 +13,8 @@ from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import verdict_finding
 from ..dialogs.prompts import Prompt
-from ..folds.verdicts import JobSeen, Judging
-from ..views.base import CancelWanted, CaptureWanted
+from ..folds.verdicts import DiagnosisFold, JobDiagnosis
+from ..views.base import CancelRequested, CaptureViewRequested
 from .capture import Capturing, UnderWay
 
 _THREADS = {
@@ -33,12 +33,12 @@ class Stacks:
 
     def __init__(self, app: App[Any], store: Store, control: Control, findings: FindingTracker | None) -> None:
         self._app, self._findings = app, findings
-        self._told: tuple[JobSeen, ...] = ()
-        self._judging = Judging(store)
+        self._told: tuple[JobDiagnosis, ...] = ()
+        self._judging = DiagnosisFold(store)
         self.capturing = Capturing(store, control, self._tell)
 
     @property
-    def seen(self) -> tuple[JobSeen, ...]:
+    def seen(self) -> tuple[JobDiagnosis, ...]:
         """Every job as its captures show it."""
         return self._judging.seen
 
@@ -84,7 +84,7 @@ class Stacks:
             return
         self.capturing.capture(int(typed), tuple(names))
 
-    def turn(self, wanted: CaptureWanted) -> None:
+    def turn(self, wanted: CaptureViewRequested) -> None:
         """Look at another capture, or fold it in another way."""
         if wanted.turn_threads:
             self._judging.turn_threads()
@@ -130,8 +130,8 @@ class StackActions:
         await self.action_show("hang")
         self.stacks.capturing.diagnose()
 
-    def on_capture_wanted(self, event: CaptureWanted) -> None:
+    def on_capture_view_requested(self, event: CaptureViewRequested) -> None:
         self.stacks.turn(event)
 
-    def on_cancel_wanted(self, event: CancelWanted) -> None:
+    def on_cancel_requested(self, event: CancelRequested) -> None:
         self.stacks.capturing.cancel()

@@ -10,15 +10,15 @@ from textual.containers import Container
 from ..models.list_kind import Arrangement
 from ..snapshot import Frame
 from ..ui_state.app import PersonalApp
-from ..views.base import GpuWanted, NodeWanted, View
-from ..views.gpus.view import Gpus
-from ..views.nodes.view import Nodes
+from ..views.base import GpuPageRequested, NodePageRequested, View
+from ..views.gpus.view import GpusView
+from ..views.nodes.view import NodesView
 from ..views.registry import VIEWS
 from ..widgets.tab_bar import TabBar
 
 
 class ViewsApp(PersonalApp, inherit_bindings=False):
-    """Whoever derives from it composes `_stage` and `_tabs`, makes each `frame`, and calls `view.look` with it."""
+    """App of views. Subclasses compose `_stage` and `_tabs` and pass each frame to `view.show_snapshot`."""
 
     frame: Frame  # what the views show; while it is frozen, of the instant at which they stood still
     _stage: Container
@@ -81,8 +81,8 @@ class ViewsApp(PersonalApp, inherit_bindings=False):
         self._tabs.show(name)
         self._on_shown(name)
         if not self.is_frozen:
-            self.view.look(self.frame)
-        home = self.view.home()
+            self.view.show_snapshot(self.frame)
+        home = self.view.initial_focus()
         self.screen.set_focus(home)
         self.refresh_bindings()
 
@@ -96,22 +96,22 @@ class ViewsApp(PersonalApp, inherit_bindings=False):
         if not view.is_attached:
             await self._stage.mount(view)
         if job is not None:
-            view.attend(job)
+            view.focus_job(job)
         self._present(name)
 
     async def action_back(self) -> None:
         """Climb out: of what is open in the view, then back to the Overview."""
-        if not self.view.climb() and self._current != VIEWS[0].name:
+        if not self.view.on_escape() and self._current != VIEWS[0].name:
             self._present(VIEWS[0].name)
 
-    async def on_node_wanted(self, event: NodeWanted) -> None:
+    async def on_node_page_requested(self, event: NodePageRequested) -> None:
         """Open the page of a node; Escape leads back."""
         await self.action_show("nodes")
-        if isinstance(self.view, Nodes):
-            self.view.open(event.node, visiting=True)
+        if isinstance(self.view, NodesView):
+            self.view.open(event.node, from_other_view=True)
 
-    async def on_gpu_wanted(self, event: GpuWanted) -> None:
+    async def on_gpu_page_requested(self, event: GpuPageRequested) -> None:
         """Open the page of a GPU; Escape leads back."""
         await self.action_show("gpus")
-        if isinstance(self.view, Gpus):
-            self.view.open((event.node, event.uuid), visiting=True)
+        if isinstance(self.view, GpusView):
+            self.view.open((event.node, event.uuid), from_other_view=True)

@@ -12,9 +12,9 @@ from textual.widgets import Static
 
 from ...present.status import GLYPHS
 from ..keymap.actions import Action, bindings, in_scope, key_names
-from ..models.detail import Story
+from ..models.detail import Detail
 from ..snapshot import Frame
-from ..views.base import Teller
+from ..views.base import DetailProvider
 
 #: Cells of a label; of the whole box at most; lines and cells of the box that are not text.
 _LABEL, _WIDTH = 14, 76
@@ -71,10 +71,10 @@ class Dialog(ModalScreen[None]):
 class StoryDialog(Dialog):
     """Everything known of one thing, told anew with each frame."""
 
-    def __init__(self, tell: Teller, frame: Frame) -> None:
+    def __init__(self, tell: DetailProvider, frame: Frame) -> None:
         super().__init__()
         self._tell = tell
-        self._told: Story | None = None
+        self._told: Detail | None = None
         self._frame = frame
 
     def on_mount(self) -> None:

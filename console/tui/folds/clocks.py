@@ -13,7 +13,7 @@ from typing import Final
 
 from ...core.store import Store
 from ...monitor.skew import NO_SKEW, SkewSnapshot, prepare_skew
-from ..views.clocks.model import ClockSeen, clock_rows
+from ..views.clocks.model import ClockSummary, clock_rows
 
 #: At most this often, in seconds; more cannot be read.
 CLOCKS_EVERY_S: Final = 1.0
@@ -23,22 +23,22 @@ MANY: Final = 2_000
 
 
 @dataclass(frozen=True)
-class TimeSeen:
+class ClockSkewState:
     """Clocks and lateness at one look; nothing in it changes any more."""
 
-    clocks: ClockSeen
+    clocks: ClockSummary
     skew: SkewSnapshot
 
 
 #: Before the first look.
-NO_TIME: Final = TimeSeen(ClockSeen(), NO_SKEW)
+EMPTY_CLOCK_SKEW: Final = ClockSkewState(ClockSummary(), NO_SKEW)
 
 
-class TimeFold:
+class ClockSkewFold:
     """The newest look in `seen`."""
 
     def __init__(self, store: Store) -> None:
-        self.seen = NO_TIME
+        self.seen = EMPTY_CLOCK_SKEW
         self.is_busy = False
         self._store = store
         self._clocks_at = self._skew_at = -1  # versions of the store up to which they are folded
@@ -52,7 +52,7 @@ class TimeFold:
         at = time.monotonic()
         if at >= self._clocks_due and self._clocks_changed(self._clocks_at):
             self._clocks_due, self._clocks_at = at + CLOCKS_EVERY_S, self._store.version
-            self.seen = TimeSeen(clock_rows(self._store, now), self.seen.skew)
+            self.seen = ClockSkewState(clock_rows(self._store, now), self.seen.skew)
         if late and not self.is_busy and at >= self._skew_due and self._is_late_news:
             self._skew_due, self._skew_at = at + SKEW_EVERY_S, self._store.version
             self._fold_skew(in_background)
@@ -77,13 +77,13 @@ class TimeFold:
     def _fold_skew(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
         work = prepare_skew(self._store)
         if sum(len(capture.collectives) for capture in self._store.captures.values()) < MANY:
-            self.seen = TimeSeen(self.seen.clocks, work())
+            self.seen = ClockSkewState(self.seen.clocks, work())
             return
 
         async def in_thread() -> None:
             try:
                 skew = await asyncio.to_thread(work)
-                self.seen = TimeSeen(self.seen.clocks, skew)
+                self.seen = ClockSkewState(self.seen.clocks, skew)
             finally:
                 self.is_busy = False
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 
 from ...core.store import Store
 from ...text import format
-from ..models.job_ranks import Jobs, fold_jobs
+from ..models.job_ranks import JobsSummary, fold_jobs
 from ..snapshot import Frame, Watch
 
 #: The jobs are folded at most this often, in seconds; more cannot be read.
@@ -71,7 +71,7 @@ class JobFold:
         is_new = self._seen < 0 or self._store.ranks.changed_since(self._seen)
         return not self.is_busy and frame.jobs is self._watch.jobs and not is_new
 
-    def prepare(self, frame: Frame) -> Callable[[], Jobs]:
+    def prepare(self, frame: Frame) -> Callable[[], JobsSummary]:
         """The fold of what is known now, to be called in any thread: it works on a copy of the table."""
         self._seen = self._store.version
         ranks = self._store.ranks
@@ -80,6 +80,6 @@ class JobFold:
         ages = self._ages
         return lambda: fold_jobs(records, nodes, ages)
 
-    def accept(self, jobs: Jobs) -> None:
+    def accept(self, jobs: JobsSummary) -> None:
         """From the next frame on these are the jobs."""
         self._watch.jobs = jobs

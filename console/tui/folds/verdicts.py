@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class JobSeen:
+class JobDiagnosis:
     """One job as its captures show it. `fold` and `stacks` are of one capture, `number` of `captures`."""
 
     judged: Judgement
@@ -35,11 +35,11 @@ class JobSeen:
         return self.judged.verdict.job
 
 
-class Judging:
+class DiagnosisFold:
     """The newest judgement in `seen`; `choose` looks at an earlier capture, the others fold it in another way."""
 
     def __init__(self, store: Store) -> None:
-        self.seen: tuple[JobSeen, ...] = ()
+        self.seen: tuple[JobDiagnosis, ...] = ()
         self.is_busy = False
         self._store = store
         self._at: str | None = None  # the capture that was chosen; None is the newest
@@ -96,7 +96,7 @@ class Judging:
         most = max((len(capture.ranks) for capture in captures), default=0)
         return [capture for capture in captures if 2 * len(capture.ranks) >= most]
 
-    def _prepared(self) -> Callable[[], tuple[JobSeen, ...]]:
+    def _prepared(self) -> Callable[[], tuple[JobDiagnosis, ...]]:
         """The work, on copies of what the store has."""
         known = evidences(self._store)
         whole = self._whole()
@@ -107,7 +107,7 @@ class Judging:
         shape = self.shape
         saids = [newest_communication(self._store, (one.job.job, one.job.attempt)) for one in known]
 
-        def work() -> tuple[JobSeen, ...]:
+        def work() -> tuple[JobDiagnosis, ...]:
             shown = _Shown(stacks, earlier, shape, number + 1, len(whole), lost)
             return tuple(_seen(one, said, shown) for one, said in zip(known, saids, strict=True))
 
@@ -130,9 +130,9 @@ def _next(every: Sequence[T], present: T) -> T:
     return every[(every.index(present) + 1) % len(every)]
 
 
-def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobSeen:
+def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobDiagnosis:
     job = (evidence.job.job, evidence.job.attempt)
     parts = (shown.stacks, shown.earlier)
     own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in parts)
     now, then = (fold(part, job, evidence.models, shown.shape) if part else None for part in (own, before))
-    return JobSeen(diagnose_job(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)
+    return JobDiagnosis(diagnose_job(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)

@@ -44,7 +44,7 @@ class Guide:
         said = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
         right = (Span(said, status if count else "muted"),)
         actions = [*app.view.actions, *in_scope("lines"), *app.everywhere]
-        actions.sort(key=lambda action: action.id not in app.view.first)
+        actions.sort(key=lambda action: action.id not in app.view.footer_actions)
         screen = app.screen_stack[0]
         if isinstance(screen.focused, Input | TextArea):  # there a letter is a letter
             typed = "sql" if isinstance(screen.focused, TextArea) else "filter"
@@ -56,7 +56,7 @@ class Guide:
         """The keys of the focused view first, then those that work everywhere."""
         view = self._app.view
         here = next((row.title for row in VIEWS if row.name == view.id), "")
-        own = [*view.actions, *(in_scope("lines") if view.home() else [])]
+        own = [*view.actions, *(in_scope("lines") if view.initial_focus() else [])]
         everywhere = [*self._app.everywhere, *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):

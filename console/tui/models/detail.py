@@ -12,7 +12,7 @@ from ...text import format
 from ...text.cells import clean
 from ...text.nodeset_fold import fold_ranks
 from .heat_map import index_of
-from .job_ranks import JobSummary, RankRow, state_spans
+from .job_ranks import JobSummary, RankListRow, state_spans
 from .node_summary import NodeSummary
 
 
@@ -26,7 +26,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Story:
+class Detail:
     """A title with its state, and the facts below it."""
 
     title: str
@@ -34,9 +34,9 @@ class Story:
     facts: tuple[Fact, ...]
 
 
-def node_story(node: NodeSummary, now: NodeNow | None) -> Story:
+def node_detail(node: NodeSummary, now: NodeNow | None) -> Detail:
     """A node: why it is not here, who it is, what it does, what it lacks."""
-    return Story(f"{node.name}  {node.word}", node.status, tuple(_node_facts(node, now)))
+    return Detail(f"{node.name}  {node.word}", node.status, tuple(_node_facts(node, now)))
 
 
 def _node_facts(node: NodeSummary, now: NodeNow | None) -> Iterator[Fact]:
@@ -63,7 +63,7 @@ def _node_facts(node: NodeSummary, now: NodeNow | None) -> Iterator[Fact]:
     yield from _identity(now)
     yield from _load(now)
     for missing in now.node.missing:
-        yield from _lack(missing)
+        yield from _missing(missing)
 
 
 def _identity(now: NodeNow) -> Iterator[Fact]:
@@ -93,15 +93,15 @@ def _load(now: NodeNow) -> Iterator[Fact]:
         )
 
 
-def _lack(missing: Missing) -> Iterator[Fact]:
+def _missing(missing: Missing) -> Iterator[Fact]:
     yield Fact(f"no {clean(missing.name)}", clean(missing.text), "muted")
     if missing.try_:
         yield Fact("try", clean(missing.try_), "accent")
 
 
-def gpu_story(node: NodeSummary, gpu: GpuNow) -> Story:
+def gpu_detail(node: NodeSummary, gpu: GpuNow) -> Detail:
     """A GPU: its figures now."""
-    return Story(f"{node.name} gpu{index_of(gpu)}", node.status, tuple(_gpu_facts(node, gpu)))
+    return Detail(f"{node.name} gpu{index_of(gpu)}", node.status, tuple(_gpu_facts(node, gpu)))
 
 
 def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
@@ -126,14 +126,14 @@ def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
             yield Fact("slowed by", clean(", ".join(now.clocks_event_reasons)), "warning")
 
 
-def rank_story(row: RankRow, cmdline: str | None) -> Story:
+def rank_detail(row: RankListRow, cmdline: str | None) -> Detail:
     """A rank: who it is and what its process does."""
     number = format.UNKNOWN if row.number is None else str(row.number)
     state = row.state.replace("_", " ")
-    return Story(f"rank {number}  {state}", row.status, tuple(_rank_facts(row, cmdline)))
+    return Detail(f"rank {number}  {state}", row.status, tuple(_rank_facts(row, cmdline)))
 
 
-def _rank_facts(row: RankRow, cmdline: str | None) -> Iterator[Fact]:
+def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
     rank, stat = row.rank, row.stat
     if row.reason:
         yield Fact("why", row.reason, row.status)
@@ -167,7 +167,7 @@ def _plain(value: int | None) -> str:
     return format.UNKNOWN if value is None else str(value)
 
 
-def job_story(job: JobSummary) -> Story:
+def job_detail(job: JobSummary) -> Detail:
     """A job: its size, what its ranks do, which are missing and why."""
     facts = [
         Fact("ranks", f"{format.seen(job.found, job.world_size)} found"),
@@ -178,10 +178,10 @@ def job_story(job: JobSummary) -> Story:
     absent = GLYPHS["unknown"]
     facts += [Fact(f"{absent} rank {fold_ranks(ranks)}", clean(why), "unknown") for why, ranks in job.missing]
     facts += [Fact(f"{GLYPHS['warning']} conflict", text, "warning") for text in job.conflicts]
-    return Story(job.title, "unknown" if job.missing else "ok", tuple(facts))
+    return Detail(job.title, "unknown" if job.missing else "ok", tuple(facts))
 
 
-def finding_story(finding: Finding) -> Story:
+def finding_detail(finding: Finding) -> Detail:
     """A finding: whom it blames, whom it spares, and what it rests on."""
     facts = [
         Fact("what", clean(finding.text)),
@@ -191,4 +191,4 @@ def finding_story(finding: Finding) -> Story:
         Fact("first seen", format.clock_time(finding.first_seen)),
     ]
     facts += [Fact("evidence", clean(text)) for text in finding.evidence]
-    return Story(clean(finding.id), SEVERITY_STATUS[finding.severity], tuple(facts))
+    return Detail(clean(finding.id), SEVERITY_STATUS[finding.severity], tuple(facts))

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
-from .filter_patterns import BadPattern, Between, Compared, Letters, Pattern, figures, pattern
+from .filter_patterns import BadPattern, Letters, NumberComparison, NumberRange, Pattern, parse_numbers, parse_pattern
 
 R = TypeVar("R")
 #: What a field reads of a row: a text or a figure, or several of which any may hold; None for unknown.
 Value = str | float | tuple[str, ...] | tuple[float, ...] | None
 #: `word`: the whole of it must be given; `text`: a part is enough; `number`, and `size` in bytes, can be compared.
-Kind = Literal["word", "text", "number", "size"]
+FilterFieldKind = Literal["word", "text", "number", "size"]
 _SIGNS: Final = ("<=", ">=", "!=", "<", ">", "=")
 _FIELD = re.compile(r"-?([A-Za-z_]+):")
 _SAFE = re.compile(r"[\w.+/@-]+")
@@ -37,11 +37,11 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True)
-class Field(Generic[R]):
+class FilterField(Generic[R]):
     """Something of a row that has a name in filters."""
 
     name: str
-    kind: Kind
+    kind: FilterFieldKind
     read: Callable[[R], Value]
     tells: str
     aliases: tuple[str, ...] = ()
@@ -52,30 +52,30 @@ class Field(Generic[R]):
 class Vocabulary(Generic[R]):
     """What filters over one kind of row may say; `words` are the texts that a free word is looked for in."""
 
-    fields: tuple[Field[R], ...]
+    fields: tuple[FilterField[R], ...]
     words: Callable[[R], Iterable[str]]
 
-    def field(self, name: str) -> Field[R] | None:
+    def field(self, name: str) -> FilterField[R] | None:
         name = name.casefold()
         return next((field for field in self.fields if name == field.name or name in field.aliases), None)
 
 
 @dataclass(frozen=True)
-class Term(Generic[R]):
+class FilterTerm(Generic[R]):
     """One term. `tests` are alternatives; None among them is `none`."""
 
     text: str
     negated: bool
-    field: Field[R] | None
+    field: FilterField[R] | None
     whole: bool
-    tests: tuple[Pattern | Between | Compared | None, ...]
+    tests: tuple[Pattern | NumberRange | NumberComparison | None, ...]
 
     def matches(self, row: R, vocabulary: Vocabulary[R]) -> bool:
         value = self.field.read(row) if self.field else tuple(vocabulary.words(row))
         return any(_holds(test, value, self.whole) for test in self.tests) != self.negated
 
 
-def _holds(test: Pattern | Between | Compared | None, value: Value, whole: bool) -> bool:
+def _holds(test: Pattern | NumberRange | NumberComparison | None, value: Value, whole: bool) -> bool:
     if test is None:
         return value is None or value == ()
     if value is None:
@@ -91,7 +91,7 @@ class Filter(Generic[R]):
     """All terms of a filter; without any, every row passes."""
 
     vocabulary: Vocabulary[R]
-    terms: tuple[Term[R], ...] = ()
+    terms: tuple[FilterTerm[R], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.terms)
@@ -140,7 +140,7 @@ def _tokens(text: str) -> Iterator[tuple[int, int]]:
         yield start, len(text)
 
 
-def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> Term[R]:
+def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> FilterTerm[R]:
     source = text[start:end]
     last = end == len(text)
     named = _FIELD.match(source)
@@ -149,7 +149,7 @@ def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> Term[R]
         letters = _letters(source[negated:])
         if not letters:
             raise FilterError("no word follows", start, end, "write e.g. -simulated", unfinished=last)
-        return Term(source, negated, None, False, (_pattern(letters, start, end),))
+        return FilterTerm(source, negated, None, False, (_pattern(letters, start, end),))
     field = vocabulary.field(named[1])
     if field is None:
         name_start = start + named.start(1)
@@ -163,12 +163,12 @@ def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> Term[R]
     tests = tuple(_test(field, sign, text[first:past], first, past, past == len(text)) for first, past in
                   _alternatives(text, at, end))  # fmt: skip
     negated = source.startswith("-") != (sign == "!=")
-    return Term(source, negated, field, field.kind == "word" or sign in ("=", "!="), tests)
+    return FilterTerm(source, negated, field, field.kind == "word" or sign in ("=", "!="), tests)
 
 
 def _test(
-    field: Field[R], sign: str, text: str, start: int, end: int, last: bool
-) -> Pattern | Between | Compared | None:
+    field: FilterField[R], sign: str, text: str, start: int, end: int, last: bool
+) -> Pattern | NumberRange | NumberComparison | None:
     letters = _letters(text)
     if not text:
         raise FilterError(f"no value for {field.name}", start, end, f"{field.name}: {field.tells}", unfinished=last)
@@ -177,14 +177,14 @@ def _test(
     if field.kind in ("word", "text"):
         return _pattern(letters, start, end)
     try:
-        return figures("".join(letter for letter, _ in letters), sign, binary=field.kind == "size")
+        return parse_numbers("".join(letter for letter, _ in letters), sign, binary=field.kind == "size")
     except BadPattern as error:
         raise FilterError(str(error), start, end, error.try_, unfinished=last and text in "+-") from error
 
 
 def _pattern(letters: Letters, start: int, end: int) -> Pattern:
     try:
-        return pattern(letters)
+        return parse_pattern(letters)
     except BadPattern as error:
         raise FilterError(str(error), start, end, error.try_, unfinished="not closed" in str(error)) from error
 
@@ -238,7 +238,7 @@ def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
 
 
 @dataclass(frozen=True)
-class Completion:
+class FilterCompletion:
     """What may stand from `start` to `end` of the text, the best first."""
 
     start: int
@@ -246,7 +246,9 @@ class Completion:
     options: tuple[str, ...] = ()
 
 
-def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]) -> Completion:
+def complete(
+    text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]
+) -> FilterCompletion:
     """How what stands before the cursor may go on. `values` gives the values of a field that occur now."""
     start = _start_of_term(text[:cursor])
     named = _FIELD.match(text[start:cursor])
@@ -254,17 +256,17 @@ def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable
         start += text.startswith("-", start) and start < cursor
         typed = text[start:cursor].casefold()
         names = [field.name + ":" for field in vocabulary.fields if field.name.startswith(typed)]
-        return Completion(start, cursor, tuple(names))
+        return FilterCompletion(start, cursor, tuple(names))
     field = vocabulary.field(named[1])
     start += named.end()
     start += len(next((sign for sign in _SIGNS if text[start:cursor].startswith(sign)), ""))
     if field is None:
-        return Completion(cursor, cursor)
+        return FilterCompletion(cursor, cursor)
     *_, (start, _) = _alternatives(text, start, cursor)
     typed = "".join(letter for letter, _ in _letters(text[start:cursor])).casefold()
     found = [value for value in values(field.name) if value.casefold().startswith(typed)]
     options = tuple(quoted(value) for value in found)
-    return Completion(start, cursor, options if options != (text[start:cursor],) else ())
+    return FilterCompletion(start, cursor, options if options != (text[start:cursor],) else ())
 
 
 def settled(text: str, vocabulary: Vocabulary[R]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: A bracket stands for at most so many numbers: more is a slip of the finger, and would be built at every key.
-MOST_NUMBERS: Final = 10_000
+MAX_NUMBERS: Final = 10_000
 _BRACKET = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _FIGURE = r"[-+]?\d+(?:\.\d+)?[kKMGTP]?(?:i?B)?%?"
 _RANGE = re.compile(rf"({_FIGURE})(?:-({_FIGURE}))?")
@@ -33,21 +33,21 @@ class BadPattern(ValueError):
 
 
 @dataclass(frozen=True)
-class Exactly:
+class LiteralText:
     """Exactly this text."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class OneOf:
+class NumberSet:
     """Exactly one of these numbers, as written."""
 
     texts: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Wild:
+class Wildcard:
     """One character, or with `many` any number of them."""
 
     many: bool
@@ -57,12 +57,12 @@ class Wild:
 class Pattern:
     """A name with wild cards; upper and lower case are the same."""
 
-    parts: tuple[Exactly | OneOf | Wild, ...]
+    parts: tuple[LiteralText | NumberSet | Wildcard, ...]
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a text without any wild card."""
-        return all(isinstance(part, Exactly) for part in self.parts)
+        return all(isinstance(part, LiteralText) for part in self.parts)
 
     def matches(self, text: str) -> bool:
         """Whether this is the whole of that text."""
@@ -77,48 +77,48 @@ class Pattern:
     def occurs_in(self, text: str) -> bool:
         """Whether this is the text or, without wild cards, a part of it."""
         if self.is_plain:
-            return "".join(part.text for part in self.parts if isinstance(part, Exactly)) in text.casefold()
+            return "".join(part.text for part in self.parts if isinstance(part, LiteralText)) in text.casefold()
         return self.matches(text)
 
 
-def _step(part: Exactly | OneOf | Wild, text: str, reached: set[int]) -> set[int]:
+def _step(part: LiteralText | NumberSet | Wildcard, text: str, reached: set[int]) -> set[int]:
     """Where in the text one may stand after this part, from anywhere one may stand before it."""
-    if isinstance(part, Exactly):
+    if isinstance(part, LiteralText):
         return {at + len(part.text) for at in reached if text.startswith(part.text, at)}
-    if isinstance(part, Wild):
+    if isinstance(part, Wildcard):
         return set(range(min(reached), len(text) + 1)) if part.many else {at + 1 for at in reached if at < len(text)}
     lengths = {len(number) for number in part.texts}
     return {at + size for at in reached for size in lengths if text[at : at + size] in part.texts}
 
 
-def pattern(letters: Letters) -> Pattern:
+def parse_pattern(letters: Letters) -> Pattern:
     """The pattern these letters mean. Raises BadPattern."""
-    parts: list[Exactly | OneOf | Wild] = []
+    parts: list[LiteralText | NumberSet | Wildcard] = []
     at = 0
     while at < len(letters):
         letter, quoted = letters[at]
         if quoted or letter not in "*?[":
-            parts.append(Exactly(letter.casefold()))
+            parts.append(LiteralText(letter.casefold()))
         elif letter == "[":
             closing = next((i for i in range(at, len(letters)) if letters[i] == ("]", False)), None)
             if closing is None:
                 raise BadPattern("the bracket is not closed", "write a set of numbers, e.g. node[1-3]")
-            parts.append(OneOf(_numbers("".join(character for character, _ in letters[at + 1 : closing]))))
+            parts.append(NumberSet(_numbers("".join(character for character, _ in letters[at + 1 : closing]))))
             at = closing
         else:
-            parts.append(Wild(letter == "*"))
+            parts.append(Wildcard(letter == "*"))
         at += 1
     return Pattern(tuple(_joined(parts)))
 
 
-def _joined(parts: Iterable[Exactly | OneOf | Wild]) -> list[Exactly | OneOf | Wild]:
+def _joined(parts: Iterable[LiteralText | NumberSet | Wildcard]) -> list[LiteralText | NumberSet | Wildcard]:
     """Neighbouring letters as one text, neighbouring stars as one."""
-    joined: list[Exactly | OneOf | Wild] = []
+    joined: list[LiteralText | NumberSet | Wildcard] = []
     for part in parts:
         last = joined[-1] if joined else None
-        if isinstance(part, Exactly) and isinstance(last, Exactly):
-            joined[-1] = Exactly(last.text + part.text)
-        elif not (part == Wild(many=True) and last == part):
+        if isinstance(part, LiteralText) and isinstance(last, LiteralText):
+            joined[-1] = LiteralText(last.text + part.text)
+        elif not (part == Wildcard(many=True) and last == part):
             joined.append(part)
     return joined
 
@@ -131,8 +131,8 @@ def _numbers(inside: str) -> frozenset[str]:
     for piece in inside.split(","):
         first, _, last = piece.partition("-")
         last = last or first
-        if max(len(first), len(last)) > 18 or int(last) - int(first) >= MOST_NUMBERS:
-            raise BadPattern(f"[{inside}] is more than {MOST_NUMBERS} numbers", "use * instead")
+        if max(len(first), len(last)) > 18 or int(last) - int(first) >= MAX_NUMBERS:
+            raise BadPattern(f"[{inside}] is more than {MAX_NUMBERS} numbers", "use * instead")
         if int(last) < int(first):
             raise BadPattern(f"[{piece}] ends before it begins", f"write [{last}-{first}]")
         width = len(first) if first.startswith("0") else 0
@@ -141,7 +141,7 @@ def _numbers(inside: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ParsedNumber:
     """A figure as written: its value, and half of what its last digit stands for."""
 
     value: float
@@ -149,11 +149,11 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Between:
+class NumberRange:
     """Figures from one to another, both included as far as they are written: 97 includes 97.4, 3G includes 3.2G."""
 
-    low: Figure
-    high: Figure
+    low: ParsedNumber
+    high: ParsedNumber
 
     def matches(self, value: float) -> bool:
         low, high = self.low, self.high
@@ -161,11 +161,11 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Compared:
+class NumberComparison:
     """Figures on one side of another."""
 
     sign: str  # "<", "<=", ">" or ">="
-    figure: Figure
+    figure: ParsedNumber
 
     def matches(self, value: float) -> bool:
         wanted = self.figure.value
@@ -174,7 +174,7 @@ class Compared:
         return value > wanted or (self.sign == ">=" and value == wanted)
 
 
-def figures(text: str, sign: str, *, binary: bool) -> Between | Compared:
+def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | NumberComparison:
     """`10`, `2.5G`, `0-7`: what they mean after that sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
     found = _RANGE.fullmatch(text) if text.isascii() else None
     if found is None:
@@ -183,16 +183,16 @@ def figures(text: str, sign: str, *, binary: bool) -> Between | Compared:
     if sign in ("<", "<=", ">", ">="):
         if high is not None:
             raise BadPattern(f"{sign} compares with one figure, not with {text}", f"write {sign}{low}, or {text} alone")
-        return Compared(sign, _figure(low, binary))
+        return NumberComparison(sign, _figure(low, binary))
     first, last = _figure(low, binary), _figure(high or low, binary)
     if last.value < first.value:
         raise BadPattern(f"{text} ends before it begins", f"write {high}-{low}")
-    return Between(first, last)
+    return NumberRange(first, last)
 
 
-def _figure(text: str, binary: bool) -> Figure:
+def _figure(text: str, binary: bool) -> ParsedNumber:
     parts = _PARTS.fullmatch(text)
     assert parts is not None, text  # the range's own pattern let it through
     unit = (1024.0 if binary else 1000.0) ** _POWER[parts[3]]
     half = 0.5 * 10.0 ** -len(parts[2] or "") * unit
-    return Figure(float(parts[1]) * unit, half)
+    return ParsedNumber(float(parts[1]) * unit, half)

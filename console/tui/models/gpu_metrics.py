@@ -22,7 +22,7 @@ _PCIE_FALLBACK_BYTES_S = 16 * _LANE_BYTES_S[5]
 #: Bytes a second of one NVLink in one direction (generations 2 to 4; the fifth has twice as much).
 _NVLINK_BYTES_S, _NVLINK_FALLBACK = 25e9, 18
 #: Reasons of the driver that take clocks away from a GPU with work to do; an idle GPU or a set limit are none.
-HELD_BY: Final = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
+THROTTLE_REASONS: Final = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 
 #: A figure stands apart beyond so many spreads from the middle of its peers; of fewer peers nothing is said.
 _SPREADS, _FEWEST = 6.0, 8
@@ -31,7 +31,7 @@ _SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
-class Metric:
+class HeatMetric:
     """One figure the map can show. `read` gives the figure, `level` its place between 0 and 1.
 
     `apart` is the least distance from its peers, in its unit, that means anything.
@@ -89,15 +89,15 @@ def _most_nvlink_gb(gpu: GpuNow) -> float:
     return 2 * links * _NVLINK_BYTES_S / 1e9
 
 
-def held_pct(now: Gpu | None) -> float | None:
+def throttle_pct(now: Gpu | None) -> float | None:
     """The share of the last tick in which heat or the hardware held the clocks down, in percent.
 
     Where the driver counts no time, 100 while such a reason is given and 0 while none is.
     """
     if now is None or (now.sm_clock_mhz is None and not now.clocks_event_reasons and not now.clocks_event_share_pct):
         return None
-    shares = [now.clocks_event_share_pct[reason] for reason in HELD_BY if reason in now.clocks_event_share_pct]
-    stated = any(reason in HELD_BY for reason in now.clocks_event_reasons)
+    shares = [now.clocks_event_share_pct[reason] for reason in THROTTLE_REASONS if reason in now.clocks_event_share_pct]
+    stated = any(reason in THROTTLE_REASONS for reason in now.clocks_event_reasons)
     return max(shares) if shares else 100.0 * stated
 
 
@@ -111,23 +111,25 @@ def _ghz(value: float) -> str:
     return f"{value / 1000:.1f}"
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric("util", "utilisation", "%", "load", _figure("util_pct"), lambda v, _: v / 100, 25),
-    Metric("memory", "memory", "%", "load", memory_pct, lambda v, _: v / 100, 15),
-    Metric("power", "power", "W", "load", _figure("power_w"), lambda v, g: v / _power_limit(g), 100),
-    Metric("temperature", "temperature", "°C", "temperature", _figure("temp_c"),
+HEAT_METRICS: tuple[HeatMetric, ...] = (
+    HeatMetric("util", "utilisation", "%", "load", _figure("util_pct"), lambda v, _: v / 100, 25),
+    HeatMetric("memory", "memory", "%", "load", memory_pct, lambda v, _: v / 100, 15),
+    HeatMetric("power", "power", "W", "load", _figure("power_w"), lambda v, g: v / _power_limit(g), 100),
+    HeatMetric("temperature", "temperature", "°C", "temperature", _figure("temp_c"),
            lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C), 10),
-    Metric("clock", "SM clock", "GHz", "load", _figure("sm_clock_mhz"), lambda v, g: v / _most_clock(g), 150, _ghz),
-    Metric("nvlink", "NVLink, in and out", "GB/s", "load", _both_ways("nvlink"), lambda v, g: v / _most_nvlink_gb(g),
+    HeatMetric("clock", "SM clock", "GHz", "load", _figure("sm_clock_mhz"), lambda v, g: v / _most_clock(g), 150, _ghz),
+    HeatMetric("nvlink", "NVLink, in and out", "GB/s", "load", _both_ways("nvlink"), lambda v,
+        g: v / _most_nvlink_gb(g),
            20, _gb),
-    Metric("pcie", "PCIe, in and out", "GB/s", "load", _both_ways("pcie"), lambda v, g: v / _most_pcie_gb(g), 4, _gb),
-    Metric("throttle", "held down by heat or hardware", "% of time", "temperature",
-           lambda g: held_pct(g.gpu), lambda v, _: v / 100, 5),
+    HeatMetric("pcie", "PCIe, in and out", "GB/s", "load", _both_ways("pcie"), lambda v, g: v / _most_pcie_gb(g), 4,
+        _gb),
+    HeatMetric("throttle", "held down by heat or hardware", "% of time", "temperature",
+           lambda g: throttle_pct(g.gpu), lambda v, _: v / 100, 5),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Peers:
+class PeerRange:
     """What GPUs have in common: the middle of one figure, and how far from it is far."""
 
     middle: float
@@ -140,7 +142,7 @@ class Peers:
         return "▼" if value < self.middle else "▲"
 
 
-def peers_of(gpus: Iterable[GpuNow], metric: Metric, before: Peers | None = None) -> Peers | None:
+def peer_range(gpus: Iterable[GpuNow], metric: HeatMetric, before: PeerRange | None = None) -> PeerRange | None:
     """The middle (median) and the spread (median distance from it) of that figure over all GPUs that tell it.
 
     None of fewer than eight. `before` stays while both have hardly moved, so that rows need not be drawn anew.
@@ -150,7 +152,7 @@ def peers_of(gpus: Iterable[GpuNow], metric: Metric, before: Peers | None = None
         return None
     middle = median(values)
     spread = _SIGMA * median(abs(value - middle) for value in values)
-    found = Peers(middle, max(metric.apart, _SPREADS * spread))
+    found = PeerRange(middle, max(metric.apart, _SPREADS * spread))
     if before is not None and max(abs(found.middle - before.middle), abs(found.far - before.far)) < metric.apart / 5:
         return before
     return found

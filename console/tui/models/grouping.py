@@ -10,8 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 from ...present.spans import Span
 from ...text.cells import clean
 from ...text.nodeset_fold import natural
-from .row_context import Around, Seen
-from .state_counts import Standing, count_spans
+from .row import RowState, count_spans
+from .row_context import RowContext, RowInContext
 
 R = TypeVar("R")
 
@@ -24,7 +24,7 @@ class Grouping(Generic[R]):
     """
 
     name: str
-    value: Callable[[Seen[R]], str | None] | None
+    value: Callable[[RowInContext[R]], str | None] | None
     order: Callable[[str], Any] = natural
     is_state: bool = False
 
@@ -34,7 +34,7 @@ NONE: Final[Grouping[Any]] = Grouping("none", None)
 
 
 @dataclass(frozen=True)
-class Head:
+class GroupHeader:
     """The line above a group. `part` tells groups of the same value apart, where they are never mixed: their job."""
 
     by: str
@@ -65,9 +65,9 @@ class Head:
 
 
 def grouped(
-    rows: Iterable[R], by: Grouping[R], around: Around, noun: str, standing: Callable[[R], Standing | None], *,
+    rows: Iterable[R], by: Grouping[R], context: RowContext, noun: str, row_state: Callable[[R], RowState | None], *,
     part: str = "", title: str = "",
-) -> list[Head | R]:  # fmt: skip
+) -> list[GroupHeader | R]:  # fmt: skip
     """The rows under a head each for what they have in common; within a group they stay in their order.
 
     What nobody knows stands last. `title` names the part that all these rows are of, where there are several.
@@ -76,37 +76,37 @@ def grouped(
         return list(rows)
     groups: dict[str | None, list[R]] = {}
     for row in rows:
-        groups.setdefault(by.value(Seen(row, around)), []).append(row)
+        groups.setdefault(by.value(RowInContext(row, context)), []).append(row)
     known = sorted((value for value in groups if value is not None), key=by.order)
-    found: list[Head | R] = []
+    found: list[GroupHeader | R] = []
     for value in [*known, *(None,) * (None in groups)]:
-        found.append(Head(by.name, value, _spans(by, value, groups[value], noun, standing, title), part))
+        found.append(GroupHeader(by.name, value, _spans(by, value, groups[value], noun, row_state, title), part))
         found += groups[value]
     return found
 
 
 def _spans(
-    by: Grouping[R], value: str | None, rows: Sequence[R], noun: str, standing: Callable[[R], Standing | None],
+    by: Grouping[R], value: str | None, rows: Sequence[R], noun: str, row_state: Callable[[R], RowState | None],
     title: str,
 ) -> tuple[Span, ...]:  # fmt: skip
     name = value.replace("_", " ") if by.is_state and value else value
     said = clean(name) if name else f"{by.name} unknown"
     named = (Span(f"  {title}", "text"),) if title else ()
-    states = () if by.is_state else count_spans(Counter(found for row in rows if (found := standing(row))))
+    states = () if by.is_state else count_spans(Counter(found for row in rows if (found := row_state(row))))
     return (
         Span(" ▾ ", "muted"), Span(said, "strong"), *named, Span("  "), Span(str(len(rows)), "text"),
         Span(f" {noun}{'s' * (len(rows) != 1)}   ", "muted"), *states,
     )  # fmt: skip
 
 
-def group_under(rows: Sequence[Head | R], chosen: Head | R | None) -> list[R]:
+def group_under(rows: Sequence[GroupHeader | R], chosen: GroupHeader | R | None) -> list[R]:
     """The row that was chosen, or all of the group whose head was."""
-    if chosen is None or not isinstance(chosen, Head):
+    if chosen is None or not isinstance(chosen, GroupHeader):
         return [chosen] if chosen is not None else []
     found: list[R] = []
-    at = next((at for at, row in enumerate(rows) if isinstance(row, Head) and row.key == chosen.key), len(rows))
+    at = next((at for at, row in enumerate(rows) if isinstance(row, GroupHeader) and row.key == chosen.key), len(rows))
     for row in rows[at + 1 :]:
-        if isinstance(row, Head):
+        if isinstance(row, GroupHeader):
             break
         found.append(row)
     return found

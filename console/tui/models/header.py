@@ -16,7 +16,7 @@ _GAP = 2
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordingStatus:
     """A recording under way."""
 
     name: str
@@ -42,7 +42,7 @@ class Header:
     staging: tuple[int, int] | None = None  # nodes that have py-spy, of how many; None when there is nothing to tell
     clock_ns: int | None = None  # the common clock is known on every node to this; None where nothing was compared
     age_ns: int | None = None  # of the newest data, where nothing fresh comes in at all
-    recordings: tuple[Recorded, ...] = ()
+    recordings: tuple[RecordingStatus, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _parts(header: Header) -> list[_Part]:
     return parts
 
 
-def _recordings(recordings: Sequence[Recorded]) -> list[_Part]:
+def _recordings(recordings: Sequence[RecordingStatus]) -> list[_Part]:
     """The one that is in trouble, else the oldest; how many more there are."""
     first = next((recording for recording in recordings if recording.trouble), recordings[0])
     more = f" +{len(recordings) - 1}" if len(recordings) > 1 else ""

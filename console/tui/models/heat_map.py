@@ -11,14 +11,14 @@ from ...core.versioned_table import Table
 from ...present.spans import Span
 from ...present.status import Status
 from ...text import format
-from .gpu_metrics import Metric, Peers
+from .gpu_metrics import HeatMetric, PeerRange
 from .node_summary import NodeSummary
 
 #: Steps of colour from the lowest to the highest figure; more cannot be told apart and would only repaint.
 LEVELS = 16
 
 
-class Cell(NamedTuple):
+class HeatCell(NamedTuple):
     """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown.
 
     `apart` says that it is far from what its peers have: "▼" below, "▲" above them, "" where it is not.
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
     apart: str = ""
 
 
-_UNKNOWN = Cell(format.UNKNOWN, None)
+_UNKNOWN = HeatCell(format.UNKNOWN, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class HeatRow:
 
     node: str
     status: Status
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[HeatCell, ...] = ()
     note: str = ""
 
 
-def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: Metric, peers: Peers | None = None) -> HeatRow:
+def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peers: PeerRange | None = None) -> HeatRow:
     """The row of one node; the last known figures of a node that is silent stay, and are drawn as stale."""
     if not gpus:
         return HeatRow(node.name, node.status, note=_note(node))
@@ -55,7 +55,7 @@ def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
     value = now.host.cpu_pct if now and now.host else None
     if value is None:
         return HeatRow(node.name, node.status, note=_note(node))
-    return HeatRow(node.name, node.status, (Cell(format.whole(value), _level(value / 100)),))
+    return HeatRow(node.name, node.status, (HeatCell(format.whole(value), _level(value / 100)),))
 
 
 def _note(node: NodeSummary) -> str:
@@ -64,11 +64,11 @@ def _note(node: NodeSummary) -> str:
     return "" if node.fresh else node.word
 
 
-def _cell(gpu: GpuNow, metric: Metric, peers: Peers | None) -> Cell:
+def _cell(gpu: GpuNow, metric: HeatMetric, peers: PeerRange | None) -> HeatCell:
     value = metric.read(gpu)
     if value is None:
         return _UNKNOWN
-    return Cell(metric.write(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
+    return HeatCell(metric.write(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
 
 
 def _level(share: float) -> int:
@@ -140,7 +140,7 @@ def uuid_of(gpu: GpuNow) -> str:
     return record.uuid if record else ""
 
 
-def pointed_spans(node: str, gpu: GpuNow, metric: Metric, *, all_of_it: bool) -> tuple[Span, ...]:
+def pointed_spans(node: str, gpu: GpuNow, metric: HeatMetric, *, all_of_it: bool) -> tuple[Span, ...]:
     """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
     now, value = gpu.gpu, metric.read(gpu)
     said = format.UNKNOWN if value is None else f"{metric.write(value)} {metric.unit}"

@@ -12,14 +12,14 @@ from ...present.spans import Span
 from ...present.status import Status, rank_status
 from ...records import NodeState, Rank, RankStat
 from ...text.cells import clean
-from .state_counts import count_spans
+from .row import count_spans
 
 #: A row for ever: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
 RankKey = tuple[str, int, int | None, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RankRow:
+class RankListRow:
     """One rank, found or missing. Figures are read from its records when its row is drawn, not before."""
 
     job: str
@@ -65,7 +65,7 @@ class JobSummary:
     job: str
     world_size: int | None
     found: int
-    rows: tuple[RankRow, ...] = ()
+    rows: tuple[RankListRow, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)  # state → ranks of the newest attempt, missing ones included
     missing: tuple[tuple[str, tuple[int | None, ...]], ...] = ()  # (reason, ranks), most ranks first
     conflicts: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class JobSummary:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class JobsSummary:
     """All jobs, in the order of their names."""
 
     jobs: tuple[JobSummary, ...] = ()
@@ -103,20 +103,20 @@ class Jobs:
 Records = Mapping[ProcessKey, tuple[Rank, RankStat | None]]
 
 
-def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str]) -> Jobs:
+def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str]) -> JobsSummary:
     """Every job of these records. `ages` names the nodes whose data are not fresh, and how old they are."""
     stats = [stat for _, stat in records.values() if stat is not None]
     table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
     lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
     names = {name for stat in stats for name in stat.watched or ()}
-    return Jobs(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
+    return JobsSummary(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
 
 
 def _summary(job: analysis.JobSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
     rows = [_row(row, records, lost, ages) for row in job.rows]
     shown = {row.number for row in rows if row.attempt == job.attempt}
     rows += [
-        RankRow(job.job, job.attempt, missing.rank, missing.why if missing.why == "exited" else "missing",
+        RankListRow(job.job, job.attempt, missing.rank, missing.why if missing.why == "exited" else "missing",
                 reason=clean(missing.reason))
         for missing in job.ranks_missing
         if missing.rank not in shown
@@ -132,11 +132,11 @@ def _summary(job: analysis.JobSummary, records: Records, lost: set[str], ages: M
     )  # fmt: skip
 
 
-def _row(row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankRow:
+def _row(row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankListRow:
     """A row with its records; of a node that is not here the last known figures stay, and are drawn as stale."""
     rank, stat = records[row.node, row.pid, row.start_ticks]
     state = row.status if row.status != "present" else "lost" if row.node in lost else row.state
-    return RankRow(
+    return RankListRow(
         row.job, row.attempt, row.rank, state, rank, stat if row.status == "present" else None, clean(row.reason or ""),
         ages.get(row.node, ""),
     )  # fmt: skip

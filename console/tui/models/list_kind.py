@@ -8,34 +8,78 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from ...present.spans import Span
+from ...text import format
+from ...text.cells import clean
 from ...text.nodeset_fold import natural
-from .field import Field
 from .filter_language import Filter, Vocabulary
-from .grouping import Grouping, Head, grouped
-from .row_context import Around, Seen
-from .state_counts import Standing
-from .steady_order import Keyed, SteadyOrder
+from .grouping import GroupHeader, Grouping, grouped
+from .row import RowState
+from .row_context import RowContext, RowInContext
+from .steady_order import HasKey, Noise, SteadyOrder
 
-R = TypeVar("R", bound=Keyed)
+R = TypeVar("R", bound=HasKey)
+T = TypeVar("T")
+NO_NOISE: Final = Noise()
 #: As many values of a field are offered as anyone reads; what is typed narrows them first.
 _MOST_VALUES = 1000
 
 
 @dataclass(frozen=True)
-class Kind(Generic[R]):
+class ColumnField(Generic[T]):
+    """One thing known of a row: how it is written and drawn, and how it sorts (None sorts last)."""
+
+    key: str
+    title: str
+    text: Callable[[T], str]
+    order: Callable[[T], Any]
+    style: Callable[[T, str], str]  # of a row's text
+    noise: Noise = NO_NOISE  # by so much it moves all the time
+
+    def span(self, row: T) -> Span:
+        """Its text, as it is drawn."""
+        text = self.text(row)
+        return Span(text, self.style(row, text))
+
+
+def column_field(
+    key: str, title: str, read: Callable[[T], Any], write: Callable[[Any], str], style: Callable[[T, str], str],
+    order: Callable[[Any], Any] = lambda value: value, noise: Noise = NO_NOISE,
+) -> ColumnField[T]:  # fmt: skip
+    """The field that `read` finds in a row; `order` says what a known value sorts by."""
+
+    def ordered(row: T) -> Any:
+        value = read(row)
+        return None if value is None else order(value)
+
+    return ColumnField(key, title, lambda row: write(read(row)), ordered, style, noise)
+
+
+def text_or_unknown(value: str | None) -> str:
+    """A text of a node's; unknown where it is empty."""
+    return clean(value) if value else format.UNKNOWN
+
+
+def integer(value: int | None) -> str:
+    """A number that is no quantity: a pid, an index."""
+    return format.UNKNOWN if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class ListKind(Generic[R]):
     """One kind of row. The list begins sorted by `sort`, in the first of its groupings.
 
-    `standing` is the state that heads count; `remark` stands behind the columns of a copied row.
+    `row_state` is the state that heads count; `row_note` stands behind the columns of a copied row.
     """
 
     noun: str
     sort: str
-    fields: Mapping[str, Field[R]]
-    vocabulary: Vocabulary[Seen[R]]
+    fields: Mapping[str, ColumnField[R]]
+    vocabulary: Vocabulary[RowInContext[R]]
     groupings: tuple[Grouping[R], ...]
-    standing: Callable[[R], Standing | None]
+    row_state: Callable[[R], RowState | None]
     as_object: Callable[[R], dict[str, Any]]
-    remark: Callable[[R], str] = lambda row: ""
+    row_note: Callable[[R], str] = lambda row: ""
 
     def grouping(self, name: str) -> Grouping[R]:
         """The grouping of that name; the first where there is none."""
@@ -45,14 +89,14 @@ class Kind(Generic[R]):
         """`8 ranks`."""
         return f"{number} {self.noun}{'s' * (number != 1)}"
 
-    def values_now(self, name: str, rows: Iterable[R], around: Around) -> Sequence[str]:
+    def values_now(self, name: str, rows: Iterable[R], context: RowContext) -> Sequence[str]:
         """The values of a filter's field that occur now, in their natural order; figures are not offered."""
         field = self.vocabulary.field(name)
         if field is None or field.kind not in ("word", "text") or not field.offered:
             return ()
         found: set[str] = set()
         for row in rows:
-            value = field.read(Seen(row, around))
+            value = field.read(RowInContext(row, context))
             found.update(map(str, value) if isinstance(value, tuple) else () if value is None else (str(value),))
         return sorted(found, key=natural)[:_MOST_VALUES]
 
@@ -71,20 +115,20 @@ class Arrangement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 #: Nothing arranged.
-AS_AT_FIRST: Final = Arrangement()
+DEFAULT_ARRANGEMENT: Final = Arrangement()
 
 
-def passing(wanted: Filter[Seen[R]], around: Around) -> Callable[[R], bool] | None:
+def row_predicate(wanted: Filter[RowInContext[R]], context: RowContext) -> Callable[[R], bool] | None:
     """Whether a row passes that filter, with this around it; None where every row does."""
-    return (lambda row: wanted.matches(Seen(row, around))) if wanted else None
+    return (lambda row: wanted.matches(RowInContext(row, context))) if wanted else None
 
 
-def arranged(
-    kind: Kind[R], rows: Sequence[R], arrangement: Arrangement, around: Around,
+def arranged_rows(
+    kind: ListKind[R], rows: Sequence[R], arrangement: Arrangement, context: RowContext,
     passes: Callable[[R], bool] | None, steady: SteadyOrder[R],
-) -> list[Head | R]:  # fmt: skip
+) -> list[GroupHeader | R]:  # fmt: skip
     """The rows that pass, in their order, under their heads."""
     found = [row for row in rows if passes(row)] if passes else rows
     field = kind.fields.get(arrangement.sort) or kind.fields[kind.sort]
     ordered = steady.sorted(found, field.order, field.noise, arrangement.reverse)
-    return grouped(ordered, kind.grouping(arrangement.group), around, kind.noun, kind.standing)
+    return grouped(ordered, kind.grouping(arrangement.group), context, kind.noun, kind.row_state)

@@ -14,13 +14,13 @@ from .detail import Fact
 _LABEL = 14
 
 T = TypeVar("T")
-Kind = Literal["fact", "gpu", "rank", "process", "event", "link", "node"]
+PageItemKind = Literal["fact", "gpu", "rank", "process", "event", "link", "node"]
 
 
-class Thing(NamedTuple):
+class PageItem(NamedTuple):
     """What a line of the page is about; `key` names it among its kind."""
 
-    kind: Kind
+    kind: PageItemKind
     key: Hashable
 
 
@@ -31,7 +31,7 @@ def fact_lines(facts: Sequence[Fact], width: int) -> tuple[Line, ...]:
         if not fact.label:
             lines.append(plain(""))
             continue
-        key = Thing("fact", (fact.label, number))
+        key = PageItem("fact", (fact.label, number))
         lines += [Line(spans, key) for spans in _fact_spans(fact, width)]
     return tuple(lines)
 
@@ -88,4 +88,4 @@ def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], wid
 def event_line(row: EventRow, width: int) -> Line:
     """When it happened, how bad it is, what it was."""
     when = format.clock_time(row.record.rx) if row.record.rx else format.UNKNOWN
-    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), Thing("event", row.number))
+    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), PageItem("event", row.number))

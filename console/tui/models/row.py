@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...present.spans import Span
+from ...present.status import BY_WEIGHT, GLYPHS, Status
 
 
 class PlainRow:
@@ -17,3 +20,18 @@ class PlainRow:
     @property
     def note(self) -> Span | None:
         return None
+
+
+#: A state with how bad it is.
+RowState = tuple[Status, str]
+
+
+def count_spans(counts: Mapping[RowState, int]) -> list[Span]:
+    """`● 511 moving  ✖ 1 stuck`: states that occur, the good ones first, then the worst."""
+    spans: list[Span] = []
+    for status, word in sorted(counts, key=lambda found: (found[0] != "ok", BY_WEIGHT.index(found[0]), found[1])):
+        count = counts[status, word]
+        if count:
+            spans += [Span("  ")] if spans else []
+            spans += [Span(f"{GLYPHS[status]} {count} ", status), Span(word.replace("_", " "), "muted")]
+    return spans

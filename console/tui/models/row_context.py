@@ -12,20 +12,20 @@ from ...core.store import NodeNow
 from ...text import format
 from ...text.cells import clean
 from .heat_map import GpuIndex
-from .job_ranks import Jobs
+from .job_ranks import JobsSummary
 from .node_summary import FleetSummary
 
 R = TypeVar("R")
 
 
 @dataclass
-class Around:
+class RowContext:
     """What is known of nodes, GPUs and jobs at one frame. A node that nobody knows has no tags, no jobs, no class."""
 
     fleet: FleetSummary
     nodes: Mapping[str, NodeNow]
     gpus: GpuIndex
-    jobs: Jobs
+    jobs: JobsSummary
 
     def tags(self, node: str | None) -> tuple[str, ...]:
         """What hosts.toml calls that node."""
@@ -72,8 +72,8 @@ class Around:
         return ", ".join([*cards, *cpus, *memory, clean(record.arch)])
 
 
-class Seen(NamedTuple, Generic[R]):
+class RowInContext(NamedTuple, Generic[R]):
     """A row and what is around it: what a filter and a group look at."""
 
     row: R
-    around: Around
+    context: RowContext

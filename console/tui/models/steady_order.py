@@ -14,14 +14,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 REORDER_S: Final = 2.0
 
 
-class Keyed(Protocol):
+class HasKey(Protocol):
     """A row with a key that stays while it lives."""
 
     @property
     def key(self) -> Hashable: ...
 
 
-R = TypeVar("R", bound=Keyed)
+R = TypeVar("R", bound=HasKey)
 
 
 @dataclass(frozen=True)

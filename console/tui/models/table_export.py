@@ -6,31 +6,33 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ...text.cells import width_of
 from ...text.csv_cell import cell
-from . import row_export
-from .list_kind import Kind
+from .list_kind import ListKind
+from .steady_order import HasKey
 
+R = TypeVar("R", bound=HasKey)
 #: How records travelled is no fact about what they tell.
 _HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """Some rows of a list, as they were when the sheet was made.
+class ExportTable:
+    """Rows of a list at the time of export.
 
-    `columns` are those that the text has, as on the screen; CSV and JSON have all that is known. `unfolds`: the fields
-    of the records within become columns of the CSV, which makes sense where all rows have the same.
+    `columns`: keys of the text columns, as on the screen; CSV and JSON contain every field. `flattens_records`: fields
+    of nested records become CSV columns; only meaningful where all rows hold the same kind of record.
     """
 
     what: str  # for the person: "Ranks: 8 of 512 ranks, as listed"
-    kind: Kind[Any]
+    kind: ListKind[Any]
     rows: Sequence[Any]
     columns: Sequence[str]
-    unfolds: bool = True
+    flattens_records: bool = True
 
     @property
     def name(self) -> str:
@@ -38,19 +40,19 @@ class Sheet:
         return f"{self.kind.noun.lower()}s"
 
 
-def as_text(sheet: Sheet) -> str:
+def as_text(sheet: ExportTable) -> str:
     """The columns under their titles, aligned, every text in full."""
-    return row_export.as_text(sheet.kind, sheet.rows, sheet.columns) + "\n"
+    return rows_as_text(sheet.kind, sheet.rows, sheet.columns) + "\n"
 
 
-def as_json(sheet: Sheet) -> str:
+def as_json(sheet: ExportTable) -> str:
     """A list with an object a row."""
-    return row_export.as_json(sheet.kind, sheet.rows) + "\n"
+    return rows_as_json(sheet.kind, sheet.rows) + "\n"
 
 
-def as_csv(sheet: Sheet) -> str:
+def as_csv(sheet: ExportTable) -> str:
     """A line a row under the names of the fields; unknown is empty, and no text is a formula."""
-    rows = [_flat(sheet.kind.as_object(row), sheet.unfolds) for row in sheet.rows]
+    rows = [_flat(sheet.kind.as_object(row), sheet.flattens_records) for row in sheet.rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
@@ -59,13 +61,35 @@ def as_csv(sheet: Sheet) -> str:
     return written.getvalue()
 
 
-def _flat(facts: dict[str, Any], unfolds: bool) -> dict[str, Any]:
+def _flat(facts: dict[str, Any], flattens_records: bool) -> dict[str, Any]:
     """The facts, with the fields of the records within in their place; a record that is not there has no columns."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not isinstance(value, msgspec.Struct):
             found[name] = value
-        elif unfolds:
+        elif flattens_records:
             said = _HEAD | ({"node"} & facts.keys())
             found |= {f"{name}.{key}": one for key, one in msgspec.to_builtins(value).items() if key not in said}
     return found
+
+
+def rows_as_text(kind: ListKind[R], rows: Sequence[R], columns: Sequence[str]) -> str:
+    """These columns of the rows under their titles, aligned, every text in full; a remark on a row stands last."""
+    fields = [kind.fields[key] for key in columns]
+    lines = [
+        [field.title for field in fields],
+        *([field.text(row) for field in fields] + [kind.row_note(row)] for row in rows),
+    ]
+    widths = [max(width_of(line[at]) for line in lines) for at in range(len(fields))]
+    return "\n".join("  ".join(_padded(line, widths)).rstrip() for line in lines)
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [text + " " * (width - width_of(text)) for text, width in zip(line, widths, strict=False)] + [
+        *line[len(widths) :]
+    ]
+
+
+def rows_as_json(kind: ListKind[R], rows: Sequence[R]) -> str:
+    """A list with an object a row: what the screen makes of it, and its records as they came, in their own units."""
+    return msgspec.json.format(msgspec.json.encode([kind.as_object(row) for row in rows]), indent=2).decode()

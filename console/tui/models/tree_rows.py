@@ -9,7 +9,7 @@ from ...present.spans import Span
 
 
 @dataclass(frozen=True)
-class Branch:
+class TreeNode:
     """One row and what is below it. `ranks` is the text of its rank set, `note` a word or two before it.
 
     `key` tells the branch from every other one, also of the next tree: what is folded stays folded.
@@ -19,23 +19,23 @@ class Branch:
     text: tuple[Span, ...]
     ranks: str = ""
     note: str = ""
-    children: tuple[Branch, ...] = ()
+    children: tuple[TreeNode, ...] = ()
 
 
 @dataclass(frozen=True)
-class Row:
+class TreeRow:
     """A branch where it stands; `parent` is the place of its parent's row, -1 for a root."""
 
-    branch: Branch
+    branch: TreeNode
     depth: int
     parent: int
     folded: bool
 
 
-def unfolded(roots: Sequence[Branch], folded: Collection[Hashable]) -> list[Row]:
+def unfolded(roots: Sequence[TreeNode], folded: Collection[Hashable]) -> list[TreeRow]:
     """The rows to draw, from the top. A tree may be thousands deep: nothing here recurs."""
-    rows: list[Row] = []
-    waiting: list[tuple[Iterator[Branch], int]] = [(iter(roots), -1)]
+    rows: list[TreeRow] = []
+    waiting: list[tuple[Iterator[TreeNode], int]] = [(iter(roots), -1)]
     while waiting:
         branches, parent = waiting[-1]
         branch = next(branches, None)
@@ -43,7 +43,7 @@ def unfolded(roots: Sequence[Branch], folded: Collection[Hashable]) -> list[Row]
             waiting.pop()
             continue
         is_folded = bool(branch.children) and branch.key in folded
-        rows.append(Row(branch, len(waiting) - 1, parent, is_folded))
+        rows.append(TreeRow(branch, len(waiting) - 1, parent, is_folded))
         if branch.children and not is_folded:
             waiting.append((iter(branch.children), len(rows) - 1))
     return rows

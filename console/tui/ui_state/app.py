@@ -9,7 +9,7 @@ from ..controllers.shutdown import EndingApp
 from ..dialogs.prompts import Confirm
 from ..keymap.actions import no_key
 from ..keymap.file import OwnKeys
-from ..models.list_kind import AS_AT_FIRST
+from ..models.list_kind import DEFAULT_ARRANGEMENT
 from ..theme.catalog import ThemeShelf
 from ..theme.themes import DEFAULT
 from ..views.base import View
@@ -88,5 +88,5 @@ class PersonalApp(EndingApp, inherit_bindings=False):
         self.use_theme(DEFAULT)
         self.own_theme = ""
         for view in self.opened_views.values():
-            view.restore(AS_AT_FIRST)
+            view.restore(DEFAULT_ARRANGEMENT)
         self.notify("everything is arranged as at first", timeout=3, markup=False)

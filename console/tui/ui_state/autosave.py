@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...records import Log
-from ..models.list_kind import AS_AT_FIRST, Arrangement
+from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from .store import Memory, Remembered
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Keeping:
         view = self._app.view.id or ""
         return Remembered(
             view if view != self._first else "", self._app.own_theme,
-            {name: arrangement for name, arrangement in views.items() if arrangement != AS_AT_FIRST},
+            {name: arrangement for name, arrangement in views.items() if arrangement != DEFAULT_ARRANGEMENT},
         )  # fmt: skip
 
     async def look(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import platformdirs
 
 from ...text.atomic_files import make_folder, write_atomically
-from ..models.list_kind import AS_AT_FIRST, Arrangement
+from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 
 #: Everything anybody arranges is a few kilobytes; what is larger was not written by us.
 _MOST_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
     views: dict[str, Arrangement] = {}  # by the view's name; msgspec copies the default
 
     def of(self, view: str) -> Arrangement:
-        return self.views.get(view, AS_AT_FIRST)
+        return self.views.get(view, DEFAULT_ARRANGEMENT)
 
 
 class Memory:

@@ -10,16 +10,16 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ..keymap.actions import Action, in_scope
-from ..models.detail import Story
+from ..models.detail import Detail
 from ..models.list_kind import Arrangement
-from ..models.table_export import Sheet
+from ..models.table_export import ExportTable
 from ..snapshot import Frame
 
 #: Tells the story of what was chosen, from each new frame; None once it is gone.
-Teller = Callable[[Frame], Story | None]
+DetailProvider = Callable[[Frame], Detail | None]
 
 
-class Offer(NamedTuple):
+class PaletteEntry(NamedTuple):
     """Something the palette offers while a view is on the screen: a name, a sentence, and what it does."""
 
     name: str
@@ -27,7 +27,7 @@ class Offer(NamedTuple):
     run: Callable[[], None]
 
 
-class NodeWanted(Message):
+class NodePageRequested(Message):
     """Somebody wants to see everything known of that node: the app opens its page."""
 
     def __init__(self, node: str) -> None:
@@ -35,7 +35,7 @@ class NodeWanted(Message):
         self.node = node
 
 
-class GpuWanted(Message):
+class GpuPageRequested(Message):
     """Somebody wants to see everything known of that GPU: the app opens its page."""
 
     def __init__(self, node: str, uuid: str) -> None:
@@ -43,7 +43,7 @@ class GpuWanted(Message):
         self.node, self.uuid = node, uuid
 
 
-class CaptureWanted(Message):
+class CaptureViewRequested(Message):
     """Somebody wants to look at an earlier or later capture, at other threads of it, or at its ranks told apart."""
 
     def __init__(self, by: int = 0, *, turn_threads: bool = False, turn_granularity: bool = False) -> None:
@@ -51,7 +51,7 @@ class CaptureWanted(Message):
         self.by, self.turn_threads, self.turn_granularity = by, turn_threads, turn_granularity
 
 
-class CancelWanted(Message):
+class CancelRequested(Message):
     """Somebody gives up the capture that is under way."""
 
 
@@ -61,14 +61,14 @@ class View(Container):
     #: The scope of its actions in `keys.ACTIONS`.
     scope = ""
     #: Ids of the actions that people come here for: the footer begins with them, in the table's order.
-    first: Collection[str] = ()
+    footer_actions: Collection[str] = ()
 
     @property
     def actions(self) -> list[Action]:
         """What its keys do, in the footer's order."""
         return in_scope(self.scope)
 
-    def offers(self) -> Iterable[Offer]:
+    def palette_entries(self) -> Iterable[PaletteEntry]:
         """What the palette has beside its actions."""
         return ()
 
@@ -80,14 +80,14 @@ class View(Container):
     def restore(self, arrangement: Arrangement) -> None:
         """Arrange it so; an empty arrangement is how the view begins."""
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         """Show this frame. Called while the view is the visible one, up to eight times a second."""
 
-    def home(self) -> Widget | None:
+    def initial_focus(self) -> Widget | None:
         """The widget that has the focus when the view is opened."""
         return None
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         """Escape: close what is open inside. False where nothing is, and the way leads out of the view."""
         return False
 
@@ -106,16 +106,16 @@ class View(Container):
         """The job whose output is on the screen."""
         return None
 
-    def attend(self, job: str) -> None:
+    def focus_job(self, job: str) -> None:
         """Somebody comes from that job, as its ranks name it: show this one, where there are several."""
 
-    def remark(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Say something beside what is shown of a job's output."""
 
-    def sheets(self) -> Sequence[Sheet]:
+    def export_tables(self) -> Sequence[ExportTable]:
         """What can be saved of it, as it is now: its table, and what is selected in it."""
         return ()
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         """The story of the thing under the cursor."""
         return None

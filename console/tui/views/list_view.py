@@ -16,46 +16,45 @@ from ...present.spans import Line, plain
 from ..controllers.clipboard import TakingApp
 from ..dialogs.columns import ColumnsDialog
 from ..keymap.actions import Action, bindings, in_scope
-from ..models import row_export
-from ..models.field import Field
-from ..models.grouping import Head, group_under
-from ..models.list_kind import Arrangement, Kind, arranged, passing
-from ..models.row_context import Around
+from ..models import table_export
+from ..models.grouping import GroupHeader, group_under
+from ..models.list_kind import Arrangement, ColumnField, ListKind, arranged_rows, row_predicate
+from ..models.row_context import RowContext
 from ..models.steady_order import SteadyOrder
-from ..models.table_export import Sheet
+from ..models.table_export import ExportTable
 from ..snapshot import Frame
 from ..widgets.filter_bar import FilterBar
 from ..widgets.record_grid import Column, GridRow, RecordGrid, as_arranged
 from ..widgets.report import Report
-from .base import Offer, View
+from .base import PaletteEntry, View
 
 R = TypeVar("R", bound=GridRow)
 
 
 def column(
-    field: Field[R], width: int, drop: int = 0, *, grow: int = 0, right: bool = False, leads: bool = False
+    field: ColumnField[R], width: int, drop: int = 0, *, grow: int = 0, right: bool = False, leads: bool = False
 ) -> Column[R]:
     """The column that shows a field."""
     return Column(field.key, field.title, width, field.span, drop, grow, "right" if right else "left", leads)
 
 
-class Listing(View, Generic[R]):
+class ListView(View, Generic[R]):
     """`kind` and `columns` are declared by the view; `compose` has to yield `_filter`, `_grid` and `_nothing`."""
 
     BINDINGS = bindings(in_scope("list"))
-    kind: Kind[R]
+    kind: ListKind[R]
     #: Whether the records within a row are of one kind, so that their fields can be columns of a CSV.
-    unfolds: ClassVar[bool] = True
+    flattens_records: ClassVar[bool] = True
     columns: tuple[Column[Any], ...]  # their cells are asked of rows alone, never of heads
 
-    def __init__(self, grid: RecordGrid[Head | R], *, id: str) -> None:
+    def __init__(self, grid: RecordGrid[GroupHeader | R], *, id: str) -> None:
         super().__init__(id=id)
         self._grid = grid
         self._nothing = Report(classes="nothing")
         self._filter = FilterBar(self.kind.vocabulary, self._values, id=f"{self.kind.noun}-filter")
         self._arranged = Arrangement()
         self._steady: SteadyOrder[R] = SteadyOrder(time.monotonic)
-        self._basis: tuple[object, ...] = ()  # what the rows on the screen were made of
+        self._dependencies: tuple[object, ...] = ()  # what the rows on the screen were made of
         self._frame: Frame | None = None
 
     @property
@@ -64,7 +63,7 @@ class Listing(View, Generic[R]):
 
     # -- what the view says ------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         """What the rows are made of: while each of these is the same object, so are the rows."""
         raise NotImplementedError
 
@@ -72,31 +71,31 @@ class Listing(View, Generic[R]):
         """The rows before any filter, in the order they come."""
         raise NotImplementedError
 
-    def arranged_rows(self, frame: Frame) -> Sequence[Head | R]:
+    def arranged_rows(self, frame: Frame) -> Sequence[GroupHeader | R]:
         """The rows as the person arranged them."""
-        around = around_of(frame)
-        passes = passing(self._filter.wanted, around)
-        return arranged(self.kind, self.all_rows(frame), self._arranged, around, passes, self._steady)
+        context = row_context(frame)
+        passes = row_predicate(self._filter.wanted, context)
+        return arranged_rows(self.kind, self.all_rows(frame), self._arranged, context, passes, self._steady)
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         """What stands in the place of rows while there is none, whatever the filter."""
         return ()
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         if self._frame is not None and frame.now < self._frame.now:
             self._steady.forget()  # a replay went back
         self._frame = frame
-        basis = self.basis(frame)
-        if self._steady.is_due or not _same(basis, self._basis):
-            self._basis = basis
+        basis = self.dependencies(frame)
+        if self._steady.is_due or not _same(basis, self._dependencies):
+            self._dependencies = basis
             self._draw(frame)
 
     def redraw(self) -> None:
         """The person arranged something: draw the last frame anew."""
         if self._frame is not None:
-            self._basis = self.basis(self._frame)
+            self._dependencies = self.dependencies(self._frame)
             self._draw(self._frame)
 
     def _draw(self, frame: Frame) -> None:
@@ -104,14 +103,14 @@ class Listing(View, Generic[R]):
         of = self.count(frame)
         self._grid.show(rows, self._sort, self._arranged.reverse)
         if self._filter.wanted:
-            self._filter.count(sum(not isinstance(row, Head) for row in rows), of, f"{self.kind.noun}s")
-        self._say_nothing(rows, of, frame)
+            self._filter.count(sum(not isinstance(row, GroupHeader) for row in rows), of, f"{self.kind.noun}s")
+        self._show_empty_text(rows, of, frame)
 
     def count(self, frame: Frame) -> int:
         """How many rows there are before any filter."""
         return len(self.all_rows(frame))
 
-    def _say_nothing(self, rows: Sequence[object], of: int, frame: Frame) -> None:
+    def _show_empty_text(self, rows: Sequence[object], of: int, frame: Frame) -> None:
         """Words in the place of rows: there is none, or the filter lets nothing through."""
         unmatched = of > 0 and not rows
         self._grid.display, self._nothing.display = of > 0, of == 0 or unmatched
@@ -120,7 +119,7 @@ class Listing(View, Generic[R]):
             said = plain(f"No {self.kind.noun} passes the filter.")
             self._nothing.show((said, plain(""), plain("Esc clears it; / changes it.", "muted")))
         elif of == 0:
-            self._nothing.show(self.words_for_nothing(frame))
+            self._nothing.show(self.empty_text(frame))
 
     # -- what is remembered ------------------------------------------------------------------------------------------
 
@@ -146,7 +145,7 @@ class Listing(View, Generic[R]):
         """Type a filter."""
         self._filter.open()
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         if not self._filter.wanted:
             return False
         self._filter.clear()
@@ -160,7 +159,7 @@ class Listing(View, Generic[R]):
 
     def _values(self, field: str) -> Sequence[str]:
         frame = self._frame
-        return self.kind.values_now(field, self.all_rows(frame), around_of(frame)) if frame is not None else ()
+        return self.kind.values_now(field, self.all_rows(frame), row_context(frame)) if frame is not None else ()
 
     # -- the order and the groups ------------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Listing(View, Generic[R]):
         self._sort_by(shown[(place + 1) % len(shown)])
 
     def action_reverse(self) -> None:
-        """Turn the order around."""
+        """Turn the order context."""
         self._steady.forget()
         self._change(reverse=not self._arranged.reverse)
 
@@ -197,13 +196,15 @@ class Listing(View, Generic[R]):
         self._change(group=name)
         self.notify("not grouped" if name == "none" else f"grouped by {name}", timeout=2, markup=False)
 
-    def offers(self) -> Iterator[Offer]:
+    def palette_entries(self) -> Iterator[PaletteEntry]:
         for key in self._grid.shown_columns:
             title = self.kind.fields[key].title or key
-            yield Offer(f"Sort by {title}", f"Sort the {self.kind.noun}s by {title}", partial(self._sort_by, key))
+            yield PaletteEntry(
+                f"Sort by {title}", f"Sort the {self.kind.noun}s by {title}", partial(self._sort_by, key)
+            )
         for by in self.kind.groupings:
             tells = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without heads"
-            yield Offer(f"Group by {by.name}", tells, partial(self._group_by, by.name))
+            yield PaletteEntry(f"Group by {by.name}", tells, partial(self._group_by, by.name))
 
     # -- the columns -------------------------------------------------------------------------------------------------
 
@@ -236,26 +237,28 @@ class Listing(View, Generic[R]):
     def action_copy(self) -> None:
         """The row under the cursor, or those of the group, as text."""
         rows = self._chosen()
-        text = row_export.as_text(self.kind, rows, self._grid.shown_columns)
+        text = table_export.rows_as_text(self.kind, rows, self._grid.shown_columns)
         self._copy(text, rows)
 
     def action_copy_json(self) -> None:
         """The same as JSON."""
         rows = self._chosen()
-        self._copy(row_export.as_json(self.kind, rows), rows)
+        self._copy(table_export.rows_as_json(self.kind, rows), rows)
 
-    def sheets(self) -> Sequence[Sheet]:
+    def export_tables(self) -> Sequence[ExportTable]:
         frame = self._frame
         if frame is None:
             return ()
         columns = self._grid.shown_columns or [column.key for column in self.columns]
         # under a page the grid stands still
         listed = [row for row in (self._grid.rows if self._grid.display else self.arranged_rows(frame))
-                  if not isinstance(row, Head)]  # fmt: skip
+                  if not isinstance(row, GroupHeader)]  # fmt: skip
         chosen, kind, of = self._chosen(), self.kind, self.count(frame)
         told = kind.counted(of) if len(listed) == of else f"{len(listed)} of {kind.counted(of)}"
-        everything = Sheet(f"{_title(kind.noun)}: {told}, as listed", kind, listed, columns, self.unfolds)
-        selection = Sheet(f"Selected: {kind.counted(len(chosen))}", kind, chosen, columns, self.unfolds)
+        everything = ExportTable(
+            f"{_title(kind.noun)}: {told}, as listed", kind, listed, columns, self.flattens_records
+        )
+        selection = ExportTable(f"Selected: {kind.counted(len(chosen))}", kind, chosen, columns, self.flattens_records)
         return [sheet for sheet in (everything, selection) if sheet.rows]
 
     def _chosen(self) -> list[R]:
@@ -266,9 +269,9 @@ class Listing(View, Generic[R]):
             cast(TakingApp, self.app).copy(text, self.kind.counted(len(rows)))
 
 
-def around_of(frame: Frame) -> Around:
-    """What is around the rows of that frame."""
-    return Around(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
+def row_context(frame: Frame) -> RowContext:
+    """What is context the rows of that frame."""
+    return RowContext(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
 
 
 def _title(noun: str) -> str:

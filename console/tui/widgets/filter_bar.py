@@ -23,7 +23,7 @@ from textual.widgets import Input
 from ...present.spans import Span
 from ...text.cells import clean, width_of
 from ..keymap.actions import bindings, in_scope
-from ..models.filter_language import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
+from ..models.filter_language import Filter, FilterCompletion, FilterError, Vocabulary, complete, parse, settled
 from .bar import Bar
 
 R = TypeVar("R")
@@ -111,7 +111,7 @@ class FilterBar(Vertical, Generic[R]):
         self._taken = ""  # the text as last read
         self._error: FilterError | None = None
         self._refused = False  # Enter was pressed on what is no filter
-        self._completion: Completion | None = None  # what Tab goes through
+        self._completion: FilterCompletion | None = None  # what Tab goes through
         self._chosen = -1
         self._recalled = 0  # how many filters back
 

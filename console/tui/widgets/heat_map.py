@@ -25,7 +25,7 @@ from ...present.status import GLYPHS, Status
 from ...text.cells import fit
 from ..keymap.actions import bindings, in_scope
 from ..models.gpu_metrics import Scale
-from ..models.heat_map import LEVELS, Cell, HeatRow
+from ..models.heat_map import LEVELS, HeatCell, HeatRow
 from .heat_layout import GAP, plan
 from .heat_palette import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
 from .line_view import LineView
@@ -169,12 +169,12 @@ class HeatMap(LineView):
             known = self._heads[place] = row.status, pieces
         return known[1]
 
-    def _drawn(self, cell: Cell) -> str:
+    def _drawn(self, cell: HeatCell) -> str:
         if self._plan.cell == 1:
             return cell.apart or bar(cell.level)
         return fit(cell.text, self._plan.cell - 1 - (self._plan.cell > 5), "right") + " " * (self._plan.cell > 5)
 
-    def _style(self, row: HeatRow, cell: Cell, chosen: bool) -> str:
+    def _style(self, row: HeatRow, cell: HeatCell, chosen: bool) -> str:
         if chosen:
             return "pick" if self._plan.cell == 1 else "badge"
         if row.status in ("stale", "failed"):

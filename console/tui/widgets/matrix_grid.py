@@ -17,7 +17,7 @@ from ...present.spans import Span
 from ...present.status import GLYPHS
 from ...text.cells import fit, width_of
 from ..keymap.actions import bindings, in_scope
-from ..views.topology.model import Cell, Grid
+from ..views.topology.model import CellGrid, MatrixCell
 from .cursor_view import CursorView
 
 _GAP = 2
@@ -31,10 +31,10 @@ class MatrixGrid(CursorView):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.grid = Grid()
+        self.grid = CellGrid()
         self._column, self._first = 0, 0
 
-    def show(self, grid: Grid) -> None:
+    def show(self, grid: CellGrid) -> None:
         """Draw this one from now on; lines that look as before are not painted."""
         if grid.heads != self.grid.heads or grid.widths != self.grid.widths:
             self.grid = grid
@@ -111,7 +111,7 @@ class MatrixGrid(CursorView):
         return spans
 
     @staticmethod
-    def _cell(cell: Cell, width: int, chosen: bool) -> list[Span]:
+    def _cell(cell: MatrixCell, width: int, chosen: bool) -> list[Span]:
         mark = Span(" " + (GLYPHS["warning"] if cell.differs else " "), "warning")
         style = "badge" if chosen else "warning" if cell.differs else cell.style
         text = fit(cell.text.center(width) if cell.text == "X" else cell.text, width)

@@ -15,7 +15,7 @@ from textual import events
 from ...present.spans import Span
 from ...text.cells import clean, fit, width_of
 from ..keymap.actions import bindings, in_scope
-from ..models.tree_rows import Branch, Row, unfolded
+from ..models.tree_rows import TreeNode, TreeRow, unfolded
 from .cursor_view import CursorView
 
 _INDENT, _GAP = 2, 2
@@ -30,12 +30,12 @@ class RankTree(CursorView):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._roots: tuple[Branch, ...] = ()
+        self._roots: tuple[TreeNode, ...] = ()
         self._folded: set[Hashable] = set()
-        self.rows: list[Row] = []
+        self.rows: list[TreeRow] = []
         self._layout = (0, 0)  # cells of the notes, and of the ranks
 
-    def show(self, roots: Sequence[Branch]) -> None:
+    def show(self, roots: Sequence[TreeNode]) -> None:
         """Draw this tree; the cursor stays with its key, what was folded stays folded."""
         self._roots = tuple(roots)
         self._arrange()
@@ -106,7 +106,7 @@ class RankTree(CursorView):
             spans += [Span(" " * _GAP), Span(fit(text, ranks), "strong")]
         return spans
 
-    def _sign(self, row: Row) -> str:
+    def _sign(self, row: TreeRow) -> str:
         if not row.branch.children:
             return "  "
         return "▶ " if row.folded else "▼ "

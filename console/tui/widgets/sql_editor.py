@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 from ...present.spans import Span
 from ...text.cells import clean
 from ..keymap.actions import bindings, in_scope
-from ..views.query.completion import Completion, complete
+from ..views.query.completion import SqlCompletion, complete
 from .bar import Bar
 
 #: Earlier questions that Ctrl-R brings back.
@@ -91,7 +91,7 @@ class SqlEditor(Vertical):
         self.history: list[str] = []  # questions that were asked, the newest last
         self.line = SqlText(self)
         self._help = Bar()
-        self._completion: Completion | None = None  # what Tab goes through
+        self._completion: SqlCompletion | None = None  # what Tab goes through
         self._chosen = -1
         self._recalled = 0  # how many questions back
         self._put = ""  # the text as last put in here

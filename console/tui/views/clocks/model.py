@@ -90,7 +90,7 @@ class ClockRow(PlainRow):
 
 
 @dataclass(frozen=True)
-class ClockSeen:
+class ClockSummary:
     """All nodes at one look; `windows` are the newest of every edge."""
 
     reference: str | None = None
@@ -110,7 +110,7 @@ class ClockSeen:
         return max(known, key=lambda row: row.line.bound_ns if row.line and row.line.bound_ns else 0, default=None)
 
 
-def clock_rows(store: Store, now: int) -> ClockSeen:
+def clock_rows(store: Store, now: int) -> ClockSummary:
     """What the store knows of clocks at an instant of the console's clock."""
     book = store.clocks
     windows = tuple(book.windows[key][-1] for key in sorted(book.windows, key=lambda key: (natural(key[0]), key[1])))
@@ -133,7 +133,7 @@ def clock_rows(store: Store, now: int) -> ClockSeen:
             )
         )  # fmt: skip
     newest = max((row.line for row in rows if row.line), key=lambda line: line.window_id, default=None)
-    return ClockSeen(newest.reference if newest else None, tuple(rows), windows)
+    return ClockSummary(newest.reference if newest else None, tuple(rows), windows)
 
 
 def state_text(row: ClockRow) -> str:

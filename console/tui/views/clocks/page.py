@@ -11,9 +11,9 @@ from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.history import History
 from ...widgets.report import Report
-from ..base import Teller
+from ..base import DetailProvider
 from ..gpus.plots import is_known
-from ..paged_list import Page
+from ..paged_list import DetailPage
 from .model import state_text
 from .page_model import fact_lines_of, offset_plot
 
@@ -22,8 +22,8 @@ TALL = 30
 _EDGE = Span("─ ", "rule")
 
 
-class ClockPage(Page[str]):
-    """`look` shows the clock of the node named `key`."""
+class ClockPage(DetailPage[str]):
+    """`show_snapshot` shows the clock of the node named `key`."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -38,15 +38,15 @@ class ClockPage(Page[str]):
         yield self._curve
         yield self._facts
 
-    def turn_to(self, key: str | None) -> None:
+    def set_key(self, key: str | None) -> None:
         self.key, self._shown = key, None
         self._facts.show(())
         self._facts.scroll_home(animate=False, immediate=True)
 
-    def home(self) -> Report:
+    def initial_focus(self) -> Report:
         return self._facts
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         """Show this frame; nothing is made anew where nothing of the clock changed."""
         self._frame = frame
         if self.key is None:
@@ -69,7 +69,7 @@ class ClockPage(Page[str]):
 
     def on_resize(self, event: events.Resize) -> None:
         if self._frame is not None:
-            self.call_after_refresh(self.look, self._frame)
+            self.call_after_refresh(self.show_snapshot, self._frame)
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         return None

@@ -16,14 +16,14 @@ from ....text.nodeset_fold import natural
 from ...models.detail import Fact
 from ...models.page import fact_lines
 from ...models.plot import Plot
-from ..topology.model import Cell, Grid
-from .model import ClockRow, ClockSeen, micro, service_text
+from ..topology.model import CellGrid, MatrixCell
+from .model import ClockRow, ClockSummary, micro, service_text
 
 #: So many past windows are listed.
 _LISTED = 64
 
 
-def head_spans(seen: ClockSeen) -> tuple[Span, ...]:
+def head_spans(seen: ClockSummary) -> tuple[Span, ...]:
     """`common clock = node001 · 62 of 64 nodes known · worst ±48 µs (node044)`."""
     if seen.reference is None:
         return (Span("  nobody's clock has been compared yet ", "muted"),)
@@ -148,18 +148,18 @@ def _step_s(past: Sequence[ClockNode]) -> float:
 # -- edges -------------------------------------------------------------------------------------------------------------
 
 
-def edge_grid(seen: ClockSeen) -> Grid:
+def edge_grid(seen: ClockSummary) -> CellGrid:
     """Node × node: the bound of each edge in µs, once; `▲` where the others contradict it, `✖` without a bound."""
     names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     number = {name: place for place, name in enumerate(names)}
-    cells = [[Cell("·", "muted") for _ in names] for _ in names]
+    cells = [[MatrixCell("·", "muted") for _ in names] for _ in names]
     for place in range(len(names)):
-        cells[place][place] = Cell("X", "muted")
+        cells[place][place] = MatrixCell("X", "muted")
     for window in seen.windows:
         cell = _edge_cell(window)
         cells[number[window.node]][number[window.dst]] = cells[number[window.dst]][number[window.node]] = cell
     labels = tuple(clean(name) for name in names)
-    return Grid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
+    return CellGrid(labels, without_common_start(labels), tuple(tuple(row) for row in cells))
 
 
 def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
@@ -172,15 +172,15 @@ def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[len(start) :] or name for name in names)
 
 
-def _edge_cell(one: ClockWindow) -> Cell:
+def _edge_cell(one: ClockWindow) -> MatrixCell:
     if one.bound_ns is None:
-        return Cell(f"{GLYPHS['failed']}{one.status.replace('_', ' ')}", "failed")
+        return MatrixCell(f"{GLYPHS['failed']}{one.status.replace('_', ' ')}", "failed")
     if one.flagged:
-        return Cell(f"{GLYPHS['warning']}{micro(one.bound_ns)}", "warning")
-    return Cell(f"{micro(one.bound_ns)}{'s' if one.method == 'ssh' else ''}", "text")
+        return MatrixCell(f"{GLYPHS['warning']}{micro(one.bound_ns)}", "warning")
+    return MatrixCell(f"{micro(one.bound_ns)}{'s' if one.method == 'ssh' else ''}", "text")
 
 
-def edge_text(seen: ClockSeen, row: int, column: int) -> str:
+def edge_text(seen: ClockSummary, row: int, column: int) -> str:
     """One line about the edge under the cursor."""
     names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     if not (row < len(names) and column < len(names)) or row == column:

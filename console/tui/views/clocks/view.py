@@ -14,7 +14,7 @@ from ...widgets.line_view import LineView
 from ...widgets.matrix_grid import MatrixGrid
 from ...widgets.record_grid import Column, RecordGrid
 from ..list_view import column
-from ..paged_list import PagedListing
+from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
 from .model import ClockRow
 from .page import ClockPage
@@ -51,7 +51,7 @@ _NOTHING = (
 _EDGE = Span("─ ", "rule")
 
 
-class Clocks(PagedListing[ClockRow, str]):
+class ClocksView(PagedListView[ClockRow, str]):
     """The grid of nodes, or the matrix of edges in its place, or the page of one node over both."""
 
     scope = "clocks"
@@ -79,18 +79,18 @@ class Clocks(PagedListing[ClockRow, str]):
     def actions(self) -> list[Action]:
         return [*in_scope("clocks"), *in_scope("list")]
 
-    def home(self) -> LineView | RecordGrid:  # type: ignore[type-arg]
-        return self._matrix if self._as_matrix and not self.is_paged else super().home()  # type: ignore[return-value]
+    def initial_focus(self) -> LineView | RecordGrid:  # type: ignore[type-arg]
+        return self._matrix if self._as_matrix and not self.is_paged else super().initial_focus()  # type: ignore[return-value]
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         return (frame.time.clocks,)
 
     def all_rows(self, frame: Frame) -> Sequence[ClockRow]:
         return frame.time.clocks.rows
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         return _NOTHING
 
     def _draw(self, frame: Frame) -> None:
@@ -101,8 +101,8 @@ class Clocks(PagedListing[ClockRow, str]):
         self._draw_edge()
         self._lay_out()
 
-    def look_at_page(self, frame: Frame) -> None:
-        self._page.look(frame)
+    def show_page(self, frame: Frame) -> None:
+        self._page.show_snapshot(frame)
 
     @property
     def selected_node(self) -> str | None:
@@ -115,7 +115,7 @@ class Clocks(PagedListing[ClockRow, str]):
         self._as_matrix = not self._as_matrix
         self.redraw()
         self._lay_out()
-        self.screen.set_focus(self.home())
+        self.screen.set_focus(self.initial_focus())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "matrix":
@@ -130,8 +130,8 @@ class Clocks(PagedListing[ClockRow, str]):
             self._grid.display = self._nothing.display = False
         self._head.display = not self.is_paged
 
-    def _turn_to(self, key: str | None) -> None:
-        super()._turn_to(key)
+    def _set_key(self, key: str | None) -> None:
+        super()._set_key(key)
         self._lay_out()
 
     def _draw_edge(self) -> None:
@@ -142,8 +142,8 @@ class Clocks(PagedListing[ClockRow, str]):
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         self._draw_edge()
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         if self._as_matrix and not self.is_paged:
             self.action_matrix()
             return True
-        return super().climb()
+        return super().on_escape()

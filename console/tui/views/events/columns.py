@@ -11,10 +11,9 @@ from ....present.status import BY_WEIGHT
 from ....records import Mark
 from ....text import format
 from ....text.nodeset_fold import natural
-from ...models.field import Field, field
-from ...models.grouping import NONE, Grouping, Head
-from ...models.list_kind import Kind
-from ...models.state_counts import Standing
+from ...models.grouping import NONE, GroupHeader, Grouping
+from ...models.list_kind import ColumnField, ListKind, column_field
+from ...models.row import RowState
 from .filter import EVENTS
 from .model import EventLog, EventRow, clock_ms, event_kind, event_status, event_text, is_of_node, severity_word
 
@@ -31,22 +30,23 @@ def _node_time(row: EventRow) -> int | None:
     return (row.record.t or None) if is_of_node(row.record) else None
 
 
-def _badness(row: EventRow) -> tuple[int, bool]:
+def _severity(row: EventRow) -> tuple[int, bool]:
     """The worst first; then what a person wrote, then what needs nobody's attention."""
     status = event_status(row.record)
     return (BY_WEIGHT.index(status) if status else len(BY_WEIGHT), not isinstance(row.record, Mark))
 
 
-FIELDS: dict[str, Field[EventRow]] = {
+FIELDS: dict[str, ColumnField[EventRow]] = {
     found.key: found
     for found in (
-        Field("time", "time", lambda row: _clock(row.record.rx), lambda row: row.number, _quiet),
-        field("node_time", "node's clock", _node_time, lambda t: clock_ms(t or 0), _quiet),
-        Field("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
-        Field("severity", "", lambda row: row.mark.text, _badness, lambda row, _: row.mark.style),
-        Field("node", "node", lambda row: row.node, lambda row: _natural(row.node), lambda row, _: _node_style(row)),
-        Field("kind", "kind", lambda row: event_kind(row.record), lambda row: event_kind(row.record), _quiet),
-        Field("text", "what happened", lambda row: event_text(row.record), lambda row: event_text(row.record),
+        ColumnField("time", "time", lambda row: _clock(row.record.rx), lambda row: row.number, _quiet),
+        column_field("node_time", "node's clock", _node_time, lambda t: clock_ms(t or 0), _quiet),
+        ColumnField("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
+        ColumnField("severity", "", lambda row: row.mark.text, _severity, lambda row, _: row.mark.style),
+        ColumnField("node", "node", lambda row: row.node, lambda row: _natural(row.node), lambda row,
+            _: _node_style(row)),
+        ColumnField("kind", "kind", lambda row: event_kind(row.record), lambda row: event_kind(row.record), _quiet),
+        ColumnField("text", "what happened", lambda row: event_text(row.record), lambda row: event_text(row.record),
               lambda row, _: row.span.style),
     )
 }  # fmt: skip
@@ -65,14 +65,14 @@ _SEVERITIES: Final = ("error", "warning", "info")
 #: What events can be grouped by.
 GROUPINGS: Final[tuple[Grouping[EventRow], ...]] = (
     NONE,
-    Grouping("node", lambda seen: seen.row.node),
-    Grouping("severity", lambda seen: severity_word(seen.row.record), _SEVERITIES.index, is_state=True),
-    Grouping("kind", lambda seen: event_kind(seen.row.record)),
-    Grouping("tag", lambda seen: seen.around.all_tags(seen.row.record.node)),
+    Grouping("node", lambda entry: entry.row.node),
+    Grouping("severity", lambda entry: severity_word(entry.row.record), _SEVERITIES.index, is_state=True),
+    Grouping("kind", lambda entry: event_kind(entry.row.record)),
+    Grouping("tag", lambda entry: entry.context.all_tags(entry.row.record.node)),
 )
 
 
-def _standing(row: EventRow) -> Standing | None:
+def _row_state(row: EventRow) -> RowState | None:
     status = event_status(row.record)
     return (status, severity_word(row.record)) if status and status != "ok" else None
 
@@ -85,10 +85,10 @@ def _object(row: EventRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = Kind("event", "time", FIELDS, EVENTS, GROUPINGS, _standing, _object)
+KIND: Final = ListKind("event", "time", FIELDS, EVENTS, GROUPINGS, _row_state, _object)
 
 
-class Sieve:
+class EventFilter:
     """The numbers of the events that pass; each event is looked at once, because it never changes."""
 
     def __init__(self, passes: Callable[[EventRow], bool] | None) -> None:
@@ -102,7 +102,7 @@ class Sieve:
         """How many that passed are kept no more."""
         return self._gone
 
-    def take_in(self, log: EventLog) -> Sequence[int]:
+    def update(self, log: EventLog) -> Sequence[int]:
         """The numbers of all that pass, oldest first, with those that came since the last time."""
         if self._passes is None:
             self._gone = log.first
@@ -123,10 +123,10 @@ def events_of(log: EventLog, numbers: Sequence[int]) -> list[EventRow]:
     return [EventRow(number, log.records[number - log.first], 0) for number in numbers]
 
 
-class Picked(Sequence[Head | EventRow]):
+class FilteredEvents(Sequence[GroupHeader | EventRow]):
     """Some events, by number, with heads between them; an event becomes a row when it is looked at."""
 
-    def __init__(self, log: EventLog, entries: Sequence[int | Head], now: int) -> None:
+    def __init__(self, log: EventLog, entries: Sequence[int | GroupHeader], now: int) -> None:
         self._log, self._entries, self._now = log, entries, now
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ class Picked(Sequence[Head | EventRow]):
             return [self._row(entry) for entry in self._entries[at]]
         return self._row(self._entries[at])
 
-    def _row(self, entry: int | Head) -> Head | EventRow:
-        if isinstance(entry, Head):
+    def _row(self, entry: int | GroupHeader) -> GroupHeader | EventRow:
+        if isinstance(entry, GroupHeader):
             return entry
         return EventRow(entry, self._log.records[entry - self._log.first], self._now)

@@ -12,7 +12,7 @@ from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeSta
 from ....records.event import Severity
 from ....text import format
 from ....text.cells import clean
-from ...models.detail import Fact, Story
+from ...models.detail import Detail, Fact
 from ...models.row import PlainRow
 
 #: So many of the newest are kept; the oldest go a thousand at a time, so that line numbers seldom move.
@@ -229,14 +229,14 @@ def clock_ms(ns: int) -> str:
     return f"{format.clock_time(ns)}.{ns % _SECOND // _MILLISECOND:03}"
 
 
-def event_story(record: Record, now: int) -> Story:
+def event_detail(record: Record, now: int) -> Detail:
     """The whole event: what, where, when by which clock, and what to try."""
     status = event_status(record)
     title = f"{event_kind(record)}  {clean(record.node) or 'console'}"
-    return Story(title, status or "unknown", (*_said(record), *_when(record, now)))
+    return Detail(title, status or "unknown", (*_facts(record), *_when(record, now)))
 
 
-def _said(record: Record) -> Iterator[Fact]:
+def _facts(record: Record) -> Iterator[Fact]:
     """What each kind knows beside its one phrase."""
     yield Fact("what", event_text(record), event_status(record) or "text")
     if isinstance(record, NodeState):

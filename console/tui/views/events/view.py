@@ -12,18 +12,18 @@ from textual.app import ComposeResult
 from ....present.spans import Line, Span, plain
 from ....records import Record
 from ....text import format
-from ...models.detail import Story
-from ...models.grouping import Head, grouped
-from ...models.list_kind import passing
+from ...models.detail import Detail
+from ...models.grouping import GroupHeader, grouped
+from ...models.list_kind import row_predicate
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.record_grid import Column
 from ...widgets.stream import Stream
-from ..base import Teller
-from ..list_view import Listing, around_of, column
-from .columns import FIELDS, KIND, Picked, Sieve, events_of
-from .model import EventRow, event_story
+from ..base import DetailProvider
+from ..list_view import ListView, column, row_context
+from .columns import FIELDS, KIND, EventFilter, FilteredEvents, events_of
+from .model import EventRow, event_detail
 
 #: At 80 cells: time, age, severity, node, what happened; with more room also the kind and the node's clock.
 COLUMNS: tuple[Column[EventRow], ...] = (
@@ -39,19 +39,19 @@ COLUMNS: tuple[Column[EventRow], ...] = (
 _EVERY_S: Final = 0.5
 
 
-class Events(Listing[EventRow]):
+class EventsView(ListView[EventRow]):
     """The stream, and a line that says whether it follows."""
 
     scope = "events"
     kind, columns = KIND, COLUMNS
-    unfolds = False
+    flattens_records = False
 
     def __init__(self, *, id: str) -> None:
-        self._stream: Stream[Head | EventRow] = Stream(COLUMNS, id="stream")  # type: ignore[arg-type]
+        self._stream: Stream[GroupHeader | EventRow] = Stream(COLUMNS, id="stream")  # type: ignore[arg-type]
         super().__init__(self._stream, id=id)
         self._state = Bar(fill="─")
-        self._sieve = Sieve(None)
-        self._entries: Sequence[int | Head] = ()  # of a list: numbers of events, and heads
+        self._sieve = EventFilter(None)
+        self._entries: Sequence[int | GroupHeader] = ()  # of a list: numbers of events, and heads
         self._listed = (0, -1, 0.0)  # of which events the list is, from and up to, and when it may be made anew
 
     def compose(self) -> ComposeResult:
@@ -60,7 +60,7 @@ class Events(Listing[EventRow]):
         yield self._nothing
         yield self._stream
 
-    def home(self) -> Stream[Head | EventRow]:
+    def initial_focus(self) -> Stream[GroupHeader | EventRow]:
         return self._stream
 
     # -- the rows ----------------------------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ class Events(Listing[EventRow]):
         ungrouped = self.kind.grouping(self._arranged.group).value is None
         return ungrouped and self._sort == self.kind.sort and not self._arranged.reverse
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         self._frame = frame
-        if self._tags(frame) != self._basis:
+        if self._tags(frame) != self._dependencies:
             self.redraw()
         else:
             self._draw(frame)
@@ -83,8 +83,8 @@ class Events(Listing[EventRow]):
         frame = self._frame
         if frame is None:
             return
-        self._basis = self._tags(frame)
-        self._sieve = Sieve(passing(self._filter.wanted, around_of(frame)))
+        self._dependencies = self._tags(frame)
+        self._sieve = EventFilter(row_predicate(self._filter.wanted, row_context(frame)))
         self._listed = (0, -1, 0.0)
         followed = self._stream.following
         self._stream.begin()
@@ -107,21 +107,21 @@ class Events(Listing[EventRow]):
         return len(frame.events.records)
 
     def _draw(self, frame: Frame) -> None:
-        log, passing_now = frame.events, self._sieve.take_in(frame.events)
-        rows: Sequence[Head | EventRow]
+        log, passing_now = frame.events, self._sieve.update(frame.events)
+        rows: Sequence[GroupHeader | EventRow]
         if self._is_stream:
             is_all = not self._filter.wanted
-            rows = log.rows(frame.now) if is_all else Picked(log, passing_now, frame.now)
+            rows = log.rows(frame.now) if is_all else FilteredEvents(log, passing_now, frame.now)
             self._stream.extend(rows, self._sieve.gone, self._sort)
         else:
-            rows = Picked(log, self._listed_now(frame, passing_now), frame.now)
+            rows = FilteredEvents(log, self._listed_now(frame, passing_now), frame.now)
             self._stream.show(rows, self._sort, self._arranged.reverse)
         if self._filter.wanted:
             self._filter.count(len(passing_now), self.count(frame), "events")
-        self._say_nothing(rows, self.count(frame), frame)
+        self._show_empty_text(rows, self.count(frame), frame)
         self._head()
 
-    def _listed_now(self, frame: Frame, numbers: Sequence[int]) -> Sequence[int | Head]:
+    def _listed_now(self, frame: Frame, numbers: Sequence[int]) -> Sequence[int | GroupHeader]:
         """The events that pass, sorted and grouped; the last list, while nothing is new or it is hardly old."""
         log, now = frame.events, time.monotonic()
         first, end, due = self._listed
@@ -131,11 +131,11 @@ class Events(Listing[EventRow]):
         field = FIELDS[self._sort]
         rows = self._steady.sorted(events_of(log, numbers), field.order, field.noise, self._arranged.reverse)
         by = self.kind.grouping(self._arranged.group)
-        listed = grouped(rows, by, around_of(frame), self.kind.noun, self.kind.standing)
-        self._entries = [row if isinstance(row, Head) else row.number for row in listed]
+        listed = grouped(rows, by, row_context(frame), self.kind.noun, self.kind.row_state)
+        self._entries = [row if isinstance(row, GroupHeader) else row.number for row in listed]
         return self._entries
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         return (plain("nothing has happened yet", "muted"),)
 
     # -- the line above ----------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Events(Listing[EventRow]):
         count = format.count(self._frame.events.end)
         left = (Span("─ ", "rule"), Span("EVENTS", "accent"), Span(f" {count} ", "muted"))
         if not self._is_stream:
-            self._state.show(left, (Span(f" {self._order_told()} ", "muted"), Span("─", "rule")))
+            self._state.show(left, (Span(f" {self._order_text()} ", "muted"), Span("─", "rule")))
         elif self._stream.following:
             self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
         else:
@@ -154,7 +154,7 @@ class Events(Listing[EventRow]):
             right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follows ", "muted"), Span("─", "rule"))
             self._state.show(left, right)
 
-    def _order_told(self) -> str:
+    def _order_text(self) -> str:
         by = self.kind.grouping(self._arranged.group)
         grouped_by = f"grouped by {by.name}, " if by.value else ""
         return f"{grouped_by}sorted by {FIELDS[self._sort].title or self._sort}"
@@ -167,24 +167,24 @@ class Events(Listing[EventRow]):
 
     def on_resize(self, event: events.Resize) -> None:
         if self._frame is not None:
-            self.call_after_refresh(self.look, self._frame)
+            self.call_after_refresh(self.show_snapshot, self._frame)
 
     # -- what is under the cursor ------------------------------------------------------------------------------------
 
     @property
     def selected_node(self) -> str | None:
         row = self._stream.selected
-        if isinstance(row, Head):
+        if isinstance(row, GroupHeader):
             return row.node if row.node != "console" else None
         return (row.record.node or None) if row else None
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         row = self._stream.selected
         if not isinstance(row, EventRow):
             return None
         record = row.record
-        return lambda frame: _tell(frame, record)
+        return lambda frame: _detail(frame, record)
 
 
-def _tell(frame: Frame, record: Record) -> Story:
-    return event_story(record, frame.now)
+def _detail(frame: Frame, record: Record) -> Detail:
+    return event_detail(record, frame.now)

@@ -9,10 +9,9 @@ from ....present.status import BY_WEIGHT, GLYPHS
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
-from ...models.field import Field, field, integer, word
-from ...models.gpu_metrics import held_pct
+from ...models.gpu_metrics import throttle_pct
 from ...models.grouping import NONE, Grouping
-from ...models.list_kind import Kind
+from ...models.list_kind import ColumnField, ListKind, column_field, integer, text_or_unknown
 from ...models.plot import bars
 from ...models.steady_order import Noise
 from .filter import GPUS, memory_pct_of
@@ -42,7 +41,7 @@ def _bad(row: GpuRow, text: str) -> str:
 
 
 def _state_text(row: GpuRow) -> str:
-    status, said = row.standing
+    status, said = row.row_state
     age = age_text(row)
     return f"{GLYPHS[status]} {said.replace('_', ' ')}" + (f" {age}" if age else "")
 
@@ -55,7 +54,7 @@ def _info(name: str) -> Callable[[GpuRow], Any]:
     return lambda row: getattr(row.info, name) if row.info else None
 
 
-def _badness(standing: tuple[Any, str]) -> tuple[int, str]:
+def _severity(standing: tuple[Any, str]) -> tuple[int, str]:
     return (BY_WEIGHT.index(standing[0]), standing[1])
 
 
@@ -89,77 +88,77 @@ def _errors(*names: str) -> Callable[[GpuRow], int | None]:
     return read
 
 
-FIELDS: dict[str, Field[GpuRow]] = {
+FIELDS: dict[str, ColumnField[GpuRow]] = {
     found.key: found
     for found in (
-        field("state", "state", lambda row: row, _state_text, lambda row, _: row.standing[0],
-              lambda row: _badness(row.standing)),
-        field("node", "node", lambda row: row.summary.name, clean, _style, natural),
-        field("gpu", "gpu", lambda row: row.index, integer, _style),
-        field("util", "util %", _now("util_pct"), format.percent, _live, noise=_LOAD),
-        Field("curve", "last minute", _curve, _now("util_pct"), _curved, _LOAD),
-        field("mem", "mem %", memory_pct_of, format.percent, _live, noise=_LOAD),
-        field("used", "used", _now("mem_used_bytes"), format.size, _live, noise=Noise(share=0.02)),
-        field("bus", "bus %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
-        field("power", "W", _now("power_w"), format.whole, _live, noise=_FEW),
-        field("temp", "°C", _now("temp_c"), format.whole, _live, noise=_LOAD),
-        field("mem_temp", "mem °C", _now("mem_temp_c"), format.whole, _live, noise=_LOAD),
-        field("fan", "fan %", _now("fan_pct"), format.whole, _live, noise=_LOAD),
-        field("sm_clock", "SM MHz", _now("sm_clock_mhz"), format.whole, _live, noise=_FEW),
-        field("mem_clock", "mem MHz", _now("mem_clock_mhz"), format.whole, _live, noise=_FEW),
-        field("pstate", "P", _now("pstate"), integer, _live),
-        field("held", "held %", lambda row: held_pct(row.gpu), format.percent, _bad, noise=_LOAD),
-        field("reasons", "clocks limited by", _reasons, word, _live),
-        field("sm", "SM %", _now("sm_pct"), format.percent, _live, noise=_LOAD),
-        field("occupancy", "warps %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
-        field("tensor", "tensor %", _now("tensor_pct"), format.percent, _live, noise=_LOAD),
-        field("dram", "DRAM %", _now("dram_pct"), format.percent, _live, noise=_LOAD),
-        field("encoder", "enc %", _now("encoder_pct"), format.percent, _live, noise=_LOAD),
-        field("decoder", "dec %", _now("decoder_pct"), format.percent, _live, noise=_LOAD),
-        field("nvlink_rx", "NVL in/s", _now("nvlink_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
-        field("nvlink_tx", "NVL out/s", _now("nvlink_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
-        field("pcie_rx", "PCIe in/s", _now("pcie_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
-        field("pcie_tx", "PCIe out/s", _now("pcie_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
-        field("slot", "PCIe", _slot, word, _live),
-        field("ecc", "ECC", _now("ecc_uncorrected_volatile"), integer, _bad),
-        field("ecc_corrected", "ECC corr", _now("ecc_corrected_volatile"), integer, _live),
-        field("rows", "rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"), integer, _bad),
-        field("replays", "replays", _now("pcie_replays"), integer, _live),
-        field("nvlink_errors", "NVL err", _errors("nvlink_crc_errors", "nvlink_replay_errors",
+        column_field("state", "state", lambda row: row, _state_text, lambda row, _: row.row_state[0],
+              lambda row: _severity(row.row_state)),
+        column_field("node", "node", lambda row: row.summary.name, clean, _style, natural),
+        column_field("gpu", "gpu", lambda row: row.index, integer, _style),
+        column_field("util", "util %", _now("util_pct"), format.percent, _live, noise=_LOAD),
+        ColumnField("curve", "last minute", _curve, _now("util_pct"), _curved, _LOAD),
+        column_field("mem", "mem %", memory_pct_of, format.percent, _live, noise=_LOAD),
+        column_field("used", "used", _now("mem_used_bytes"), format.size, _live, noise=Noise(share=0.02)),
+        column_field("bus", "bus %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
+        column_field("power", "W", _now("power_w"), format.whole, _live, noise=_FEW),
+        column_field("temp", "°C", _now("temp_c"), format.whole, _live, noise=_LOAD),
+        column_field("mem_temp", "mem °C", _now("mem_temp_c"), format.whole, _live, noise=_LOAD),
+        column_field("fan", "fan %", _now("fan_pct"), format.whole, _live, noise=_LOAD),
+        column_field("sm_clock", "SM MHz", _now("sm_clock_mhz"), format.whole, _live, noise=_FEW),
+        column_field("mem_clock", "mem MHz", _now("mem_clock_mhz"), format.whole, _live, noise=_FEW),
+        column_field("pstate", "P", _now("pstate"), integer, _live),
+        column_field("held", "held %", lambda row: throttle_pct(row.gpu), format.percent, _bad, noise=_LOAD),
+        column_field("reasons", "clocks limited by", _reasons, text_or_unknown, _live),
+        column_field("sm", "SM %", _now("sm_pct"), format.percent, _live, noise=_LOAD),
+        column_field("occupancy", "warps %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
+        column_field("tensor", "tensor %", _now("tensor_pct"), format.percent, _live, noise=_LOAD),
+        column_field("dram", "DRAM %", _now("dram_pct"), format.percent, _live, noise=_LOAD),
+        column_field("encoder", "enc %", _now("encoder_pct"), format.percent, _live, noise=_LOAD),
+        column_field("decoder", "dec %", _now("decoder_pct"), format.percent, _live, noise=_LOAD),
+        column_field("nvlink_rx", "NVL in/s", _now("nvlink_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        column_field("nvlink_tx", "NVL out/s", _now("nvlink_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        column_field("pcie_rx", "PCIe in/s", _now("pcie_rx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        column_field("pcie_tx", "PCIe out/s", _now("pcie_tx_bytes_s"), format.byte_rate, _live, noise=_RATE),
+        column_field("slot", "PCIe", _slot, text_or_unknown, _live),
+        column_field("ecc", "ECC", _now("ecc_uncorrected_volatile"), integer, _bad),
+        column_field("ecc_corrected", "ECC corr", _now("ecc_corrected_volatile"), integer, _live),
+        column_field("rows", "rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"), integer, _bad),
+        column_field("replays", "replays", _now("pcie_replays"), integer, _live),
+        column_field("nvlink_errors", "NVL err", _errors("nvlink_crc_errors", "nvlink_replay_errors",
               "nvlink_recovery_errors"), integer, _bad),
-        Field("ranks", "ranks", ranks_text, lambda row: row.ranks or None, _style),
-        field("model", "model", _info("name"), word, _style, natural),
-        field("driver", "driver", _info("driver"), word, _style, natural),
-        field("uuid", "uuid", lambda row: row.uuid, word, _style),
+        ColumnField("ranks", "ranks", ranks_text, lambda row: row.ranks or None, _style),
+        column_field("model", "model", _info("name"), text_or_unknown, _style, natural),
+        column_field("driver", "driver", _info("driver"), text_or_unknown, _style, natural),
+        column_field("uuid", "uuid", lambda row: row.uuid, text_or_unknown, _style),
     )
 }  # fmt: skip
 
 
-def _badness_of_word(word_: str) -> tuple[int, str]:
+def _word_severity(word_: str) -> tuple[int, str]:
     return (0 if word_ != "ok" else 1, word_)
 
 
 #: What GPUs can be grouped by.
 GROUPINGS: Final[tuple[Grouping[GpuRow], ...]] = (
     NONE,
-    Grouping("node", lambda seen: seen.row.summary.name),
-    Grouping("state", lambda seen: seen.row.standing[1], _badness_of_word, is_state=True),
-    Grouping("model", lambda seen: seen.row.info.name if seen.row.info else None),
-    Grouping("job", lambda seen: ", ".join(seen.around.jobs_of.get(seen.row.summary.name, ())) or None),
-    Grouping("tag", lambda seen: seen.around.all_tags(seen.row.summary.name)),
+    Grouping("node", lambda entry: entry.row.summary.name),
+    Grouping("state", lambda entry: entry.row.row_state[1], _word_severity, is_state=True),
+    Grouping("model", lambda entry: entry.row.info.name if entry.row.info else None),
+    Grouping("job", lambda entry: ", ".join(entry.context.jobs_of.get(entry.row.summary.name, ())) or None),
+    Grouping("tag", lambda entry: entry.context.all_tags(entry.row.summary.name)),
 )
 
 
 def _object(row: GpuRow) -> dict[str, Any]:
     """What the screen makes of it, and its records as they came, in their own units."""
-    status, said = row.standing
+    status, said = row.row_state
     return {
         "node": row.summary.name, "index": row.index, "uuid": row.uuid, "state": said, "status": status,
         "ranks": row.ranks, "finding": row.finding.id if row.finding else None, "gpu_info": row.info, "gpu": row.gpu,
     }  # fmt: skip
 
 
-KIND: Final = Kind(
-    "GPU", "node", FIELDS, GPUS, GROUPINGS, lambda row: row.standing, _object,
-    remark=lambda row: row.note.text if row.note else "",
+KIND: Final = ListKind(
+    "GPU", "node", FIELDS, GPUS, GROUPINGS, lambda row: row.row_state, _object,
+    row_note=lambda row: row.note.text if row.note else "",
 )  # fmt: skip

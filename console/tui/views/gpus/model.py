@@ -12,13 +12,12 @@ from ....records import Finding, Gpu, GpuInfo, GpuProcess
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import fold_ranks
-from ...models.gpu_metrics import held_pct
+from ...models.gpu_metrics import throttle_pct
 from ...models.heat_map import GpuIndex, index_of, uuid_of
-from ...models.job_ranks import Jobs
+from ...models.job_ranks import JobsSummary
 from ...models.node_summary import FleetSummary, NodeSummary
 from ...models.plot import Floats
-from ...models.row import PlainRow
-from ...models.state_counts import Standing
+from ...models.row import PlainRow, RowState
 
 #: The clocks are held down where the driver or the hardware did so for more than this share of a tick, in percent.
 _HELD_PCT = 5.0
@@ -61,7 +60,7 @@ class GpuRow(PlainRow):
         return f"{self.summary.name}:gpu{self.index}"
 
     @property
-    def standing(self) -> Standing:
+    def row_state(self) -> RowState:
         """How bad it is, and in one word why."""
         summary, now = self.summary, self.gpu
         if not summary.fresh:
@@ -76,7 +75,7 @@ class GpuRow(PlainRow):
             return "failed", clean(now.recovery_action or "")
         if now.remap_failed or now.remap_pending or now.retire_pending:
             return "warning", "memory"
-        held = held_pct(now)
+        held = throttle_pct(now)
         return ("warning", "held down") if held is not None and held > _HELD_PCT else ("ok", "ok")
 
 
@@ -109,7 +108,7 @@ def gpu_rows(
     return rows
 
 
-def ranks_on(processes: Iterable[GpuProcess], jobs: Jobs, gpus: GpuIndex) -> dict[GpuKey, list[int]]:
+def ranks_on(processes: Iterable[GpuProcess], jobs: JobsSummary, gpus: GpuIndex) -> dict[GpuKey, list[int]]:
     """The ranks of each GPU: those whose processes the driver sees there; else those that say it is theirs."""
     found: dict[GpuKey, set[int]] = {}
     for process in processes:

@@ -12,18 +12,18 @@ from ....core.store import GpuKey
 from ....present.spans import Span
 from ....present.status import GLYPHS
 from ....records import Finding, GpuEvent, Record
-from ...models.detail import Story
-from ...models.page import Thing
+from ...models.detail import Detail
+from ...models.page import PageItem
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.history import History
 from ...widgets.report import Report
-from ..base import Teller
-from ..events.model import EventRow, event_story
-from ..paged_list import Page
+from ..base import DetailProvider
+from ..events.model import EventRow, event_detail
+from ..paged_list import DetailPage
 from .model import GpuRow
-from .page_model import EVENTS_SHOWN, Known, page_lines
-from .plots import FIGURES, is_known, plot_of
+from .page_model import EVENTS_SHOWN, GpuPageData, page_lines
+from .plots import PLOT_METRICS, is_known, plot_of
 
 #: From this width on the curves stand beside the figures, else one of them above.
 WIDE = 110
@@ -34,14 +34,14 @@ _BESIDE = 3
 _EDGE = Span("─ ", "rule")
 
 
-class GpuPage(Page[GpuKey]):
-    """`look` shows the GPU of `key` as that row."""
+class GpuPage(DetailPage[GpuKey]):
+    """`show_snapshot` shows the GPU of `key` as that row."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._title = Bar(fill="─")
         self.report = Report(id="gpu-facts")
-        self._curves = [History(classes="gpu-curve") for _ in FIGURES]
+        self._curves = [History(classes="gpu-curve") for _ in PLOT_METRICS]
         self._first = 0  # of the figures that are drawn
         self._hour = False
         self._seen: tuple[Frame, GpuRow | None] | None = None
@@ -53,17 +53,17 @@ class GpuPage(Page[GpuKey]):
             yield Vertical(*self._curves, id="gpu-curves")
             yield self.report
 
-    def turn_to(self, key: GpuKey | None) -> None:
+    def set_key(self, key: GpuKey | None) -> None:
         self.key, self._shown, self._seen = key, None, None
         self.report.show(())
         self.report.scroll_home(animate=False, immediate=True)
 
-    def home(self) -> Report:
+    def initial_focus(self) -> Report:
         return self.report
 
     def next_figure(self) -> None:
         """Draw the next figure; where several are drawn, begin with it."""
-        self._first = (self._first + 1) % len(FIGURES)
+        self._first = (self._first + 1) % len(PLOT_METRICS)
         self._again()
 
     def turn_span(self) -> None:
@@ -71,7 +71,7 @@ class GpuPage(Page[GpuKey]):
         self._hour = not self._hour
         self._again()
 
-    def look(self, frame: Frame, row: GpuRow | None) -> None:
+    def show_snapshot(self, frame: Frame, row: GpuRow | None) -> None:
         """Show this frame; nothing is made anew where nothing of the GPU changed."""
         self._seen = (frame, row)
         if self.key is None:
@@ -88,7 +88,7 @@ class GpuPage(Page[GpuKey]):
         if row is None:
             self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" has this GPU no more ", "muted")))
             return
-        status, said = row.standing
+        status, said = row.row_state
         state = Span(f" {GLYPHS[status]} {said.replace('_', ' ')} ", status)
         self._title.show((_EDGE, Span(f"{row.summary.name} gpu{row.index}", "accent"), state),
                          (Span(" Esc", "key"), Span(" back ─", "muted")))  # fmt: skip
@@ -100,7 +100,7 @@ class GpuPage(Page[GpuKey]):
         """As many as there is room for, from the chosen one on; figures that were never told are left out."""
         room = max(1, (self.size.height - 1) // _CURVE) if self._is_wide else 1
         plots = []
-        for figure in (*FIGURES[self._first :], *FIGURES[: self._first]) if frame.history else ():
+        for figure in (*PLOT_METRICS[self._first :], *PLOT_METRICS[: self._first]) if frame.history else ():
             assert frame.history is not None
             plot = plot_of(frame.history, row.key, figure, row.info, hour=self._hour)
             if is_known(plot):
@@ -123,26 +123,26 @@ class GpuPage(Page[GpuKey]):
     def _again(self) -> None:
         self._shown = None
         if self._seen is not None:
-            self.look(*self._seen)
+            self.show_snapshot(*self._seen)
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         """The story of an event under the cursor; all else is told by its own line."""
         thing = self.report.selected
-        if not isinstance(thing, Thing) or thing.kind != "event" or not isinstance(thing.key, int):
+        if not isinstance(thing, PageItem) or thing.kind != "event" or not isinstance(thing.key, int):
             return None
         number = thing.key
 
-        def tell(frame: Frame) -> Story | None:
+        def detail(frame: Frame) -> Detail | None:
             record = frame.events.find(number)
-            return event_story(record, frame.now) if record else None
+            return event_detail(record, frame.now) if record else None
 
-        return tell
+        return detail
 
 
-def _known(frame: Frame, row: GpuRow) -> Known:
+def _known(frame: Frame, row: GpuRow) -> GpuPageData:
     processes = [process for process in frame.gpu_processes.values() if (process.node, process.uuid) == row.key]
     links = [link for link in frame.gpu_links.values() if (link.node, link.uuid) == row.key]
-    return Known(
+    return GpuPageData(
         row, sorted(processes, key=lambda process: -(process.mem_used_bytes or 0)),
         sorted(links, key=lambda link: link.link),
         [EventRow(number, record, frame.now) for number, record in frame.events.newest(_about(row), EVENTS_SHOWN)],

@@ -12,7 +12,7 @@ from ....records import Gpu, GpuInfo, GpuLink, GpuProcess
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ...models.detail import Fact
-from ...models.page import Thing, event_line, fact_lines, section, wrapped
+from ...models.page import PageItem, event_line, fact_lines, section, wrapped
 from ..events.model import EventRow
 from .model import GpuRow, age_text, ranks_text
 
@@ -21,7 +21,7 @@ EVENTS_SHOWN = 50
 
 
 @dataclass(frozen=True)
-class Known:
+class GpuPageData:
     """All that a page is made of, of one GPU at one instant."""
 
     row: GpuRow
@@ -30,7 +30,7 @@ class Known:
     events: Sequence[EventRow] = ()  # newest first
 
 
-def page_lines(known: Known, width: int) -> tuple[Line, ...]:
+def page_lines(known: GpuPageData, width: int) -> tuple[Line, ...]:
     """Who it is, what its figures suggest, all figures, processes, links and events."""
     row = known.row
     found = hints(row.info, row.gpu)
@@ -39,7 +39,7 @@ def page_lines(known: Known, width: int) -> tuple[Line, ...]:
         plain(""),
         *_hint_lines(found, width),
         *section("PROCESSES", known.processes, _process_line, width),
-        *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_lacks(row.info)], width),
+        *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_unsupported(row.info)], width),
         plain(""),
         *(section("NVLINKS", known.links, _link_line, width) if known.links else ()),
         *section("EVENTS, newest first", known.events, event_line, width),
@@ -53,7 +53,7 @@ def _identity(row: GpuRow) -> Iterator[Fact]:
     if age_text(row):
         yield Fact("newest data", f"{age_text(row)} ago", "stale")
     if row.finding is not None:
-        yield Fact(clean(row.finding.id), clean(row.finding.text), row.standing[0])
+        yield Fact(clean(row.finding.id), clean(row.finding.text), row.row_state[0])
     yield Fact("ranks", ranks_text(row))
     if info is None:
         return
@@ -188,7 +188,7 @@ def _limits(info: GpuInfo | None) -> Iterator[Fact]:
         yield Fact("serial", clean(info.serial))
 
 
-def _lacks(info: GpuInfo | None) -> Iterator[Fact]:
+def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
     """What the driver does not tell, folded over equal reasons."""
     if info is None or not info.unsupported:
         return
@@ -204,7 +204,7 @@ def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
     """What each hint says and its counter behind it, or below it where they do not fit into one line."""
     yield Line((Span("HINTS", "accent"), Span(f" {len(found)}", "muted")))
     for hint in found:
-        key = Thing("fact", hint.counter)
+        key = PageItem("fact", hint.counter)
         mark = Span(f"{GLYPHS['warning']} ", "warning") if hint.severity == "warning" else Span("· ", "unknown")
         text, counter = clean(hint.text), Span(f"   {clean(hint.counter)}", "muted")
         if width_of(text) + width_of(counter.text) + 2 <= width:
@@ -225,7 +225,7 @@ def _process_line(process: GpuProcess, width: int) -> Line:
     spans = (Span(f"{process.pid:>7}  "), name, Span(f" {said}"),
              Span(f"  {rank}{guess}", "text" if process.rank is not None else "muted"),
              Span(f"  {clean(process.job or '')}", "muted"))  # fmt: skip
-    return Line(cut(spans, width), Thing("fact", process.pid))
+    return Line(cut(spans, width), PageItem("fact", process.pid))
 
 
 def _link_line(link: GpuLink, width: int) -> Line:
@@ -238,7 +238,7 @@ def _link_line(link: GpuLink, width: int) -> Line:
         Span(f"CRC {_plain(link.crc_errors)}  replays {_plain(link.replay_errors)}",
              "warning" if link.grown else "muted"),
     )  # fmt: skip
-    return Line(cut(spans, width), Thing("link", link.link))
+    return Line(cut(spans, width), PageItem("link", link.link))
 
 
 def _pct(value: float | None) -> str:

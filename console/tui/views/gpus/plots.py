@@ -17,7 +17,7 @@ RECENT_S, _COARSE_STEP_S = 300, 10.0
 
 
 @dataclass(frozen=True)
-class Figure:
+class PlotMetric:
     """One metric of the history as it is drawn: in `unit`, one of which is `scale` of the record's own."""
 
     metric: str
@@ -27,22 +27,22 @@ class Figure:
     high: float | None = None
 
 
-FIGURES: Final = (
-    Figure("util_pct", "utilisation", "%", high=100),
-    Figure("mem_used_bytes", "memory", "GiB", 1 << 30),
-    Figure("power_w", "power", "W"),
-    Figure("temp_c", "temperature", "°C"),
-    Figure("sm_clock_mhz", "SM clock", "MHz"),
-    Figure("sm_pct", "SMs that work", "%", high=100),
-    Figure("tensor_pct", "tensor cores", "%", high=100),
-    Figure("nvlink_rx_bytes_s", "NVLink in", "GB/s", 1e9),
-    Figure("nvlink_tx_bytes_s", "NVLink out", "GB/s", 1e9),
-    Figure("pcie_rx_bytes_s", "PCIe in", "GB/s", 1e9),
-    Figure("pcie_tx_bytes_s", "PCIe out", "GB/s", 1e9),
+PLOT_METRICS: Final = (
+    PlotMetric("util_pct", "utilisation", "%", high=100),
+    PlotMetric("mem_used_bytes", "memory", "GiB", 1 << 30),
+    PlotMetric("power_w", "power", "W"),
+    PlotMetric("temp_c", "temperature", "°C"),
+    PlotMetric("sm_clock_mhz", "SM clock", "MHz"),
+    PlotMetric("sm_pct", "SMs that work", "%", high=100),
+    PlotMetric("tensor_pct", "tensor cores", "%", high=100),
+    PlotMetric("nvlink_rx_bytes_s", "NVLink in", "GB/s", 1e9),
+    PlotMetric("nvlink_tx_bytes_s", "NVLink out", "GB/s", 1e9),
+    PlotMetric("pcie_rx_bytes_s", "PCIe in", "GB/s", 1e9),
+    PlotMetric("pcie_tx_bytes_s", "PCIe out", "GB/s", 1e9),
 )
 
 
-def plot_of(history: History, key: GpuKey, figure: Figure, info: GpuInfo | None, *, hour: bool) -> Plot:
+def plot_of(history: History, key: GpuKey, figure: PlotMetric, info: GpuInfo | None, *, hour: bool) -> Plot:
     """The last five minutes second by second, or the hour in steps of ten seconds with what lay within each."""
     high = _high(figure, info)
     series = history.series["gpu"]
@@ -54,7 +54,7 @@ def plot_of(history: History, key: GpuKey, figure: Figure, info: GpuInfo | None,
     return Plot(figure.title, figure.unit, curve.mean / figure.scale, _COARSE_STEP_S, high=high, spread=spread)
 
 
-def _high(figure: Figure, info: GpuInfo | None) -> float | None:
+def _high(figure: PlotMetric, info: GpuInfo | None) -> float | None:
     """The top of the axis, where the card has a limit."""
     limits = {} if info is None else {
         "mem_used_bytes": info.mem_total_bytes, "power_w": info.power_limit_w, "sm_clock_mhz": info.max_sm_clock_mhz,

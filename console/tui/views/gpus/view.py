@@ -10,7 +10,7 @@ from ...keymap.actions import Action, bindings, in_scope
 from ...snapshot import Frame
 from ...widgets.record_grid import Column, RecordGrid
 from ..list_view import column
-from ..paged_list import PagedListing
+from ..paged_list import PagedListView
 from .columns import CURVE_CELLS, FIELDS, KIND
 from .model import GpuRow, Recent, gpu_rows, ranks_on
 from .page import GpuPage
@@ -57,13 +57,13 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
 )
 
 
-class Gpus(PagedListing[GpuRow, GpuKey]):
+class GpusView(PagedListView[GpuRow, GpuKey]):
     """The grid, or the page of one GPU over it."""
 
     scope = "gpus"
     BINDINGS = bindings(in_scope("gpus"))
     kind, columns = KIND, COLUMNS
-    of_the_page = ("figure", "span")
+    page_actions = ("figure", "span")
 
     def __init__(self, *, id: str) -> None:
         self._page = GpuPage(id="gpu-page")
@@ -76,17 +76,17 @@ class Gpus(PagedListing[GpuRow, GpuKey]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         return (frame.fleet, frame.jobs, frame.findings)
 
     def all_rows(self, frame: Frame) -> Sequence[GpuRow]:
-        basis = self.basis(frame)
+        basis = self.dependencies(frame)
         if self._rows[0] is None or any(a is not b for a, b in zip(basis, self._rows[0], strict=True)):  # type: ignore[call-overload]
             ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
             self._rows = (basis, gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, _recent(frame)))
         return self._rows[1]
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         if not frame.settled:
             return (plain("looking for GPUs …", "muted"),)
         return (
@@ -98,8 +98,8 @@ class Gpus(PagedListing[GpuRow, GpuKey]):
 
     # -- the page ----------------------------------------------------------------------------------------------------
 
-    def look_at_page(self, frame: Frame) -> None:
-        self._page.look(frame, self.row_of_page(frame))
+    def show_page(self, frame: Frame) -> None:
+        self._page.show_snapshot(frame, self.row_of_page(frame))
 
     def action_figure(self) -> None:
         """Draw the curve of the next figure."""

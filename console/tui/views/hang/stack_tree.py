@@ -13,9 +13,9 @@ from ....records import Frame, Local, Stack
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.rank_ranges import ranges
-from ...models.job_ranks import RankRow
+from ...models.job_ranks import RankListRow
 from ...models.page import wrapped
-from ...models.tree_rows import Branch
+from ...models.tree_rows import TreeNode
 
 _TITLES = {"rank": "ranks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
 #: Calls shown of one thread; a recursion has thousands, of which the outermost and the innermost tell.
@@ -23,21 +23,21 @@ _OUTER, _INNER = 20, 60
 
 
 @dataclass(frozen=True)
-class Tree:
+class StackTree:
     """The roots as the widget draws them, and by key the ranks and calls of each branch."""
 
-    roots: tuple[Branch, ...] = ()
+    roots: tuple[TreeNode, ...] = ()
     ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
     paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
 
 
-def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
+def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
     """The calls of all ranks and of what is below them; branches that only culprits are in stand out."""
     ranks: dict[Hashable, tuple[int, ...]] = {}
     paths: dict[Hashable, tuple[StackStep, ...]] = {}
     blamed = frozenset(culprits)
 
-    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[StackStep, ...]) -> tuple[Branch, ...]:
+    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[StackStep, ...]) -> tuple[TreeNode, ...]:
         grown = []
         for fork in forks:
             apart = fork.step.lines if found.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
@@ -48,10 +48,10 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
             text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
             text += [Span(values, "accent")] if values else []
             note = (fork.cls or "").replace("_", " ")
-            grown.append(Branch(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
+            grown.append(TreeNode(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
         return tuple(grown)
 
-    roots: list[Branch] = []
+    roots: list[TreeNode] = []
     roles = ["rank", *sorted({group.role for group in found.groups} - {"rank"})]
     for role in roles:
         branches = [*grow(found.trees.get(role, ()), (role,), ()), *_unread(found, role, ranks)]
@@ -61,11 +61,11 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> Tree:
             inside = tuple(sorted({rank for group in found.groups if group.role == role for rank in group.ranks}))
             ranks[(role,)] = inside
             title = (Span(_TITLES.get(role, clean(role).replace("_", " ")), "accent"),)
-            roots.append(Branch((role,), title, ranges(inside), "", tuple(branches)))
-    return Tree(tuple(roots), ranks, paths)
+            roots.append(TreeNode((role,), title, ranges(inside), "", tuple(branches)))
+    return StackTree(tuple(roots), ranks, paths)
 
 
-def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[Branch]:
+def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[TreeNode]:
     """Groups without a stack, with the reason and the remedy."""
     for group in found.groups:
         if group.role == role and not group.path:
@@ -75,7 +75,7 @@ def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> I
             text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
             text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
             note = "" if group.cls == "unknown" else group.cls.replace("_", " ")
-            yield Branch(key, tuple(text), ranges(group.ranks), note)
+            yield TreeNode(key, tuple(text), ranges(group.ranks), note)
 
 
 def place_of(step: StackStep) -> str:
@@ -85,7 +85,7 @@ def place_of(step: StackStep) -> str:
 
 
 def rank_lines(
-    ranks: Sequence[int], rows: Mapping[int, RankRow], culprits: Sequence[int], width: int
+    ranks: Sequence[int], rows: Mapping[int, RankListRow], culprits: Sequence[int], width: int
 ) -> tuple[Line, ...]:
     """A line a rank of a branch: where it runs, and what its process does now. A line's key is the rank."""
     lines = []

@@ -11,7 +11,7 @@ from ....analysis.hang.wording import counted
 from ....present.spans import Line, Span, plain
 from ....present.status import GLYPHS, Status
 from ....text.cells import clean, width_of
-from ...folds.verdicts import JobSeen
+from ...folds.verdicts import JobDiagnosis
 from ...models.page import wrapped
 
 #: How bad a state is, and in which order jobs are told.
@@ -31,7 +31,7 @@ NOTHING: Final = (
 )
 
 
-class About(NamedTuple):
+class VerdictLineKey(NamedTuple):
     """What a line is about: a job, and a rank of it where it names one."""
 
     job: str
@@ -39,15 +39,15 @@ class About(NamedTuple):
     part: int = 0  # tells lines of one thing apart
 
 
-def by_badness(seen: Sequence[JobSeen]) -> list[JobSeen]:
+def worst_first(seen: Sequence[JobDiagnosis]) -> list[JobDiagnosis]:
     """Hung jobs first."""
     return sorted(seen, key=lambda one: (_ORDER.index(one.judged.verdict.state), one.job))
 
 
-def verdict_lines(seen: Sequence[JobSeen], width: int) -> tuple[Line, ...]:
+def verdict_lines(seen: Sequence[JobDiagnosis], width: int) -> tuple[Line, ...]:
     """All verdicts, a free line between two."""
     lines: list[Line] = []
-    for one in by_badness(seen):
+    for one in worst_first(seen):
         lines += [plain("")] if lines else []
         lines += _lines(one.judged.verdict, one.judged.watched_s, width)
     return tuple(lines)
@@ -55,7 +55,7 @@ def verdict_lines(seen: Sequence[JobSeen], width: int) -> tuple[Line, ...]:
 
 def _lines(verdict: Verdict, watched_s: float, width: int) -> Iterator[Line]:
     status = STATUS[verdict.state]
-    about = About(verdict.job)
+    about = VerdictLineKey(verdict.job)
     said = f"{GLYPHS[status]} {verdict.state.replace('_', ' ')}"
     kind = f"  {verdict.kind}" if verdict.kind != "none" else ""
     right = "" if verdict.confidence == "none" else f"confidence: {verdict.confidence}"
@@ -67,17 +67,19 @@ def _lines(verdict: Verdict, watched_s: float, width: int) -> Iterator[Line]:
     for culprit in verdict.culprits:
         yield from _culprit_lines(verdict.job, culprit, width)
     for number, text in enumerate(verdict.evidence):
-        yield from _labelled("evidence" if number == 0 else "", text, width, About(verdict.job, part=number + 1))
-    yield from _labelled("next", verdict.next_step, width, About(verdict.job, part=-1), "accent")
+        yield from _labelled(
+            "evidence" if number == 0 else "", text, width, VerdictLineKey(verdict.job, part=number + 1)
+        )
+    yield from _labelled("next", verdict.next_step, width, VerdictLineKey(verdict.job, part=-1), "accent")
     covered = verdict.coverage
     ranks = f"{covered.captured} of {_unknown(covered.ranks)} rank{'s' * (covered.ranks != 1)}"
     text = f"{ranks}, {counted(covered.samples, 'sample')}, over {watched_s:.1f} s"
-    yield from _labelled("coverage", text, width, About(verdict.job, part=-2), "muted")
+    yield from _labelled("coverage", text, width, VerdictLineKey(verdict.job, part=-2), "muted")
 
 
 def _culprit_lines(job: str, culprit: Culprit, width: int) -> Iterator[Line]:
     """Who and where; below it the guilty line of source, as it stands in the file."""
-    about = About(job, culprit.rank)
+    about = VerdictLineKey(job, culprit.rank)
     words = [f"rank {_unknown(culprit.rank)}", clean(culprit.node or "no node")]
     words += [f"pid {culprit.pid}"] if culprit.pid is not None else []
     site = culprit.site
@@ -91,12 +93,12 @@ def _culprit_lines(job: str, culprit: Culprit, width: int) -> Iterator[Line]:
         yield Line((Span(f"    {site.line:>5} │ ", "muted"), Span(clean(site.source.strip()), "text")), about)
 
 
-def _labelled(label: str, text: str, width: int, about: About, style: str = "text") -> Iterator[Line]:
+def _labelled(label: str, text: str, width: int, about: VerdictLineKey, style: str = "text") -> Iterator[Line]:
     for number, part in enumerate(wrapped(clean(text), width - _LABEL - 2)):
         yield Line((Span(f"  {label if number == 0 else '':{_LABEL}}", "muted"), Span(part, style)), about)
 
 
-def culprits_of(seen: JobSeen | None) -> tuple[int, ...]:
+def culprits_of(seen: JobDiagnosis | None) -> tuple[int, ...]:
     """The ranks that a verdict names."""
     found = (culprit.rank for culprit in seen.judged.verdict.culprits) if seen else ()
     return tuple(rank for rank in found if rank is not None)

@@ -14,20 +14,20 @@ from ....present.spans import Span
 from ....present.stacks import shape_words
 from ...controllers.clipboard import TakingApp
 from ...dialogs.prompts import LinesDialog
-from ...folds.verdicts import JobSeen
+from ...folds.verdicts import JobDiagnosis
 from ...keymap.actions import bindings, in_scope
-from ...models.job_ranks import RankRow
+from ...models.job_ranks import RankListRow
 from ...snapshot import Frame
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
 from ...widgets.progress import Progress
 from ...widgets.rank_tree import RankTree
 from ...widgets.report import Report
-from ..base import CancelWanted, CaptureWanted, View
+from ..base import CancelRequested, CaptureViewRequested, View
 from .collectives import collective_lines
 from .comparison import moved, side_by_side
-from .stack_tree import Tree, rank_lines, thread_lines, tree_of
-from .verdict_lines import NOTHING, About, by_badness, culprits_of, verdict_lines
+from .stack_tree import StackTree, rank_lines, thread_lines, tree_of
+from .verdict_lines import NOTHING, VerdictLineKey, culprits_of, verdict_lines, worst_first
 
 #: From this width on ranks and threads stand beside the tree; below it one part is on the screen at a time.
 WIDE = 110
@@ -36,11 +36,11 @@ _MOST_VERDICT = 0.45
 _MOST_RANKS = 0.35
 
 
-class Hang(View):
+class HangView(View):
     """Tab walks from the verdict to the tree, to the ranks of a branch, to the threads of a rank."""
 
     scope = "hang"
-    first = ("hang.cancel", "app.capture", "app.diagnose")
+    footer_actions = ("hang.cancel", "app.capture", "app.diagnose")
     BINDINGS = bindings(in_scope("hang"))
 
     def __init__(self, *, id: str) -> None:
@@ -53,8 +53,8 @@ class Hang(View):
         self._tree_panel = Panel("STACKS", self._tree, id="hang-tree-panel")
         self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
         self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
-        self._model = Tree()
-        self._of: JobSeen | None = None  # what the tree is of
+        self._model = StackTree()
+        self._of: JobDiagnosis | None = None  # what the tree is of
         self._job = ""  # the chosen one; empty is the worst
         self._marked: Hashable | None = None  # the branch that the next x compares with
         self._frame: Frame | None = None
@@ -73,24 +73,24 @@ class Hang(View):
     def on_mount(self) -> None:
         self._progress.display = False
 
-    def home(self) -> Widget:
+    def initial_focus(self) -> Widget:
         return self._tree if self._model.roots else self._verdict
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         self._frame = frame
-        self._look_progress(frame)
+        self._show_progress(frame)
         basis = (frame.hang, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
         self._write_ranks(frame)
 
-    def _look_progress(self, frame: Frame) -> None:
+    def _show_progress(self, frame: Frame) -> None:
         now = frame.capturing
         if now is None and self._progress.has_focus:
-            self.screen.set_focus(self.home())
+            self.screen.set_focus(self.initial_focus())
         self._progress.display = now is not None
         if now is not None:
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
@@ -105,17 +105,17 @@ class Hang(View):
         self._grow_tree(chosen)
         self._collectives.show(collective_lines(chosen.said if chosen else None, self.size.width - 3))
 
-    def _chosen(self, frame: Frame) -> JobSeen | None:
+    def _chosen(self, frame: Frame) -> JobDiagnosis | None:
         """The job whose stacks are drawn: the one that was chosen, else the worst."""
-        ordered = by_badness(frame.hang)
+        ordered = worst_first(frame.hang)
         return next((one for one in ordered if one.job == self._job), ordered[0] if ordered else None)
 
-    def _grow_tree(self, seen: JobSeen | None) -> None:
+    def _grow_tree(self, seen: JobDiagnosis | None) -> None:
         if seen is self._of:
             return
         had_tree = bool(self._model.roots)
         self._of = seen
-        self._model = tree_of(seen.fold, culprits_of(seen)) if seen and seen.fold else Tree()
+        self._model = tree_of(seen.fold, culprits_of(seen)) if seen and seen.fold else StackTree()
         self._tree.show(self._model.roots)
         if seen is not None and not had_tree:
             self._point_at(culprits_of(seen))
@@ -167,7 +167,7 @@ class Hang(View):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
         if self._frame is not None:
-            self.call_after_refresh(self.look, self._frame)
+            self.call_after_refresh(self.show_snapshot, self._frame)
 
     # -- walking -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Hang(View):
             self.set_class(part.id == f"hang-{name}", f"at-{name}")
         self.screen.set_focus(part)
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         """Back from the collectives, and from threads to ranks to the tree to the verdict."""
         if self.has_class("at-collectives"):
             self.action_collectives()
@@ -210,7 +210,7 @@ class Hang(View):
         return True
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
-        if event.view is self._verdict and isinstance(self._verdict.selected, About):
+        if event.view is self._verdict and isinstance(self._verdict.selected, VerdictLineKey):
             self._job = self._verdict.selected.job
             if self._frame is not None:
                 self._grow_tree(self._chosen(self._frame))
@@ -221,7 +221,7 @@ class Hang(View):
         """Enter goes in: from the verdict to where its rank stands, then on to the ranks and the threads."""
         event.stop()
         about = self._verdict.selected
-        if event.view is self._verdict and isinstance(about, About) and self._of is not None:
+        if event.view is self._verdict and isinstance(about, VerdictLineKey) and self._of is not None:
             self._point_at((about.rank,) if about.rank is not None else culprits_of(self._of))
         if event.view is not self._threads and self._model.roots:
             self._walk(1)
@@ -230,7 +230,7 @@ class Hang(View):
 
     def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
         event.stop()
-        self.post_message(CancelWanted())
+        self.post_message(CancelRequested())
 
     def action_cancel(self) -> None:
         """Give up the capture that is under way."""
@@ -246,24 +246,24 @@ class Hang(View):
 
     def action_earlier(self) -> None:
         """The capture before the one on the screen."""
-        self.post_message(CaptureWanted(by=-1))
+        self.post_message(CaptureViewRequested(by=-1))
 
     def action_later(self) -> None:
         """The capture after it."""
-        self.post_message(CaptureWanted(by=1))
+        self.post_message(CaptureViewRequested(by=1))
 
     def action_threads(self) -> None:
         """Fold the main threads, those they wait for, or all."""
-        self.post_message(CaptureWanted(turn_threads=True))
+        self.post_message(CaptureViewRequested(turn_threads=True))
 
     def action_granularity(self) -> None:
         """Tell ranks apart by function, by line, or by variables."""
-        self.post_message(CaptureWanted(turn_granularity=True))
+        self.post_message(CaptureViewRequested(turn_granularity=True))
 
     def action_collectives(self) -> None:
         """What communication libraries recorded, in the place of the stacks; again: the stacks."""
         self.toggle_class("at-collectives")
-        self.screen.set_focus(self._collectives if self.has_class("at-collectives") else self.home())
+        self.screen.set_focus(self._collectives if self.has_class("at-collectives") else self.initial_focus())
 
     def action_compare(self) -> None:
         """Mark a branch; on another one: the two side by side."""
@@ -294,10 +294,10 @@ class Hang(View):
             lines = verdict_lines(self._frame.hang, 110)
             cast(TakingApp, self.app).copy("\n".join(line.text.rstrip() for line in lines), "the verdict")
 
-    def attend(self, job: str) -> None:
+    def focus_job(self, job: str) -> None:
         self._job = job
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
     @property
     def selected_node(self) -> str | None:
@@ -308,6 +308,6 @@ class Hang(View):
         return row.rank.node if row is not None and row.rank is not None else None
 
 
-def _rows_of(frame: Frame, job: str) -> Mapping[int, RankRow]:
+def _rows_of(frame: Frame, job: str) -> Mapping[int, RankListRow]:
     found = next((one for one in frame.jobs.jobs if one.job == job), None)
     return {row.number: row for row in found.rows if row.number is not None} if found else {}

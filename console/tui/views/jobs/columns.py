@@ -9,12 +9,10 @@ from ....present.status import BY_WEIGHT
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import fold, natural
-from ...models.field import Field, field, integer, word
-from ...models.filter_language import Field as Named
-from ...models.filter_language import Vocabulary
+from ...models.filter_language import FilterField, Vocabulary
 from ...models.grouping import NONE, Grouping
-from ...models.list_kind import Kind
-from ...models.row_context import Seen
+from ...models.list_kind import ColumnField, ListKind, column_field, integer, text_or_unknown
+from ...models.row_context import RowInContext
 from .model import JobRow, ranks_text, state_text
 
 
@@ -22,11 +20,11 @@ def _style(row: JobRow, text: str) -> str:
     return "muted" if text == format.UNKNOWN else "text"
 
 
-def _told(row: JobRow, text: str) -> str:
+def _reason_style(row: JobRow, text: str) -> str:
     return row.status if row.status != "ok" else _style(row, text)
 
 
-def _badness(row: JobRow) -> tuple[int, str]:
+def _severity(row: JobRow) -> tuple[int, str]:
     return (BY_WEIGHT.index(row.status), row.word)
 
 
@@ -43,21 +41,22 @@ def _length(ns: int | None) -> str:
     return format.UNKNOWN if ns is None else format.length(ns)
 
 
-FIELDS: dict[str, Field[JobRow]] = {
+FIELDS: dict[str, ColumnField[JobRow]] = {
     found.key: found
     for found in (
-        Field("state", "state", state_text, _badness, lambda row, _: row.status),
-        Field("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
-        Field("age", "started", lambda row: _age(row), _began, _style),
-        field("ran", "ran", lambda row: row.ran_ns, _length, _style),
-        field("nodes", "nodes", lambda row: len(row.nodes), integer, _style),
-        Field("ranks", "ranks", ranks_text, lambda row: row.world_size, _style),
-        field("step", "step", lambda row: row.ranks.step if row.ranks else None, format.count, _style),
-        field("launcher", "launcher", lambda row: row.launcher or None, word, _style),
-        field("exit", "exit", _exit, integer, lambda row, text: "failed" if _exit(row) else _style(row, text)),
-        field("where", "on", lambda row: fold(row.nodes) if row.nodes else None, word, _style, natural),
-        field("reason", "why", lambda row: row.reason or None, word, _told),
-        field("command", "command", lambda row: row.command or None, word, _style),
+        ColumnField("state", "state", state_text, _severity, lambda row, _: row.status),
+        ColumnField("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
+        ColumnField("age", "started", lambda row: _age(row), _began, _style),
+        column_field("ran", "ran", lambda row: row.ran_ns, _length, _style),
+        column_field("nodes", "nodes", lambda row: len(row.nodes), integer, _style),
+        ColumnField("ranks", "ranks", ranks_text, lambda row: row.world_size, _style),
+        column_field("step", "step", lambda row: row.ranks.step if row.ranks else None, format.count, _style),
+        column_field("launcher", "launcher", lambda row: row.launcher or None, text_or_unknown, _style),
+        column_field("exit", "exit", _exit, integer, lambda row, text: "failed" if _exit(row) else _style(row, text)),
+        column_field("where", "on", lambda row: fold(row.nodes) if row.nodes else None, text_or_unknown, _style,
+            natural),
+        column_field("reason", "why", lambda row: row.reason or None, text_or_unknown, _reason_style),
+        column_field("command", "command", lambda row: row.command or None, text_or_unknown, _style),
     )
 }  # fmt: skip
 
@@ -66,8 +65,8 @@ def _age(row: JobRow) -> str:
     return f"{format.age(row.now - row.started.ordered.created)} ago" if row.started else format.UNKNOWN
 
 
-def _words(seen: Seen[JobRow]) -> Iterable[str]:
-    row = seen.row
+def _words(entry: RowInContext[JobRow]) -> Iterable[str]:
+    row = entry.row
     yield clean(row.name)
     yield row.word
     yield row.command
@@ -75,18 +74,21 @@ def _words(seen: Seen[JobRow]) -> Iterable[str]:
     yield from map(clean, row.nodes)
 
 
-JOBS: Vocabulary[Seen[JobRow]] = Vocabulary(
+JOBS: Vocabulary[RowInContext[JobRow]] = Vocabulary(
     (
-        Named("state", "word", lambda seen: (seen.row.word, seen.row.status), "running, failed, partial, found, …"),
-        Named("job", "text", lambda seen: clean(seen.row.name), "a part of its name"),
-        Named("node", "word", lambda seen: tuple(map(clean, seen.row.nodes)), "a node it runs on, e.g. node0[1-3]*"),
-        Named("tag", "word", lambda seen: tuple(tag for node in seen.row.nodes for tag in seen.around.tags(node)),
+        FilterField("state", "word", lambda entry: (entry.row.word, entry.row.status),
+            "running, failed, partial, found, …"),
+        FilterField("job", "text", lambda entry: clean(entry.row.name), "a part of its name"),
+        FilterField("node", "word", lambda entry: tuple(map(clean, entry.row.nodes)),
+            "a node it runs on, e.g. node0[1-3]*"),
+        FilterField("tag", "word",
+            lambda entry: tuple(tag for node in entry.row.nodes for tag in entry.context.tags(node)),
               "a tag of one of its nodes in hosts.toml"),
-        Named("launcher", "word", lambda seen: clean(seen.row.launcher) or None, "what started its ranks"),
-        Named("ranks", "number", lambda seen: seen.row.world_size, "how many it has, e.g. >8"),
-        Named("exit", "number", lambda seen: _exit(seen.row), "its exit code, once it is over"),
-        Named("command", "text", lambda seen: seen.row.command or None, "a part of its command"),
-        Named("reason", "text", lambda seen: seen.row.reason or None, "why it is not well"),
+        FilterField("launcher", "word", lambda entry: clean(entry.row.launcher) or None, "what started its ranks"),
+        FilterField("ranks", "number", lambda entry: entry.row.world_size, "how many it has, e.g. >8"),
+        FilterField("exit", "number", lambda entry: _exit(entry.row), "its exit code, once it is over"),
+        FilterField("command", "text", lambda entry: entry.row.command or None, "a part of its command"),
+        FilterField("reason", "text", lambda entry: entry.row.reason or None, "why it is not well"),
     ),
     _words,
 )  # fmt: skip
@@ -94,8 +96,8 @@ JOBS: Vocabulary[Seen[JobRow]] = Vocabulary(
 #: What jobs can be grouped by.
 GROUPINGS: Final[tuple[Grouping[JobRow], ...]] = (
     NONE,
-    Grouping("state", lambda seen: seen.row.word, is_state=True),
-    Grouping("launcher", lambda seen: clean(seen.row.launcher) or None),
+    Grouping("state", lambda entry: entry.row.word, is_state=True),
+    Grouping("launcher", lambda entry: clean(entry.row.launcher) or None),
 )
 
 
@@ -111,4 +113,4 @@ def _object(row: JobRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = Kind("job", "age", FIELDS, JOBS, GROUPINGS, lambda row: (row.status, row.word), _object)
+KIND: Final = ListKind("job", "age", FIELDS, JOBS, GROUPINGS, lambda row: (row.status, row.word), _object)

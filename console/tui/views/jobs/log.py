@@ -9,13 +9,11 @@ from typing import Any, Final
 from ....launch.output_fold import Folded, LineFold, Writer, in_turn
 from ....records import Log
 from ....text.cells import clean
-from ...models.field import Field
-from ...models.filter_language import Field as Named
-from ...models.filter_language import Value, Vocabulary
+from ...models.filter_language import FilterField, Value, Vocabulary
 from ...models.grouping import NONE
-from ...models.list_kind import Kind
+from ...models.list_kind import ColumnField, ListKind
 from ...models.row import PlainRow
-from ...models.row_context import Seen
+from ...models.row_context import RowInContext
 
 #: Equal lines of different ranks that come within this are one; nodes read what is written five times a second.
 FOLD_S: Final = 0.6
@@ -74,14 +72,14 @@ class JobLog:
             add(writer, line if len(line) <= LONGEST else line[:LONGEST], now_s)
         self._keep(self._fold.lines(now_s))
 
-    def remark(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Say something of ours between the lines."""
         self._keep([Folded("", (), text)])
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> LogRows:
         """All of them; a view of this log, no copy."""
-        return Rows(self)
+        return LogRows(self)
 
     def _keep(self, lines: Sequence[Folded]) -> None:
         self.lines += lines
@@ -91,7 +89,7 @@ class JobLog:
             self.first += gone
 
 
-class Rows(Sequence[LogLine]):
+class LogRows(Sequence[LogLine]):
     """The lines as rows."""
 
     def __init__(self, log: JobLog) -> None:
@@ -107,7 +105,7 @@ class Rows(Sequence[LogLine]):
         return LogLine(self._log.first + place, *self._log.lines[place])
 
 
-class LogSieve:
+class LogFilter:
     """The lines that pass; each is looked at once."""
 
     def __init__(self, passes: Callable[[LogLine], bool] | None) -> None:
@@ -121,7 +119,7 @@ class LogSieve:
         """How many that passed are kept no more."""
         return self._gone
 
-    def take_in(self, log: JobLog) -> Sequence[LogLine]:
+    def update(self, log: JobLog) -> Sequence[LogLine]:
         """All that pass, oldest first, with those that came since the last time."""
         if self._passes is None:
             self._gone = log.first
@@ -136,23 +134,23 @@ class LogSieve:
         return self._passing
 
 
-def _ranks(seen: Seen[LogLine]) -> Value:
-    return tuple(float(writer) for writer in seen.row.writers if isinstance(writer, int))
+def _ranks(entry: RowInContext[LogLine]) -> Value:
+    return tuple(float(writer) for writer in entry.row.writers if isinstance(writer, int))
 
 
-def _nodes(seen: Seen[LogLine]) -> Value:
-    return tuple(clean(writer) for writer in seen.row.writers if isinstance(writer, str))
+def _nodes(entry: RowInContext[LogLine]) -> Value:
+    return tuple(clean(writer) for writer in entry.row.writers if isinstance(writer, str))
 
 
-def _words(seen: Seen[LogLine]) -> Iterable[str]:
-    yield seen.row.text
+def _words(entry: RowInContext[LogLine]) -> Iterable[str]:
+    yield entry.row.text
 
 
-LINES: Final[Vocabulary[Seen[LogLine]]] = Vocabulary(
+LINES: Final[Vocabulary[RowInContext[LogLine]]] = Vocabulary(
     (
-        Named("rank", "number", _ranks, "a rank that wrote it, e.g. 0-7"),
-        Named("launcher", "word", _nodes, "the node whose launcher wrote it"),
-        Named("text", "text", lambda seen: seen.row.text, "a part of the line", offered=False),
+        FilterField("rank", "number", _ranks, "a rank that wrote it, e.g. 0-7"),
+        FilterField("launcher", "word", _nodes, "the node whose launcher wrote it"),
+        FilterField("text", "text", lambda entry: entry.row.text, "a part of the line", offered=False),
     ),
     _words,
 )
@@ -162,9 +160,9 @@ def _style(row: LogLine, _: str) -> str:
     return "text" if row.writers else "warning"
 
 
-FIELDS: Final[dict[str, Field[LogLine]]] = {
-    "who": Field("who", "ranks", lambda row: row.who, lambda row: row.number, lambda row, _: "muted"),
-    "text": Field("text", "output", lambda row: row.text, lambda row: row.number, _style),
+FIELDS: Final[dict[str, ColumnField[LogLine]]] = {
+    "who": ColumnField("who", "ranks", lambda row: row.who, lambda row: row.number, lambda row, _: "muted"),
+    "text": ColumnField("text", "output", lambda row: row.text, lambda row: row.number, _style),
 }
 
 
@@ -173,4 +171,4 @@ def _object(row: LogLine) -> dict[str, Any]:
             "launchers": [writer for writer in row.writers if isinstance(writer, str)], "text": row.raw}  # fmt: skip
 
 
-KIND: Final = Kind("line", "who", FIELDS, LINES, (NONE,), lambda row: None, _object)
+KIND: Final = ListKind("line", "who", FIELDS, LINES, (NONE,), lambda row: None, _object)

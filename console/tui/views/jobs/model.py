@@ -13,7 +13,7 @@ from ....present.spans import Span
 from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status
 from ....text import format
 from ....text.cells import clean
-from ...models.job_ranks import Jobs, JobSummary
+from ...models.job_ranks import JobsSummary, JobSummary
 from ...models.row import PlainRow
 
 #: What a started job is → how bad that is. `stopped` is what somebody wanted.
@@ -111,7 +111,7 @@ def ending(exit_code: int | None, signal: int | None, reason: str | None) -> str
     return "; ".join(filter(None, (reason, how))) or "ended"
 
 
-def job_rows(started: Sequence[JobView], found: Jobs, now: int) -> list[JobRow]:
+def job_rows(started: Sequence[JobView], found: JobsSummary, now: int) -> list[JobRow]:
     """The jobs that gconsole started, the newest first; then those that it only found."""
     left = {summary.job: summary for summary in found.jobs}
     rows = []

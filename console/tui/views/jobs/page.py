@@ -11,20 +11,20 @@ from textual.containers import Container, Vertical
 
 from ....present.spans import Line, Span, plain
 from ....text import format
-from ...models.list_kind import passing
-from ...models.page import Thing
-from ...models.row_context import Seen
-from ...models.table_export import Sheet
+from ...models.list_kind import row_predicate
+from ...models.page import PageItem
+from ...models.row_context import RowInContext
+from ...models.table_export import ExportTable
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.filter_bar import FilterBar
 from ...widgets.line_view import LineView
 from ...widgets.report import Report
 from ...widgets.stream import Stream
-from ..base import NodeWanted, Teller
-from ..list_view import around_of, column
-from ..paged_list import Page
-from .log import FIELDS, KIND, LINES, JobLog, LogLine, LogSieve
+from ..base import DetailProvider, NodePageRequested
+from ..list_view import column, row_context
+from ..paged_list import DetailPage
+from .log import FIELDS, KIND, LINES, JobLog, LogFilter, LogLine
 from .model import JobRow
 from .page_model import page_lines, title_spans
 
@@ -37,8 +37,8 @@ _EDGE = Span("─ ", "rule")
 _COLUMNS = (column(FIELDS["who"], 6, grow=10), column(FIELDS["text"], 30, grow=400))
 
 
-class JobPage(Page[str]):
-    """`look` shows the job named `key`, whose row the list has."""
+class JobPage(DetailPage[str]):
+    """`show_snapshot` shows the job named `key`, whose row the list has."""
 
     def __init__(self, *, id: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds, by which lines wait for their like."""
@@ -46,12 +46,12 @@ class JobPage(Page[str]):
         self.clock = clock
         self._title, self._state = Bar(fill="─"), Bar(fill="─")
         self.plan = Report(id="job-plan")
-        self.filter: FilterBar[Seen[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
+        self.filter: FilterBar[RowInContext[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
         self.output: Stream[LogLine] = Stream(_COLUMNS, id="job-output")
         self._nothing = Report(classes="nothing")
         self._log: JobLog | None = None
         self._taken = -1  # version of the output up to which it is folded
-        self._sieve = LogSieve(None)
+        self._sieve = LogFilter(None)
         self._shown: tuple[object, ...] = ()
         self._frame: Frame | None = None
 
@@ -65,7 +65,7 @@ class JobPage(Page[str]):
                 yield self._nothing
                 yield self.output
 
-    def turn_to(self, key: str | None) -> None:
+    def set_key(self, key: str | None) -> None:
         self.key, self._shown = key, ()
         if self._log is not None and key is not None and self._log.job != key:
             self._log = None
@@ -73,7 +73,7 @@ class JobPage(Page[str]):
         self.plan.show(())
         self.plan.scroll_home(animate=False, immediate=True)
 
-    def home(self) -> LineView:
+    def initial_focus(self) -> LineView:
         return self.output if self.output.display else self.plan
 
     # -- drawing -----------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class JobPage(Page[str]):
             self._write(row)
         self.set_class(row.started is None, "found")
         if row.started is not None:
-            self._take_in(row.name, row.started.ordered.world_size, frame)
+            self._update_log(row.name, row.started.ordered.world_size, frame)
 
     def _write(self, row: JobRow) -> None:
         stop = (Span(" x", "key"), Span(" stops it ", "muted")) if row.can_stop else ()
@@ -103,7 +103,7 @@ class JobPage(Page[str]):
         else:
             self.plan.styles.height = max(3, min(len(lines), int(self.size.height * (1 - _LEAST_OUTPUT))))
 
-    def _take_in(self, job: str, writers: int, frame: Frame) -> None:
+    def _update_log(self, job: str, writers: int, frame: Frame) -> None:
         if self._log is None:
             self._log, self._taken = JobLog(job, writers), -1
             self._sieve = self._new_sieve()
@@ -118,17 +118,17 @@ class JobPage(Page[str]):
         log = self._log
         if log is None:
             return
-        passing_now = self._sieve.take_in(log)
+        passing_now = self._sieve.update(log)
         self.output.extend(passing_now, self._sieve.gone)
         if self.filter.wanted:
             self.filter.count(len(passing_now), len(log.lines), "lines")
         self.output.display = bool(passing_now)
         self._nothing.display = not passing_now
         if not passing_now:
-            self._nothing.show(self._words_for_nothing(bool(log.lines)))
+            self._nothing.show(self._empty_text(bool(log.lines)))
         self._head(log)
 
-    def _words_for_nothing(self, any_line: bool) -> Sequence[Line]:
+    def _empty_text(self, any_line: bool) -> Sequence[Line]:
         if any_line:
             return (plain("No line passes the filter."), plain(""), plain("Esc clears it; / changes it.", "muted"))
         return (plain("nothing was written yet", "muted"),)
@@ -150,14 +150,14 @@ class JobPage(Page[str]):
         self.set_class(event.size.width >= WIDE, "wide")
         self._shown = ()
 
-    def remark(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Say something between the lines."""
         if self._log is not None:
-            self._log.remark(text)
+            self._log.add_note(text)
 
     # -- filter, cursor, what is taken away --------------------------------------------------------------------------
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         """Escape clears a filter that was kept, first."""
         if not self.filter.wanted:
             return False
@@ -172,11 +172,11 @@ class JobPage(Page[str]):
 
     def on_filter_bar_closed(self, event: FilterBar.Closed) -> None:
         event.stop()
-        self.home().focus()
+        self.initial_focus().focus()
 
-    def _new_sieve(self) -> LogSieve:
-        around = around_of(self._frame) if self._frame is not None else None
-        return LogSieve(passing(self.filter.wanted, around) if around is not None else None)
+    def _new_sieve(self) -> LogFilter:
+        context = row_context(self._frame) if self._frame is not None else None
+        return LogFilter(row_predicate(self.filter.wanted, context) if context is not None else None)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if event.view is self.output and self._log is not None:
@@ -184,29 +184,29 @@ class JobPage(Page[str]):
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         thing = self.plan.selected
-        if event.view is self.plan and isinstance(thing, Thing) and thing.kind == "node":
+        if event.view is self.plan and isinstance(thing, PageItem) and thing.kind == "node":
             event.stop()
-            self.post_message(NodeWanted(str(thing.key)))
+            self.post_message(NodePageRequested(str(thing.key)))
 
     def chosen_lines(self) -> Sequence[LogLine]:
         """The line under the cursor."""
         row = self.output.selected
         return [row] if row is not None and self.output.has_focus else []
 
-    def sheets(self) -> Sequence[Sheet]:
+    def export_tables(self) -> Sequence[ExportTable]:
         """The output, as it is filtered."""
         if self._log is None:
             return ()
-        lines = list(self._sieve.take_in(self._log))
+        lines = list(self._sieve.update(self._log))
         told = f"Lines: {KIND.counted(len(lines))} of {format.count(self._log.end)} read"
-        return [Sheet(told, KIND, lines, list(FIELDS))] if lines else ()
+        return [ExportTable(told, KIND, lines, list(FIELDS))] if lines else ()
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         return None
 
     @property
     def selected_node(self) -> str | None:
         """The node of the line under the cursor."""
         thing = self.plan.selected
-        at_plan = self.plan.has_focus and isinstance(thing, Thing) and thing.kind == "node"
-        return str(thing.key) if at_plan and isinstance(thing, Thing) else None
+        at_plan = self.plan.has_focus and isinstance(thing, PageItem) and thing.kind == "node"
+        return str(thing.key) if at_plan and isinstance(thing, PageItem) else None

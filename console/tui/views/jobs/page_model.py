@@ -12,8 +12,8 @@ from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_ranks
 from ...models.detail import Fact
-from ...models.job_ranks import RankRow, state_spans
-from ...models.page import Thing, fact_lines, section
+from ...models.job_ranks import RankListRow, state_spans
+from ...models.page import PageItem, fact_lines, section
 from .model import JobRow, ending, node_status
 
 
@@ -25,7 +25,7 @@ class _Part:
     status: Status
     word: str
     ranks: str
-    rows: Sequence[RankRow]
+    rows: Sequence[RankListRow]
     why: str
 
 
@@ -77,7 +77,7 @@ def _progress(row: JobRow) -> Iterator[Fact]:
 
 
 def _parts(row: JobRow) -> list[_Part]:
-    by_node: dict[str, list[RankRow]] = {}
+    by_node: dict[str, list[RankListRow]] = {}
     for one in row.ranks.rows if row.ranks else ():
         if one.rank is not None and one.state != "exited":
             by_node.setdefault(one.rank.node, []).append(one)
@@ -87,7 +87,7 @@ def _parts(row: JobRow) -> list[_Part]:
     return [_started_part(line, per_node, by_node) for line in row.started.lines]
 
 
-def _started_part(line: NodeLine, per_node: int, by_node: Mapping[str, Sequence[RankRow]]) -> _Part:
+def _started_part(line: NodeLine, per_node: int, by_node: Mapping[str, Sequence[RankListRow]]) -> _Part:
     first = line.index * per_node
     ranks = str(first) if per_node == 1 else f"{first}-{first + per_node - 1}"
     now = line.now
@@ -100,12 +100,12 @@ def _started_part(line: NodeLine, per_node: int, by_node: Mapping[str, Sequence[
     return _Part(line.node, node_status(line), now.state, ranks, by_node.get(line.node, ()), why)
 
 
-def _worst(rows: Sequence[RankRow]) -> Status:
+def _worst(rows: Sequence[RankListRow]) -> Status:
     order: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
     return min((row.status for row in rows), key=order.index, default="unknown")
 
 
-def _ranks(rows: Sequence[RankRow]) -> str:
+def _ranks(rows: Sequence[RankListRow]) -> str:
     return fold_ranks([row.number for row in rows])
 
 
@@ -122,4 +122,4 @@ def _node_line(part: _Part, width: int) -> Line:
         *([Span(f" {at:<14}")] if at else []), *state_spans(counts),
         *([Span(f" {clean(part.why)}", part.status)] if part.why else []),
     ]  # fmt: skip
-    return Line(cut(spans, width), Thing("node", part.node))
+    return Line(cut(spans, width), PageItem("node", part.node))

@@ -10,12 +10,12 @@ from textual.message import Message
 from ....present.spans import Line, plain
 from ...controllers.clipboard import TakingApp
 from ...keymap.actions import bindings, in_scope
-from ...models import row_export
-from ...models.table_export import Sheet
+from ...models import table_export
+from ...models.table_export import ExportTable
 from ...snapshot import Frame
 from ...widgets.record_grid import Column, RecordGrid
 from ..list_view import column
-from ..paged_list import PagedListing
+from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
 from .log import FIELDS as LINE_FIELDS
 from .log import KIND as LINE
@@ -45,7 +45,7 @@ _NOTHING = (
 )
 
 
-class StopWanted(Message):
+class StopRequested(Message):
     """Somebody wants a job to end."""
 
     def __init__(self, row: JobRow) -> None:
@@ -53,11 +53,11 @@ class StopWanted(Message):
         self.row = row
 
 
-class Jobs(PagedListing[JobRow, str]):
+class JobsView(PagedListView[JobRow, str]):
     """The grid, or the page of one job over it."""
 
     scope = "jobs"
-    first = ("jobs.stop", "app.diagnose")
+    footer_actions = ("jobs.stop", "app.diagnose")
     BINDINGS = bindings(in_scope("jobs"))
     kind, columns = KIND, COLUMNS
 
@@ -68,7 +68,7 @@ class Jobs(PagedListing[JobRow, str]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         return (frame.started, frame.jobs, self._second(frame))
 
     def _second(self, frame: Frame) -> object:
@@ -88,24 +88,24 @@ class Jobs(PagedListing[JobRow, str]):
             self._rows = (made_of, rows)
         return rows
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         return _NOTHING if frame.settled else (plain("looking for jobs …", "muted"),)
 
     # -- the page ----------------------------------------------------------------------------------------------------
 
-    def look_at_page(self, frame: Frame) -> None:
+    def show_page(self, frame: Frame) -> None:
         self._page.show(self.row_of_page(frame), frame)
 
     @property
     def watched_job(self) -> str | None:
         return self._page.key
 
-    def remark(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Say something between the lines of the job on the page."""
-        self._page.remark(text)
+        self._page.show_note(text)
 
-    def climb(self) -> bool:
-        return (self.is_paged and self._page.climb()) or super().climb()
+    def on_escape(self) -> bool:
+        return (self.is_paged and self._page.on_escape()) or super().on_escape()
 
     def action_filter(self) -> None:
         """Type a filter: of the list, or of the lines of the page."""
@@ -146,13 +146,13 @@ class Jobs(PagedListing[JobRow, str]):
         """End the job, after a question."""
         row = self.chosen_row
         if row is not None and row.can_stop:
-            self.post_message(StopWanted(row))
+            self.post_message(StopRequested(row))
 
     def action_copy(self) -> None:
-        self._copy_lines(row_export.as_text) if self.is_paged else super().action_copy()
+        self._copy_lines(table_export.rows_as_text) if self.is_paged else super().action_copy()
 
     def action_copy_json(self) -> None:
-        self._copy_lines(lambda kind, lines, _: row_export.as_json(kind, lines)) if self.is_paged \
+        self._copy_lines(lambda kind, lines, _: table_export.rows_as_json(kind, lines)) if self.is_paged \
             else super().action_copy_json()  # fmt: skip
 
     def _copy_lines(self, write: Any) -> None:
@@ -165,5 +165,5 @@ class Jobs(PagedListing[JobRow, str]):
             rows = self._chosen()
             app.copy(write(KIND, rows, list(FIELDS)), KIND.counted(len(rows)))
 
-    def sheets(self) -> Sequence[Sheet]:
-        return [*(self._page.sheets() if self.is_paged else ()), *super().sheets()]
+    def export_tables(self) -> Sequence[ExportTable]:
+        return [*(self._page.export_tables() if self.is_paged else ()), *super().export_tables()]

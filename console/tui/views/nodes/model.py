@@ -12,7 +12,7 @@ from ....present.status import GLYPHS
 from ....records import AgentCost, Host, Node
 from ....text import format
 from ...models.heat_map import GpuIndex
-from ...models.job_ranks import Jobs
+from ...models.job_ranks import JobsSummary
 from ...models.node_summary import FleetSummary, NodeSummary
 from ...models.row import PlainRow
 
@@ -63,7 +63,7 @@ def memory_pct(row: NodeRow) -> float | None:
     return None if used is None or not total else 100 * used / total
 
 
-def node_rows(fleet: FleetSummary, nodes: Mapping[str, NodeNow], gpus: GpuIndex, jobs: Jobs) -> list[NodeRow]:
+def node_rows(fleet: FleetSummary, nodes: Mapping[str, NodeNow], gpus: GpuIndex, jobs: JobsSummary) -> list[NodeRow]:
     """A row a node, in the fleet's order."""
     ranks = Counter(row.rank.node for job in jobs.jobs for row in job.rows if row.rank and row.state != "exited")
     return [_row(summary, nodes.get(summary.name), gpus, ranks) for summary in fleet.nodes]

@@ -11,15 +11,15 @@ from textual.containers import Horizontal
 from ....core.store import ProcessKey
 from ....present.spans import Line, Span
 from ...models import detail
-from ...models.page import Thing
+from ...models.page import PageItem
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.report import Report
-from ..base import Teller
-from ..events.model import event_story
-from ..paged_list import Page
+from ..base import DetailProvider
+from ..events.model import event_detail
+from ..paged_list import DetailPage
 from .model import state_text
-from .page_model import EVENTS_SHOWN, Known, facts_lines, list_lines, process_story
+from .page_model import EVENTS_SHOWN, NodePageData, facts_lines, list_lines, process_detail
 
 #: From this width on the facts stand beside the lists.
 WIDE = 130
@@ -28,8 +28,8 @@ _BESIDE = 3
 _EDGE = Span("─ ", "rule")
 
 
-class NodePage(Page[str]):
-    """`look` shows the node named `key`."""
+class NodePage(DetailPage[str]):
+    """`show_snapshot` shows the node named `key`."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -42,16 +42,16 @@ class NodePage(Page[str]):
         yield self._title
         yield Horizontal(self.facts, self._lists)
 
-    def turn_to(self, key: str | None) -> None:
+    def set_key(self, key: str | None) -> None:
         self.key, self._shown = key, None
         for report in (self.facts, self._lists):
             report.show(())
             report.scroll_home(animate=False, immediate=True)
 
-    def home(self) -> Report:
+    def initial_focus(self) -> Report:
         return self.facts
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         """Show this frame; nothing is made anew where nothing of the node changed."""
         self._frame = frame
         if self.key is None:
@@ -90,57 +90,57 @@ class NodePage(Page[str]):
     def _write_again(self) -> None:
         self._shown = None
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         """The story of the line under the cursor; a fact is told by its own line."""
         report = self._lists if self._lists.has_focus else self.facts
         thing, node = report.selected, self.key
-        if node is None or not isinstance(thing, Thing) or thing.kind == "fact":
+        if node is None or not isinstance(thing, PageItem) or thing.kind == "fact":
             return None
-        return lambda frame: _tell(frame, node, thing)
+        return lambda frame: _detail(frame, node, thing)
 
 
-def _known(frame: Frame, name: str) -> Known | None:
+def _known(frame: Frame, name: str) -> NodePageData | None:
     summary = frame.fleet.by_name.get(name)
     if summary is None:
         return None
     ranks = [row for job in frame.jobs.jobs for row in job.rows if row.rank and row.rank.node == name]
     processes = [process for process in frame.processes.values() if process.node == name]
     processes.sort(key=lambda process: (process.role, process.pid))
-    return Known(
+    return NodePageData(
         summary, frame.now, frame.nodes.get(name), frame.gpus.of(name), ranks, processes,
         frame.events.of_node(name, EVENTS_SHOWN),
     )  # fmt: skip
 
 
-def _tell(frame: Frame, name: str, thing: Thing) -> detail.Story | None:
-    tell = {"gpu": _tell_gpu, "rank": _tell_rank, "process": _tell_process, "event": _tell_event}[thing.kind]
-    return tell(frame, name, thing.key)
+def _detail(frame: Frame, name: str, thing: PageItem) -> detail.Detail | None:
+    provide = {"gpu": _gpu_detail, "rank": _rank_detail, "process": _process_detail, "event": _event_detail}[thing.kind]
+    return provide(frame, name, thing.key)
 
 
-def _tell_gpu(frame: Frame, name: str, uuid: object) -> detail.Story | None:
+def _gpu_detail(frame: Frame, name: str, uuid: object) -> detail.Detail | None:
     summary = frame.fleet.by_name.get(name)
     for gpu in frame.gpus.of(name):
         record = gpu.info or gpu.gpu
         if summary is not None and record is not None and record.uuid == uuid:
-            return detail.gpu_story(summary, gpu)
+            return detail.gpu_detail(summary, gpu)
     return None
 
 
-def _tell_rank(frame: Frame, name: str, key: object) -> detail.Story | None:
+def _rank_detail(frame: Frame, name: str, key: object) -> detail.Detail | None:
     for row in (row for job in frame.jobs.jobs for row in job.rows):
         if row.rank is not None and row.key == key:
             process = frame.processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))
-            return detail.rank_story(row, process.cmdline if process else None)
+            return detail.rank_detail(row, process.cmdline if process else None)
     return None
 
 
-def _tell_process(frame: Frame, name: str, key: object) -> detail.Story | None:
+def _process_detail(frame: Frame, name: str, key: object) -> detail.Detail | None:
     process = frame.processes.get(cast(ProcessKey, key))
-    return process_story(process) if process else None
+    return process_detail(process) if process else None
 
 
-def _tell_event(frame: Frame, name: str, number: object) -> detail.Story | None:
+def _event_detail(frame: Frame, name: str, number: object) -> detail.Detail | None:
     record = frame.events.find(cast(int, number))
-    return event_story(record, frame.now) if record else None
+    return event_detail(record, frame.now) if record else None

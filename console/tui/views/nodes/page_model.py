@@ -11,11 +11,11 @@ from ....present.status import GLYPHS
 from ....records import Process, Record
 from ....text import format
 from ....text.cells import clean, fit
-from ...models.detail import Fact, Story, node_story
+from ...models.detail import Detail, Fact, node_detail
 from ...models.heat_map import index_of
-from ...models.job_ranks import RankRow
+from ...models.job_ranks import RankListRow
 from ...models.node_summary import NodeSummary
-from ...models.page import Thing, event_line, fact_lines, section
+from ...models.page import PageItem, event_line, fact_lines, section
 from ..events.model import EventRow
 
 #: So many of the newest events stand on the page; the Events view has them all.
@@ -23,24 +23,24 @@ EVENTS_SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Known:
+class NodePageData:
     """All that a page is made of, of one node at one instant (`now`: console time, ns)."""
 
     summary: NodeSummary
     now: int
     node: NodeNow | None = None
     gpus: Sequence[GpuNow] = ()
-    ranks: Sequence[RankRow] = ()
+    ranks: Sequence[RankListRow] = ()
     processes: Sequence[Process] = ()
     events: Sequence[tuple[int, Record]] = ()  # with their numbers, newest first
 
 
-def facts_lines(known: Known, width: int) -> tuple[Line, ...]:
+def facts_lines(known: NodePageData, width: int) -> tuple[Line, ...]:
     """Who the node is, why it is not here and what to try, what it does, what works on it and what does not."""
-    return fact_lines([*node_story(known.summary, known.node).facts, *_more(known.node)], width)
+    return fact_lines([*node_detail(known.summary, known.node).facts, *_more(known.node)], width)
 
 
-def list_lines(known: Known, width: int) -> tuple[Line, ...]:
+def list_lines(known: NodePageData, width: int) -> tuple[Line, ...]:
     """Its GPUs, ranks, processes and events, a line each; nothing is counted of a node that has not spoken."""
     rows = [EventRow(number, record, known.now) for number, record in known.events]
     spoken = known.node is not None and known.node.cost is not None
@@ -89,10 +89,10 @@ def _gpu_line(gpu: GpuNow, width: int) -> Line:
     sim = [Span("SIM ", "warning")] if now and now.simulated else []
     record = gpu.info or gpu.gpu
     spans = (Span(said), *sim, Span(name, "muted"))
-    return Line(cut(spans, width), Thing("gpu", record.uuid if record else index))
+    return Line(cut(spans, width), PageItem("gpu", record.uuid if record else index))
 
 
-def _rank_line(row: RankRow, width: int) -> Line:
+def _rank_line(row: RankListRow, width: int) -> Line:
     number = format.UNKNOWN if row.number is None else str(row.number)
     stat = row.stat
     state = Span(fit(f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}", 18), row.status)
@@ -100,7 +100,7 @@ def _rank_line(row: RankRow, width: int) -> Line:
     busy = f"{format.percent(stat.cpu_pct):>5} %  {format.size(stat.rss_bytes):>5}  " if stat else ""
     job = Span(clean(row.job), "muted")
     spans = (Span(f"{number:>5}  "), state, Span(pid, "muted"), Span(busy), job)
-    return Line(cut(spans, width), Thing("rank", row.key))
+    return Line(cut(spans, width), PageItem("rank", row.key))
 
 
 def _process_line(process: Process, width: int) -> Line:
@@ -108,10 +108,10 @@ def _process_line(process: Process, width: int) -> Line:
     user = fit(clean(process.user or str(process.uid)), 9)
     role = fit(clean(process.role).replace("_", " "), 17)
     spans = (Span(f"{process.pid:>7}  "), Span(f"{user} {role} ", "muted"), Span(command))
-    return Line(cut(spans, width), Thing("process", (process.node, process.pid, process.start_ticks)))
+    return Line(cut(spans, width), PageItem("process", (process.node, process.pid, process.start_ticks)))
 
 
-def process_story(process: Process) -> Story:
+def process_detail(process: Process) -> Detail:
     """A process: all that its record says."""
     rank = format.UNKNOWN if process.rank is None else str(process.rank)
     facts = [
@@ -124,4 +124,4 @@ def process_story(process: Process) -> Story:
     ]
     if process.job:
         facts.append(Fact("job", clean(f"{process.job}, rank {rank}")))
-    return Story(f"process {process.pid}  {clean(process.node)}", "ok", tuple(facts))
+    return Detail(f"process {process.pid}  {clean(process.node)}", "ok", tuple(facts))

@@ -8,7 +8,7 @@ from ....present.spans import Line, plain
 from ...snapshot import Frame
 from ...widgets.record_grid import Column, RecordGrid
 from ..list_view import column
-from ..paged_list import PagedListing
+from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
 from .model import NodeRow, node_rows
 from .page import NodePage
@@ -38,7 +38,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
 )
 
 
-class Nodes(PagedListing[NodeRow, str]):
+class NodesView(PagedListView[NodeRow, str]):
     """The grid, or the page of one node over it."""
 
     scope = "nodes"
@@ -48,8 +48,8 @@ class Nodes(PagedListing[NodeRow, str]):
         self._page = NodePage(id="node-page")
         super().__init__(RecordGrid(COLUMNS, id="node-grid"), self._page, id=id)  # type: ignore[arg-type]
 
-    def look_at_page(self, frame: Frame) -> None:
-        self._page.look(frame)
+    def show_page(self, frame: Frame) -> None:
+        self._page.show_snapshot(frame)
 
     @property
     def selected_node(self) -> str | None:
@@ -57,7 +57,7 @@ class Nodes(PagedListing[NodeRow, str]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         return (frame.fleet, frame.jobs)
 
     def all_rows(self, frame: Frame) -> Sequence[NodeRow]:
@@ -66,5 +66,5 @@ class Nodes(PagedListing[NodeRow, str]):
     def count(self, frame: Frame) -> int:
         return len(frame.fleet.nodes)
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         return (plain("No node is expected here."), plain("Add one from the palette (Ctrl-P).", "muted"))

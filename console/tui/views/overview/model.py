@@ -11,7 +11,7 @@ from ....records import Finding
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold_ranks, renamed
-from ...models.job_ranks import Jobs, JobSummary, state_spans
+from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 from ...models.page import wrapped
 
@@ -36,7 +36,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
     for (status, word, reason, try_), nodes in ordered:
         if len(nodes) == 1:
             reason, try_ = nodes[0].reason, nodes[0].try_
-        lines += _trouble_lines(status, _said(word, reason, nodes), try_, nodes, width)
+        lines += _trouble_lines(status, _facts(word, reason, nodes), try_, nodes, width)
     return tuple(lines)
 
 
@@ -55,7 +55,7 @@ def _counts_line(fleet: FleetSummary, width: int) -> Line:
     return Line((Span(names.rstrip() if not counts else names), *counts))
 
 
-def _said(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
+def _facts(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
     """What happened to these nodes, in one phrase; the youngest of their silences stands for all."""
     age = min((node.age_ns for node in nodes if node.age_ns is not None), default=None)
     if word == "expected":
@@ -86,7 +86,7 @@ def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> lis
     return [cut((*head, Span(first, style)), width), *((Span("    "), Span(part, style)) for part in below)]
 
 
-def job_lines(jobs: Jobs, settled: bool, width: int) -> tuple[Line, ...]:
+def job_lines(jobs: JobsSummary, settled: bool, width: int) -> tuple[Line, ...]:
     """A block a job: how many of its ranks are here and what they do; the missing ones with their reason."""
     if not jobs.jobs:
         return (plain("no job found on these nodes" if settled else "looking for ranks …", "muted"),)
@@ -154,7 +154,7 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
 
 
 def finding_lines(
-    findings: Sequence[Finding], fleet: FleetSummary, jobs: Jobs, settled: bool, width: int
+    findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int
 ) -> tuple[Line, ...]:
     """A line a finding, the worst first; without any, what that silence is worth."""
     if findings:

@@ -11,17 +11,17 @@ from ....core.store import GpuKey
 from ....present.spans import Span
 from ...keymap.actions import bindings, in_scope
 from ...models import detail
-from ...models.gpu_metrics import METRICS, Peers, peers_of
+from ...models.gpu_metrics import HEAT_METRICS, PeerRange, peer_range
 from ...models.heat_map import HeatRow, heat_row, host_row, pointed_spans, uuid_of
 from ...models.list_kind import Arrangement
 from ...models.node_summary import NodeSummary
-from ...models.table_export import Sheet
+from ...models.table_export import ExportTable
 from ...snapshot import Frame
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
 from ...widgets.report import Report
-from ..base import GpuWanted, NodeWanted, Teller, View
+from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View
 from ..gpus.columns import KIND
 from ..gpus.model import gpu_rows, ranks_on
 from .model import finding_lines, job_lines, node_lines
@@ -34,7 +34,7 @@ _ALL_FIGURES = 76
 WIDE, NARROW = 100, 72
 
 
-class Overview(View):
+class OverviewView(View):
     """Four parts; which stand side by side depends on the width."""
 
     scope = "overview"
@@ -47,8 +47,8 @@ class Overview(View):
         self._finding_list = Report(id="finding-list")
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
-        self._metric = METRICS[0]
-        self._peers: Peers | None = None
+        self._metric = HEAT_METRICS[0]
+        self._peers: PeerRange | None = None
         self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
         self._frame: Frame | None = None
@@ -59,19 +59,19 @@ class Overview(View):
         yield self._heat_panel
         yield Panel("FINDINGS", self._finding_list, id="findings-panel")
 
-    def home(self) -> HeatMap:
+    def initial_focus(self) -> HeatMap:
         return self._heat
 
     @property
     def arrangement(self) -> Arrangement:
-        return Arrangement(metric="" if self._metric is METRICS[0] else self._metric.name)
+        return Arrangement(metric="" if self._metric is HEAT_METRICS[0] else self._metric.name)
 
     def restore(self, arrangement: Arrangement) -> None:
-        self._metric = next((metric for metric in METRICS if metric.name == arrangement.metric), METRICS[0])
+        self._metric = next((metric for metric in HEAT_METRICS if metric.name == arrangement.metric), HEAT_METRICS[0])
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         self._frame = frame
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
@@ -90,7 +90,7 @@ class Overview(View):
         if self._peers is None or abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS:
             self._peers_due = frame.now
             fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
-            self._peers = peers_of(fresh, self._metric, self._peers)
+            self._peers = peer_range(fresh, self._metric, self._peers)
 
     def _heat_row(self, node: NodeSummary, frame: Frame) -> HeatRow:
         """The row of a node; the one before, where nothing of it changed."""
@@ -141,7 +141,7 @@ class Overview(View):
         self.set_class(event.size.width < NARROW, "narrow")
         self._share_room()
         if self._frame is not None:  # lines are made for a width; a frozen picture gets no other frame
-            self.call_after_refresh(self.look, self._frame)
+            self.call_after_refresh(self.show_snapshot, self._frame)
 
     def _share_room(self) -> None:
         """Rows of the grid: each part as many lines as it has to say, the map the rest."""
@@ -164,10 +164,10 @@ class Overview(View):
 
     def action_metric(self) -> None:
         """Show the next figure in the map."""
-        self._metric = METRICS[(METRICS.index(self._metric) + 1) % len(METRICS)]
+        self._metric = HEAT_METRICS[(HEAT_METRICS.index(self._metric) + 1) % len(HEAT_METRICS)]
         self._peers = None
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if self._frame is not None:
@@ -179,12 +179,12 @@ class Overview(View):
         gpu = self._chosen_gpu() if event.view is self._heat else None
         if gpu is not None:
             event.stop()
-            self.post_message(GpuWanted(*gpu))
+            self.post_message(GpuPageRequested(*gpu))
             return
         of_node = event.view is self._node_list or (event.view is self._heat and self._is_bare(node))
         if node is not None and of_node:
             event.stop()
-            self.post_message(NodeWanted(node))
+            self.post_message(NodePageRequested(node))
 
     def _chosen_gpu(self) -> GpuKey | None:
         """The GPU under the cursor of the map."""
@@ -199,18 +199,18 @@ class Overview(View):
         chosen = self._heat.selected
         return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
 
-    def sheets(self) -> Sequence[Sheet]:
+    def export_tables(self) -> Sequence[ExportTable]:
         frame = self._frame
         if frame is None or not frame.gpus:
             return ()
         ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
         rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None)
         columns = ("node", "gpu", "util", "mem", "power", "temp")
-        found = [Sheet(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
+        found = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
         chosen = self._heat.selected
         under = [row for row in rows if chosen is not None and row.summary.name == chosen[0]]
         if chosen is not None and under:
-            found.append(Sheet(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
+            found.append(ExportTable(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
         return found
 
     @property
@@ -219,8 +219,8 @@ class Overview(View):
             return str(self._node_list.selected) if self._node_list.selected is not None else None
         return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
 
-    def teller(self) -> Teller | None:
-        lists = ((self._node_list, _tell_node), (self._job_list, _tell_job), (self._finding_list, _tell_finding))
+    def detail_provider(self) -> DetailProvider | None:
+        lists = ((self._node_list, _node_detail), (self._job_list, _job_detail), (self._finding_list, _finding_detail))
         for report, tell in lists:
             key = report.selected
             if report.has_focus and key is not None:
@@ -228,29 +228,29 @@ class Overview(View):
         chosen = self._heat.selected
         if chosen is None:
             return None
-        return lambda frame: _tell_gpu(frame, *chosen)
+        return lambda frame: _gpu_detail(frame, *chosen)
 
 
 def _between(least: int, wanted: int, most: int) -> int:
     return max(least, min(wanted, most))
 
 
-def _tell_node(frame: Frame, name: object) -> detail.Story | None:
+def _node_detail(frame: Frame, name: object) -> detail.Detail | None:
     node = frame.fleet.by_name.get(str(name))
-    return detail.node_story(node, frame.nodes.get(node.name)) if node else None
+    return detail.node_detail(node, frame.nodes.get(node.name)) if node else None
 
 
-def _tell_job(frame: Frame, key: object) -> detail.Story | None:
-    return next((detail.job_story(job) for job in frame.jobs.jobs if job.job == key), None)
+def _job_detail(frame: Frame, key: object) -> detail.Detail | None:
+    return next((detail.job_detail(job) for job in frame.jobs.jobs if job.job == key), None)
 
 
-def _tell_finding(frame: Frame, key: object) -> detail.Story | None:
+def _finding_detail(frame: Frame, key: object) -> detail.Detail | None:
     found = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
-    return next((detail.finding_story(finding) for finding in found), None)
+    return next((detail.finding_detail(finding) for finding in found), None)
 
 
-def _tell_gpu(frame: Frame, name: str, place: int) -> detail.Story | None:
+def _gpu_detail(frame: Frame, name: str, place: int) -> detail.Detail | None:
     node, gpus = frame.fleet.by_name.get(name), frame.gpus.of(name)
     if node is None:
         return None
-    return detail.gpu_story(node, gpus[place]) if place < len(gpus) else _tell_node(frame, name)
+    return detail.gpu_detail(node, gpus[place]) if place < len(gpus) else _node_detail(frame, name)

@@ -17,7 +17,7 @@ _BEFORE_TABLE: Final = ("FROM", "JOIN", "DESCRIBE", "DESC", "SUMMARIZE")
 
 
 @dataclass(frozen=True)
-class Completion:
+class SqlCompletion:
     """The options for the word from `start` up to `end`, the likeliest first."""
 
     start: int
@@ -25,7 +25,7 @@ class Completion:
     options: tuple[str, ...]
 
 
-def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> Completion:
+def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> SqlCompletion:
     """What the word before the cursor may become; `names` are the tables with their columns."""
     word = re.search(r"\w*$", text[:cursor])
     assert word is not None
@@ -42,4 +42,4 @@ def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> Comp
     found = [each for each in dict.fromkeys(candidates) if each.casefold().startswith(begun)]
     if found == [text[start:cursor]]:
         found = []
-    return Completion(start, cursor, tuple(found))
+    return SqlCompletion(start, cursor, tuple(found))

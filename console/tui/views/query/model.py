@@ -12,15 +12,14 @@ import numpy as np
 from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean, fit, width_of
-from ...models.field import Field
 from ...models.filter_language import Vocabulary
 from ...models.grouping import Grouping
-from ...models.list_kind import Kind
+from ...models.list_kind import ColumnField, ListKind
 from ...models.plot import Plot, braille, short
 from ...models.row import PlainRow
-from ...models.table_export import Sheet
+from ...models.table_export import ExportTable
 
-Drawing = Literal["table", "line", "bar", "heat"]
+ResultFormat = Literal["table", "line", "bar", "heat"]
 #: A column of the grid is no wider than this.
 _WIDEST: Final = 40
 _SHADES: Final = " ░▒▓█"
@@ -29,7 +28,7 @@ _LABEL: Final = 24
 
 
 @dataclass(frozen=True)
-class AnswerRow(PlainRow):
+class ResultRow(PlainRow):
     """One row, at its place."""
 
     key: int
@@ -41,13 +40,13 @@ class AnswerRow(PlainRow):
 
 
 @dataclass(frozen=True)
-class Answered:
+class QueryResult:
     """What became of a question: rows, or the reason why there are none."""
 
     sql: str
     columns: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    rows: tuple[AnswerRow, ...] = ()
+    rows: tuple[ResultRow, ...] = ()
     truncated: bool = False
     took_s: float = 0.0
     damage: tuple[str, ...] = ()  # what of a session could not be read
@@ -68,11 +67,11 @@ class Answered:
             and all(row.values[at] is None or _is_figure(row.values[at]) for row in self.rows)
         )  # fmt: skip
 
-    def drawings(self) -> tuple[Drawing, ...]:
+    def drawings(self) -> tuple[ResultFormat, ...]:
         """The ways in which it can be shown."""
         if not self.rows or not self.numeric:
             return ("table",)
-        ways: list[Drawing] = ["table", "line", "bar"]
+        ways: list[ResultFormat] = ["table", "line", "bar"]
         if len(self.columns) >= 3 and self.numeric[-1] not in (0, 1):
             ways.append("heat")
         return tuple(ways)
@@ -87,24 +86,24 @@ class Answered:
         name, unit = clean(self.columns[at]), self.units[at]
         return f"{name} {unit}" if unit in ("°C",) or (unit == "ns" and not name.endswith("_ns")) else name
 
-    def sheets(self, selected: AnswerRow | None) -> list[Sheet]:
+    def export_tables(self, selected: ResultRow | None) -> list[ExportTable]:
         """What of it can be saved."""
         if not self.rows:
             return []
         told = f"{len(self.rows)} rows{', the first of more' if self.truncated else ''}"
-        found = [Sheet(f"Answer: {told}", self.kind, self.rows, self.columns)]
+        found = [ExportTable(f"Answer: {told}", self.kind, self.rows, self.columns)]
         if selected is not None:
-            found.append(Sheet("Selected: 1 row", self.kind, [selected], self.columns))
+            found.append(ExportTable("Selected: 1 row", self.kind, [selected], self.columns))
         return found
 
     @cached_property
-    def kind(self) -> Kind[AnswerRow]:
+    def kind(self) -> ListKind[ResultRow]:
         """How its rows are written when they leave the console."""
-        return Kind(
+        return ListKind(
             noun="answer", sort=self.columns[0] if self.columns else "",
             fields={name: _field(name, at) for at, name in enumerate(self.columns)},
-            vocabulary=Vocabulary((), lambda seen: ()), groupings=(Grouping("none", None),),
-            standing=lambda row: None, as_object=lambda row: dict(zip(self.columns, row.values, strict=True)),
+            vocabulary=Vocabulary((), lambda entry: ()), groupings=(Grouping("none", None),),
+            row_state=lambda row: None, as_object=lambda row: dict(zip(self.columns, row.values, strict=True)),
         )  # fmt: skip
 
 
@@ -128,8 +127,10 @@ def _compact(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode() if not isinstance(value, str) else value
 
 
-def _field(name: str, at: int) -> Field[AnswerRow]:
-    return Field(name, name, lambda row: cell(row.values[at]), lambda row: row.values[at], lambda row, text: "text")
+def _field(name: str, at: int) -> ColumnField[ResultRow]:
+    return ColumnField(
+        name, name, lambda row: cell(row.values[at]), lambda row: row.values[at], lambda row, text: "text"
+    )
 
 
 def _is_figure(value: Any) -> bool:
@@ -139,7 +140,7 @@ def _is_figure(value: Any) -> bool:
 # -- drawings ----------------------------------------------------------------------------------------------------------
 
 
-def drawn(answer: Answered, how: Drawing, width: int, height: int) -> list[Line]:
+def chart_lines(answer: QueryResult, how: ResultFormat, width: int, height: int) -> list[Line]:
     """That drawing of the answer, in so much room; what does not fit is counted in its last line."""
     if how == "bar":
         return _bars(answer, width)
@@ -148,7 +149,7 @@ def drawn(answer: Answered, how: Drawing, width: int, height: int) -> list[Line]
     return _curve(answer, width, height)
 
 
-def _curve(answer: Answered, width: int, height: int) -> list[Line]:
+def _curve(answer: QueryResult, width: int, height: int) -> list[Line]:
     """The last column of figures, row by row; below it the first column's values at both ends."""
     at = answer.numeric[-1]
     values = np.array([np.nan if row.values[at] is None else float(row.values[at]) for row in answer.rows])
@@ -175,14 +176,14 @@ def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> n
     return stretched
 
 
-def _heading(answer: Answered, at: int, plot: Plot) -> Line:
+def _heading(answer: QueryResult, at: int, plot: Plot) -> Line:
     spans = [Span(answer.title(at), "strong")]
     for name, value in zip(("least", "mean", "most"), plot.summary(), strict=True):
         spans += [Span(f"  {name} ", "muted"), Span(short(value))]
     return Line(tuple(spans))
 
 
-def _bars(answer: Answered, width: int) -> list[Line]:
+def _bars(answer: QueryResult, width: int) -> list[Line]:
     """A bar a row, beside what its other columns say."""
     at = answer.numeric[-1]
     known = [row.values[at] for row in answer.rows if row.values[at] is not None]
@@ -198,7 +199,7 @@ def _bars(answer: Answered, width: int) -> list[Line]:
     return lines
 
 
-def _label(row: AnswerRow, at: int) -> str:
+def _label(row: ResultRow, at: int) -> str:
     others = [cell(value) for place, value in enumerate(row.values) if place != at]
     return " ".join(others) if others else str(row.key + 1)
 
@@ -208,7 +209,7 @@ def _bar(share: float, room: int) -> str:
     return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
 
 
-def _heat(answer: Answered, width: int) -> list[Line]:
+def _heat(answer: QueryResult, width: int) -> list[Line]:
     """The first column down, the second across, the last figure as a shade; two cells each where there is room."""
     at = answer.numeric[-1]
     down = list(dict.fromkeys(row.values[0] for row in answer.rows if _can_be_key(row.values[0])))
@@ -242,9 +243,9 @@ def _shade(value: float | None, least: float, most: float) -> str:
     return _SHADES[1 + min(len(_SHADES) - 2, int(share * (len(_SHADES) - 1)))]
 
 
-def rows_of(rows: Sequence[Sequence[Any]]) -> tuple[AnswerRow, ...]:
+def rows_of(rows: Sequence[Sequence[Any]]) -> tuple[ResultRow, ...]:
     """The rows of a grid."""
-    return tuple(AnswerRow(at, tuple(values)) for at, values in enumerate(rows))
+    return tuple(ResultRow(at, tuple(values)) for at, values in enumerate(rows))
 
 
-__all__ = ["AnswerRow", "Answered", "Drawing", "cell", "drawn", "rows_of"]
+__all__ = ["QueryResult", "ResultFormat", "ResultRow", "cell", "chart_lines", "rows_of"]

@@ -16,17 +16,17 @@ from ....text import format
 from ....text.cells import clean
 from ...controllers.clipboard import TakingApp
 from ...keymap.actions import bindings, in_scope
-from ...models import row_export
-from ...models.detail import Fact, Story
+from ...models import table_export
+from ...models.detail import Detail, Fact
 from ...models.list_kind import Arrangement
-from ...models.table_export import Sheet
+from ...models.table_export import ExportTable
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.record_grid import Column, RecordGrid
 from ...widgets.report import Report
 from ...widgets.sql_editor import SqlEditor
-from ..base import Teller, View
-from .model import Answered, AnswerRow, Drawing, cell, drawn
+from ..base import DetailProvider, View
+from .model import QueryResult, ResultFormat, ResultRow, cell, chart_lines
 
 #: What stands there before the first question.
 _EXAMPLES: Final = (
@@ -36,27 +36,27 @@ _EXAMPLES: Final = (
 )  # fmt: skip
 
 
-class QuestionAsked(Message):
+class QueryRequested(Message):
     """Somebody wants this answered; the app does it and tells `view`."""
 
-    def __init__(self, view: Query, sql: str) -> None:
+    def __init__(self, view: QueryView, sql: str) -> None:
         super().__init__()
         self.view, self.sql = view, sql
 
 
-class NamesWanted(Message):
+class NamesRequested(Message):
     """The editor wants to know what can be completed."""
 
-    def __init__(self, view: Query) -> None:
+    def __init__(self, view: QueryView) -> None:
         super().__init__()
         self.view = view
 
 
-class AnswerCancelled(Message):
+class QueryCancelled(Message):
     """Somebody gives up the question under way."""
 
 
-class Query(View):
+class QueryView(View):
     """The editor, a line that tells how the question went, and the answer."""
 
     scope = "query"
@@ -66,12 +66,12 @@ class Query(View):
         super().__init__(id=id)
         self._editor = SqlEditor(id="sql")
         self._state = Bar(fill="─")
-        self._grid: RecordGrid[AnswerRow] = RecordGrid((), id="answer")
+        self._grid: RecordGrid[ResultRow] = RecordGrid((), id="answer")
         self._drawing = Report(id="answer-drawing")
-        self._answer: Answered | None = None
-        self._asked_at: float | None = None  # while a question is under way
-        self._told_s = -1
-        self._how: Drawing = "table"
+        self._answer: QueryResult | None = None
+        self._started_at: float | None = None  # while a question is under way
+        self._shown_s = -1
+        self._how: ResultFormat = "table"
         self._first = 0  # the leftmost column of the grid
         self._kept: tuple[str, tuple[str, ...]] = ("", ())
         self._has_names = False
@@ -88,19 +88,19 @@ class Query(View):
 
     # -- the frame ---------------------------------------------------------------------------------------------------
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         if not self._has_names and self.is_mounted:
             self._has_names = True
-            self.post_message(NamesWanted(self))
-        if self._asked_at is not None and int(time.monotonic() - self._asked_at) != self._told_s:
+            self.post_message(NamesRequested(self))
+        if self._started_at is not None and int(time.monotonic() - self._started_at) != self._shown_s:
             self._head()
 
-    def home(self) -> Widget | None:
+    def initial_focus(self) -> Widget | None:
         return self._drawing if self._grid.has_class("gone") else self._grid
 
-    def climb(self) -> bool:
-        if self._asked_at is not None:
-            self.post_message(AnswerCancelled())
+    def on_escape(self) -> bool:
+        if self._started_at is not None:
+            self.post_message(QueryCancelled())
             return True
         return False
 
@@ -124,25 +124,25 @@ class Query(View):
         """Type a question."""
         self._editor.open()
 
-    def take_names(self, names: Mapping[str, Sequence[str]]) -> None:
+    def set_completion_names(self, names: Mapping[str, Sequence[str]]) -> None:
         """What can be completed from now on."""
         self._editor.take_names(names)
 
     def on_sql_editor_asked(self, event: SqlEditor.Asked) -> None:
-        if self._asked_at is None:
-            self._asked_at = time.monotonic()
+        if self._started_at is None:
+            self._started_at = time.monotonic()
             self._head()
-            self.post_message(QuestionAsked(self, event.sql))
+            self.post_message(QueryRequested(self, event.sql))
 
     def on_sql_editor_left(self, event: SqlEditor.Left) -> None:
-        if self._asked_at is not None:
-            self.post_message(AnswerCancelled())
-        elif home := self.home():
+        if self._started_at is not None:
+            self.post_message(QueryCancelled())
+        elif home := self.initial_focus():
             home.focus()
 
-    def answered(self, answer: Answered | None) -> None:
+    def show_result(self, answer: QueryResult | None) -> None:
         """Show this; None is a question that was given up, and then what stood there stays."""
-        self._asked_at, self._told_s = None, -1
+        self._started_at, self._shown_s = None, -1
         if answer is None:
             self.notify("given up", timeout=2, markup=False)
             self._head()
@@ -151,7 +151,7 @@ class Query(View):
         if self._how not in answer.drawings():
             self._how = "table"
         self._show()
-        if not answer.error and answer.rows and (home := self.home()):
+        if not answer.error and answer.rows and (home := self.initial_focus()):
             home.focus()
 
     # -- the answer --------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Query(View):
             return
         self._how = ways[(ways.index(self._how) + 1) % len(ways)]
         self._show()
-        if home := self.home():
+        if home := self.initial_focus():
             home.focus()
 
     def action_left(self) -> None:
@@ -197,15 +197,17 @@ class Query(View):
             self._grid.show(answer.rows)
         else:
             size = self._drawing.scrollable_content_region.size if not self._drawing.has_class("gone") else self.size
-            self._drawing.show(drawn(answer, self._how, max(20, size.width or self.size.width), max(6, size.height)))
+            self._drawing.show(
+                chart_lines(answer, self._how, max(20, size.width or self.size.width), max(6, size.height))
+            )
         self._head()
 
     def _head(self) -> None:
         left: tuple[Span, ...] = (Span("─ ", "rule"), Span("ANSWER", "accent"), Span(" "))
         right: tuple[Span, ...] = ()
-        if self._asked_at is not None:
-            self._told_s = int(time.monotonic() - self._asked_at)
-            left = (*left, Span(f"looking … {self._told_s} s ", "warning"))
+        if self._started_at is not None:
+            self._shown_s = int(time.monotonic() - self._started_at)
+            left = (*left, Span(f"looking … {self._shown_s} s ", "warning"))
             right = (Span(" Esc", "key"), Span(" gives it up ", "muted"), Span("─", "rule"))
         elif self._answer is not None and self._answer.error:
             left = (*left, Span("none ", "failed"))
@@ -218,32 +220,32 @@ class Query(View):
 
     # -- what leaves -------------------------------------------------------------------------------------------------
 
-    def sheets(self) -> Sequence[Sheet]:
-        return self._answer.sheets(self._grid.selected) if self._answer else ()
+    def export_tables(self) -> Sequence[ExportTable]:
+        return self._answer.export_tables(self._grid.selected) if self._answer else ()
 
     def action_copy(self) -> None:
         """The row under the cursor as text."""
         row, answer = self._grid.selected, self._answer
         if row is not None and answer is not None:
-            cast(TakingApp, self.app).copy(row_export.as_text(answer.kind, [row], answer.columns), "1 row")
+            cast(TakingApp, self.app).copy(table_export.rows_as_text(answer.kind, [row], answer.columns), "1 row")
 
     def action_copy_json(self) -> None:
         """The row under the cursor as JSON."""
         row, answer = self._grid.selected, self._answer
         if row is not None and answer is not None:
-            cast(TakingApp, self.app).copy(row_export.as_json(answer.kind, [row]), "1 row")
+            cast(TakingApp, self.app).copy(table_export.rows_as_json(answer.kind, [row]), "1 row")
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         row, answer = self._grid.selected, self._answer
         if row is None or answer is None or self._how != "table":
             return None
-        return lambda frame: _story(answer, row)
+        return lambda frame: _row_detail(answer, row)
 
 
-def _story(answer: Answered, row: AnswerRow) -> Story:
+def _row_detail(answer: QueryResult, row: ResultRow) -> Detail:
     """Everything in one row, each text in full."""
     facts = tuple(Fact(answer.title(at), cell(value)) for at, value in enumerate(row.values))
-    return Story(f"row {format.count(row.key + 1)}", "ok", facts)
+    return Detail(f"row {format.count(row.key + 1)}", "ok", facts)
 
 
 def _mistake(text: str, width: int) -> list[Line]:
@@ -257,15 +259,15 @@ def _examples() -> list[Line]:
     return [invitation, Line(), *(plain(f"    {sql}", "muted") for sql in _EXAMPLES)]
 
 
-def _columns(answer: Answered, first: int) -> tuple[Column[AnswerRow], ...]:
+def _columns(answer: QueryResult, first: int) -> tuple[Column[ResultRow], ...]:
     """The columns from `first` on; the last go where there is no room."""
     return tuple(_column(answer, at, drop=at - first) for at in range(first, len(answer.columns)))
 
 
-def _column(answer: Answered, at: int, drop: int) -> Column[AnswerRow]:
+def _column(answer: QueryResult, at: int, drop: int) -> Column[ResultRow]:
     is_last = at == len(answer.columns) - 1
 
-    def span(row: AnswerRow) -> Span:
+    def span(row: ResultRow) -> Span:
         value = row.values[at]
         return Span(cell(value), "unknown" if value is None else "text")
 

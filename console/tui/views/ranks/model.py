@@ -11,40 +11,47 @@ from ....records import Watched
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
-from ...models.field import Field, field, integer, word
-from ...models.grouping import NONE, Grouping, Head, grouped
+from ...models.grouping import NONE, GroupHeader, Grouping, grouped
 from ...models.heat_map import GpuIndex
-from ...models.job_ranks import Jobs, JobSummary, RankRow, state_spans
-from ...models.list_kind import AS_AT_FIRST, Arrangement, Kind
+from ...models.job_ranks import JobsSummary, JobSummary, RankListRow, state_spans
+from ...models.list_kind import (
+    DEFAULT_ARRANGEMENT,
+    Arrangement,
+    ColumnField,
+    ListKind,
+    column_field,
+    integer,
+    text_or_unknown,
+)
 from ...models.node_summary import FleetSummary
-from ...models.row_context import Around, Seen
-from ...models.state_counts import Standing
+from ...models.row import RowState
+from ...models.row_context import RowContext, RowInContext
 from ...models.steady_order import Noise, SteadyOrder
 from .filter import RANKS
 
-Row = Head | RankRow
+Row = GroupHeader | RankListRow
 
 
-def _style(row: RankRow, text: str) -> str:
+def _style(row: RankListRow, text: str) -> str:
     """Figures of a silent node are drawn as stale."""
     if row.silent:
         return row.status
     return "muted" if text == format.UNKNOWN else "text"
 
 
-def _state_text(row: RankRow) -> str:
+def _state_text(row: RankListRow) -> str:
     return f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}" + (f" {row.silent}" if row.silent else "")
 
 
-def _badness(state: str) -> tuple[int, str]:
+def _severity(state: str) -> tuple[int, str]:
     return BY_WEIGHT.index(rank_status(state)), state
 
 
-def _of_rank(name: str) -> Callable[[RankRow], Any]:
+def _of_rank(name: str) -> Callable[[RankListRow], Any]:
     return lambda row: getattr(row.rank, name) if row.rank else None
 
 
-def _of_stat(name: str) -> Callable[[RankRow], Any]:
+def _of_stat(name: str) -> Callable[[RankListRow], Any]:
     return lambda row: getattr(row.stat, name) if row.stat else None
 
 
@@ -60,60 +67,60 @@ def _gpu_text(value: str | None) -> str:
     return clean(value) if len(value) <= 4 else clean(value).removeprefix("GPU-")[:8]
 
 
-FIELDS: dict[str, Field[RankRow]] = {
+FIELDS: dict[str, ColumnField[RankListRow]] = {
     found.key: found
     for found in (
-        field("rank", "rank", lambda row: row.number, integer, _style),
-        Field("state", "state", _state_text, lambda row: _badness(row.state), lambda row, _: row.status),
-        field("node", "node", _of_rank("node"), word, _style, natural),
-        field("local", "local", _of_rank("local_rank"), integer, _style),
-        field("gpu", "gpu", _of_rank("gpu"), _gpu_text, _style, natural),
-        field("pid", "pid", _of_rank("pid"), integer, _style),
-        field("step", "step", _of_stat("step"), format.count, _style),
-        field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
-        field("rss", "RSS", _of_stat("rss_bytes"), format.size, _style, noise=Noise(share=0.01)),
-        field("threads", "thr", _of_stat("threads"), integer, _style),
-        field("ctx", "ctx/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
-        field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),
-        field("attempt", "attempt", lambda row: row.attempt if row.rank else None, integer, _style),
-        field("source", "source", _of_rank("source"), word, _style),
-        field("job", "job", lambda row: row.job, word, _style),
+        column_field("rank", "rank", lambda row: row.number, integer, _style),
+        ColumnField("state", "state", _state_text, lambda row: _severity(row.state), lambda row, _: row.status),
+        column_field("node", "node", _of_rank("node"), text_or_unknown, _style, natural),
+        column_field("local", "local", _of_rank("local_rank"), integer, _style),
+        column_field("gpu", "gpu", _of_rank("gpu"), _gpu_text, _style, natural),
+        column_field("pid", "pid", _of_rank("pid"), integer, _style),
+        column_field("step", "step", _of_stat("step"), format.count, _style),
+        column_field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
+        column_field("rss", "RSS", _of_stat("rss_bytes"), format.size, _style, noise=Noise(share=0.01)),
+        column_field("threads", "thr", _of_stat("threads"), integer, _style),
+        column_field("ctx", "ctx/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
+        column_field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),
+        column_field("attempt", "attempt", lambda row: row.attempt if row.rank else None, integer, _style),
+        column_field("source", "source", _of_rank("source"), text_or_unknown, _style),
+        column_field("job", "job", lambda row: row.job, text_or_unknown, _style),
     )
 }
 
 
-def watched_field(name: str) -> Field[RankRow]:
+def watched_field(name: str) -> ColumnField[RankListRow]:
     """The field of a watched variable; numbers sort before texts."""
 
-    def read(row: RankRow) -> Watched | None:
+    def read(row: RankListRow) -> Watched | None:
         return row.stat.watched.get(name) if row.stat and row.stat.watched else None
 
     def order(value: Watched) -> Any:
         return (True, 0, value) if isinstance(value, str) else (False, value, "")
 
-    return field(f"watched:{name}", clean(name), read, format.value, _style, order)
+    return column_field(f"watched:{name}", clean(name), read, format.value, _style, order)
 
 
-def _node(seen: Seen[RankRow]) -> str | None:
-    return seen.row.rank.node if seen.row.rank else None
+def _node(entry: RowInContext[RankListRow]) -> str | None:
+    return entry.row.rank.node if entry.row.rank else None
 
 
 #: What ranks can be grouped by; jobs are never mixed, whichever it is.
-GROUPINGS: Final[tuple[Grouping[RankRow], ...]] = (
-    Grouping("job", lambda seen: seen.row.job),
+GROUPINGS: Final[tuple[Grouping[RankListRow], ...]] = (
+    Grouping("job", lambda entry: entry.row.job),
     Grouping("node", _node),
-    Grouping("state", lambda seen: seen.row.state, _badness, is_state=True),
-    Grouping("class", lambda seen: seen.around.class_of(_node(seen))),
-    Grouping("tag", lambda seen: seen.around.all_tags(_node(seen))),
+    Grouping("state", lambda entry: entry.row.state, _severity, is_state=True),
+    Grouping("class", lambda entry: entry.context.class_of(_node(entry))),
+    Grouping("tag", lambda entry: entry.context.all_tags(_node(entry))),
     NONE,
 )
 
 
-def _standing(row: RankRow) -> Standing:
+def _row_state(row: RankListRow) -> RowState:
     return rank_status(row.state), row.state
 
 
-def _object(row: RankRow) -> dict[str, Any]:
+def _object(row: RankListRow) -> dict[str, Any]:
     """What the screen makes of it, and its records as they came, in their own units."""
     return {
         "job": row.job, "attempt": row.attempt, "rank": row.number, "state": row.state,
@@ -122,16 +129,16 @@ def _object(row: RankRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final[Kind[RankRow]] = Kind(
-    "rank", "rank", FIELDS, RANKS, GROUPINGS, _standing, _object, remark=lambda row: row.reason,
+KIND: Final[ListKind[RankListRow]] = ListKind(
+    "rank", "rank", FIELDS, RANKS, GROUPINGS, _row_state, _object, row_note=lambda row: row.reason,
 )  # fmt: skip
-_NOWHERE: Final = Around(FleetSummary(), {}, GpuIndex(), Jobs())
+_NOWHERE: Final = RowContext(FleetSummary(), {}, GpuIndex(), JobsSummary())
 
 
 def rank_rows(
-    jobs: Jobs, arrangement: Arrangement = AS_AT_FIRST, *, around: Around = _NOWHERE,
-    passes: Callable[[RankRow], bool] | None = None, steady: SteadyOrder[RankRow] | None = None,
-    kind: Kind[RankRow] = KIND,
+    jobs: JobsSummary, arrangement: Arrangement = DEFAULT_ARRANGEMENT, *, context: RowContext = _NOWHERE,
+    passes: Callable[[RankListRow], bool] | None = None, steady: SteadyOrder[RankListRow] | None = None,
+    kind: ListKind[RankListRow] = KIND,
 ) -> Sequence[Row]:  # fmt: skip
     """All rows that pass, in groups: jobs are never mixed, and a rank without that figure stands last in its group.
 
@@ -142,7 +149,7 @@ def rank_rows(
     if sort != kind.sort or arrangement.reverse:  # they come in the order of their numbers
         steady = steady or SteadyOrder(lambda: 0.0)
         found = steady.sorted(found, kind.fields[sort].order, kind.fields[sort].noise, arrangement.reverse)
-    of_job: dict[str, list[RankRow]] = {job.job: [] for job in jobs.jobs}
+    of_job: dict[str, list[RankListRow]] = {job.job: [] for job in jobs.jobs}
     for row in found:
         of_job[row.job].append(row)
     by = kind.grouping(arrangement.group)
@@ -155,12 +162,12 @@ def rank_rows(
             rows += [_job_head(job, len(mine) if passes is not None else None), *mine]
         else:
             title = "" if len(jobs.jobs) == 1 else job.title  # of the only job the name says nothing
-            under = grouped(mine, by, around, kind.noun, _standing, part=job.job, title=title)
+            under = grouped(mine, by, context, kind.noun, _row_state, part=job.job, title=title)
             rows += under
     return rows
 
 
-def _job_head(job: JobSummary, shown: int | None) -> Head:
+def _job_head(job: JobSummary, shown: int | None) -> GroupHeader:
     """The head of a job: seen of expected, and how many of them are shown where a filter leaves some out."""
     launcher = [Span(f"  {job.launcher}", "muted")] if job.launcher else []
     passing = [Span(f"{shown} shown   ", "accent")] if shown is not None else []
@@ -169,4 +176,4 @@ def _job_head(job: JobSummary, shown: int | None) -> Head:
         Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
         Span(" ranks   ", "muted"), *passing, *state_spans(job.counts), *launcher,
     )  # fmt: skip
-    return Head("job", job.job, spans, job.job)
+    return GroupHeader("job", job.job, spans, job.job)

@@ -14,17 +14,17 @@ from ....core.versioned_table import Table
 from ....present.spans import Line, Span, plain
 from ....records import Process
 from ...models import detail
-from ...models.grouping import Head
-from ...models.job_ranks import RankKey, RankRow
-from ...models.list_kind import passing
+from ...models.grouping import GroupHeader
+from ...models.job_ranks import RankKey, RankListRow
+from ...models.list_kind import row_predicate
 from ...snapshot import Frame
 from ...widgets.record_grid import Column, RecordGrid, as_arranged
-from ..base import Teller
-from ..list_view import Listing, around_of, column
+from ..base import DetailProvider
+from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
 #: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
-COLUMNS: tuple[Column[RankRow], ...] = (
+COLUMNS: tuple[Column[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 11, grow=8, leads=True),
     column(FIELDS["node"], 10, 1, grow=14),
@@ -57,7 +57,7 @@ _NOTHING = (
 )
 
 
-class Ranks(Listing[RankRow]):
+class RanksView(ListView[RankListRow]):
     """The grid under its filter, or a few words where there is nothing to list."""
 
     scope = "ranks"
@@ -72,25 +72,27 @@ class Ranks(Listing[RankRow]):
         yield self._grid
         yield self._nothing
 
-    def home(self) -> RecordGrid[Head | RankRow]:
+    def initial_focus(self) -> RecordGrid[GroupHeader | RankListRow]:
         return self._grid
 
     # -- the rows ----------------------------------------------------------------------------------------------------
 
-    def basis(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: Frame) -> tuple[object, ...]:
         return (frame.jobs, frame.settled)
 
-    def all_rows(self, frame: Frame) -> Sequence[RankRow]:
+    def all_rows(self, frame: Frame) -> Sequence[RankListRow]:
         return [row for job in frame.jobs.jobs for row in job.rows]
 
     def count(self, frame: Frame) -> int:
         return sum(len(job.rows) for job in frame.jobs.jobs)
 
-    def arranged_rows(self, frame: Frame) -> Sequence[Head | RankRow]:
+    def arranged_rows(self, frame: Frame) -> Sequence[GroupHeader | RankListRow]:
         self._watch(frame.jobs.watched)
-        around = around_of(frame)
-        passes = passing(self._filter.wanted, around)
-        return rank_rows(frame.jobs, self._arranged, around=around, passes=passes, steady=self._steady, kind=self.kind)
+        context = row_context(frame)
+        passes = row_predicate(self._filter.wanted, context)
+        return rank_rows(
+            frame.jobs, self._arranged, context=context, passes=passes, steady=self._steady, kind=self.kind
+        )
 
     def _watch(self, names: tuple[str, ...]) -> None:
         """A column for each variable that is watched, beside the step; `step` has one in any case."""
@@ -105,7 +107,7 @@ class Ranks(Listing[RankRow]):
         self.columns = columns
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
-    def words_for_nothing(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: Frame) -> Sequence[Line]:
         return _NOTHING if frame.settled else (plain("looking for ranks …", "muted"),)
 
     # -- what is under the cursor ------------------------------------------------------------------------------------
@@ -113,33 +115,33 @@ class Ranks(Listing[RankRow]):
     @property
     def selected_node(self) -> str | None:
         row = self._grid.selected
-        if isinstance(row, Head):
+        if isinstance(row, GroupHeader):
             return row.node
         return row.rank.node if row is not None and row.rank else None
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         row = self._grid.selected
         if row is None:
             return None
-        if isinstance(row, RankRow):
-            return partial(_tell_rank, key=row.key)
-        return partial(_tell_job, job=row.part)
+        if isinstance(row, RankListRow):
+            return partial(_rank_detail, key=row.key)
+        return partial(_job_detail, job=row.part)
 
 
-def _tell_rank(frame: Frame, key: RankKey) -> detail.Story | None:
+def _rank_detail(frame: Frame, key: RankKey) -> detail.Detail | None:
     for job in frame.jobs.jobs:
         for row in job.rows if job.job == key[0] else ():
             if row.key == key:
-                return detail.rank_story(row, _command(row, frame.processes))
+                return detail.rank_detail(row, _command(row, frame.processes))
     return None
 
 
-def _command(row: RankRow, processes: Table[ProcessKey, Process]) -> str | None:
+def _command(row: RankListRow, processes: Table[ProcessKey, Process]) -> str | None:
     if row.rank is None:
         return None
     process = processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))
     return process.cmdline if process else None
 
 
-def _tell_job(frame: Frame, job: str) -> detail.Story | None:
-    return next((detail.job_story(found) for found in frame.jobs.jobs if found.job == job), None)
+def _job_detail(frame: Frame, job: str) -> detail.Detail | None:
+    return next((detail.job_detail(found) for found in frame.jobs.jobs if found.job == job), None)

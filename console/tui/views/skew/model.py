@@ -14,17 +14,17 @@ from ....present.spans import Line, Span, cut, glyph, plain
 from ....present.status import Status
 from ....text.cells import clean, fit, width_of
 from ....text.rank_ranges import ranges
-from ...models.detail import Fact, Story
+from ...models.detail import Detail, Fact
 from ...models.error_bar import Lane
 
-MeetingKind = Literal["collectives", "steps", "captures"]
-KINDS: Final[tuple[MeetingKind, ...]] = ("collectives", "steps", "captures")
+SyncPointKind = Literal["collectives", "steps", "captures"]
+KINDS: Final[tuple[SyncPointKind, ...]] = ("collectives", "steps", "captures")
 #: So many culprits, nodes and groups are listed.
 _MOST: Final = 8
 _MOST_SHARES: Final = 3
 _BAR: Final = 24
 
-NOTHING: Final[dict[MeetingKind, tuple[Line, ...]]] = {
+NOTHING: Final[dict[SyncPointKind, tuple[Line, ...]]] = {
     "collectives": (
         plain("No collective can be judged yet."), plain(""),
         Line((Span("s", "key"), Span("  reads what PyTorch's Flight Recorder has of every rank's collectives"))),
@@ -43,7 +43,7 @@ NOTHING: Final[dict[MeetingKind, tuple[Line, ...]]] = {
 }  # fmt: skip
 
 
-def of_kind(seen: SkewSnapshot, kind: MeetingKind) -> tuple[JobSkew, ...]:
+def of_kind(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[JobSkew, ...]:
     """The jobs at that kind of meeting; only those at which anything could be judged."""
     found = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
     return tuple(one for one in found if one.judged)
@@ -66,7 +66,7 @@ def job_spans(job: str) -> tuple[Span, ...]:
     return (Span("  only ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" every job", "muted"))
 
 
-def head_spans(seen: SkewSnapshot, kind: MeetingKind) -> tuple[Span, ...]:
+def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
     """`at collectives · 240 judged · 12 unresolved · 3 incomplete`, and where steps come from."""
     found = of_kind(seen, kind)
     judged, unresolved = sum(len(one.judged) for one in found), sum(one.unresolved for one in found)
@@ -118,7 +118,7 @@ def status_of(one: RankSkew) -> Status:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def table_lines(seen: SkewSnapshot, kind: MeetingKind, width: int) -> tuple[Line, ...]:
+def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Line, ...]:
     """Culprits, what they have in common, the histogram, ranks out of step."""
     lines: list[Line] = []
     for one in of_kind(seen, kind):
@@ -187,12 +187,12 @@ def _histogram_lines(one: JobSkew, width: int) -> list[Line]:
     return lines
 
 
-def rank_of(seen: SkewSnapshot, kind: MeetingKind, key: object) -> RankSkew | None:
+def rank_of(seen: SkewSnapshot, kind: SyncPointKind, key: object) -> RankSkew | None:
     """The rank of a lane or a line."""
     return next((rank for one in of_kind(seen, kind) for rank in one.ranks if rank.key == key), None)
 
 
-def rank_story(one: RankSkew, seen: SkewSnapshot, kind: MeetingKind) -> Story:
+def rank_skew_detail(one: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> Detail:
     """Everything about one rank's lateness."""
     gpu = gpu_text(one, seen.gpus)
     share = "" if one.share_last is None else f" ({100 * one.share_last:.0f} %)"
@@ -212,10 +212,10 @@ def rank_story(one: RankSkew, seen: SkewSnapshot, kind: MeetingKind) -> Story:
     if gpu:
         facts.append(Fact("its GPU", clean(gpu), "warning"))
     word = "culprit" if one.is_culprit else "not resolved" if not one.is_resolved else "late" if one.last else "in time"
-    return Story(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
+    return Detail(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
 
 
-def as_text(seen: SkewSnapshot, kind: MeetingKind) -> str:
+def as_text(seen: SkewSnapshot, kind: SyncPointKind) -> str:
     """All of it as text, for the clipboard."""
     head = "skew" + "".join(span.text for span in head_spans(seen, kind)).rstrip()
     rows = [f"{lane.label}  {lane.figure} ms" for lane in lanes(of_kind(seen, kind))]

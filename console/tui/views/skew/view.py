@@ -12,17 +12,17 @@ from textual.widget import Widget
 from ....present.spans import Span
 from ...controllers.clipboard import TakingApp
 from ...keymap.actions import bindings, in_scope
-from ...models.detail import Story
+from ...models.detail import Detail
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.lanes import Lanes
 from ...widgets.progress import Progress
 from ...widgets.report import Report
-from ..base import CancelWanted, Teller, View
+from ..base import CancelRequested, DetailProvider, View
 from .model import (
     KINDS,
     NOTHING,
-    MeetingKind,
+    SyncPointKind,
     as_text,
     head_spans,
     job_spans,
@@ -30,7 +30,7 @@ from .model import (
     of_job,
     of_kind,
     rank_of,
-    rank_story,
+    rank_skew_detail,
     table_lines,
 )
 
@@ -41,7 +41,7 @@ _MOST_TABLE = 0.5
 _EDGE = Span("─ ", "rule")
 
 
-class Skew(View):
+class SkewView(View):
     """Lanes and, beside or below them, the table. `m` looks at other meetings."""
 
     scope = "skew"
@@ -54,7 +54,7 @@ class Skew(View):
         self._lanes = Lanes("rank", "late ms", "ms", id="skew-lanes")
         self._table = Report(id="skew-table")
         self._nothing = Report(id="skew-nothing")
-        self._kind: MeetingKind = "collectives"
+        self._kind: SyncPointKind = "collectives"
         self._job = ""  # only this one is shown; empty: every job
         self._frame: Frame | None = None
         self._shown: tuple[object, ...] = ()
@@ -70,23 +70,23 @@ class Skew(View):
     def on_mount(self) -> None:
         self._progress.display = False
 
-    def home(self) -> Widget:
+    def initial_focus(self) -> Widget:
         return self._lanes if self._lanes.lanes else self._nothing
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         self._frame = frame
-        self._look_progress(frame)
+        self._show_progress(frame)
         basis = (frame.time.skew, self._kind, self._job, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
 
-    def _look_progress(self, frame: Frame) -> None:
+    def _show_progress(self, frame: Frame) -> None:
         now = frame.capturing
         if now is None and self._progress.has_focus:
-            self.screen.set_focus(self.home())
+            self.screen.set_focus(self.initial_focus())
         self._progress.display = now is not None
         if now is not None:
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
@@ -108,7 +108,7 @@ class Skew(View):
             room = max(3, int(self.size.height * _MOST_TABLE), self.size.height - len(drawn) - 3)
             self._table.styles.height = min(len(lines), room)
         if self._nothing.has_focus or self._lanes.has_focus:
-            self.screen.set_focus(self.home())
+            self.screen.set_focus(self.initial_focus())
 
     @property
     def _is_wide(self) -> bool:
@@ -117,25 +117,25 @@ class Skew(View):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
         if self._frame is not None:
-            self.call_after_refresh(self.look, self._frame)
+            self.call_after_refresh(self.show_snapshot, self._frame)
 
-    def attend(self, job: str) -> None:
+    def focus_job(self, job: str) -> None:
         self._job = job
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
         event.stop()
-        self.post_message(CancelWanted())
+        self.post_message(CancelRequested())
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         """Escape gives up the capture that is under way, first; then it leads from one job back to all of them."""
         if self._progress.display:
             self._progress.action_cancel()
         elif self._job:
-            self.attend("")
+            self.focus_job("")
         else:
             return False
         return True
@@ -144,24 +144,24 @@ class Skew(View):
         """The next kind of meeting: collectives, steps, captures."""
         self._kind = KINDS[(KINDS.index(self._kind) + 1) % len(KINDS)]
         if self._frame is not None:
-            self.look(self._frame)
+            self.show_snapshot(self._frame)
 
     def action_copy(self) -> None:
         """Everything here, as text."""
         if self._frame is not None:
             cast(TakingApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind
         if key is None:
             return None
 
-        def tell(frame: Frame) -> Story | None:
+        def detail(frame: Frame) -> Detail | None:
             seen = of_job(frame.time.skew, self._job)
             rank = rank_of(seen, kind, key)
-            return rank_story(rank, seen, kind) if rank is not None else None
+            return rank_skew_detail(rank, seen, kind) if rank is not None else None
 
-        return tell
+        return detail
 
     @property
     def selected_node(self) -> str | None:

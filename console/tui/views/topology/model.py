@@ -18,11 +18,11 @@ from ....topology.matrix import legend, matrix
 from ....topology.pair_queries import access_text, pair_lines, path_lines, route_text
 from ....topology.snapshot import TopologySnapshot
 from ....topology.tree import SOURCES, Drawn, drawing
-from ...models.detail import Fact, Story
+from ...models.detail import Detail, Fact
 from ...models.page import wrapped
 
 
-class Chosen(NamedTuple):
+class TopologySelection(NamedTuple):
     """What the matrix shows: a class, or one node."""
 
     kind: Literal["class", "node"]
@@ -33,7 +33,7 @@ def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) 
     """A line a class and one a difference; the nodes of an unfolded class below it."""
     lines: list[Line] = []
     for made in fleet.classes:
-        key = Chosen("class", made.name)
+        key = TopologySelection("class", made.name)
         count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
         mark = "▾" if made.name in unfolded else "▸"
         head = (Span(f"{mark} ", "muted"), Span(f"class {made.name}", "strong"), Span(f"  {count}  ", "text"),
@@ -42,12 +42,12 @@ def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) 
         lines += [Line(_difference(one, "", width), key) for one in made.differences]
         if made.name not in unfolded:
             for difference in made.odd:
-                where = Chosen("node", difference.nodes[0]) if len(difference.nodes) == 1 else key
+                where = TopologySelection("node", difference.nodes[0]) if len(difference.nodes) == 1 else key
                 lines.append(Line(_difference(difference, fold(difference.nodes), width), where))
             continue
         for node in made.nodes:
-            lines.append(Line((Span("    "), Span(clean(node), "text")), Chosen("node", node)))
-            lines += [Line(_difference(one, "", width, "      "), Chosen("node", node)) for one in made.odd
+            lines.append(Line((Span("    "), Span(clean(node), "text")), TopologySelection("node", node)))
+            lines += [Line(_difference(one, "", width, "      "), TopologySelection("node", node)) for one in made.odd
                       if node in one.nodes]  # fmt: skip
     return tuple(lines)
 
@@ -57,7 +57,7 @@ def _difference(difference: Difference, node: str, width: int, indent: str = "  
     return cut((Span(f"{indent}{GLYPHS['warning']} ", "warning"), *name, Span(clean(difference.phrase))), width)
 
 
-def shown(fleet: TopologySnapshot, chosen: Chosen | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
+def shown(fleet: TopologySnapshot, chosen: TopologySelection | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
     """The topology to draw, and the nodes whose ranks stand on it; None where it is not there any more."""
     if chosen is None:
         return None
@@ -71,7 +71,7 @@ def shown(fleet: TopologySnapshot, chosen: Chosen | None) -> tuple[NodeTopology,
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """One word of the matrix; `differs` where the class that this one is compared with has another."""
 
     text: str
@@ -80,14 +80,14 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """`labels` head the rows, `heads` the columns: as many of these as there are rows, then ranks, groups, NUMA node,
     CPUs.
     """
 
     labels: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
-    rows: tuple[tuple[Cell, ...], ...] = ()
+    rows: tuple[tuple[MatrixCell, ...], ...] = ()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -95,20 +95,20 @@ class Grid:
                      for at, head in enumerate(self.heads))  # fmt: skip
 
 
-def grid(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) -> Grid:
+def grid(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) -> CellGrid:
     """The matrix of a class or a node as cells."""
     made = matrix(fleet, topology, nodes)
     odd = _odd_pairs(fleet.class_of(topology.node))
     rows = []
     for label, row in zip(made.labels, made.rows, strict=True):
         *words, cpus, numa, ranks, groups = row
-        cells = [Cell(word, _style(word), frozenset((label, other)) in odd)
+        cells = [MatrixCell(word, _style(word), frozenset((label, other)) in odd)
                  for word, other in zip(words, made.labels, strict=True)]  # fmt: skip
-        tail = [Cell(clean(ranks), "accent")] if made.has_ranks else []
-        tail += [Cell(clean(groups))] if made.has_groups else []
-        rows.append((*cells, *tail, Cell(numa), Cell(clean(cpus), "muted")))
+        tail = [MatrixCell(clean(ranks), "accent")] if made.has_ranks else []
+        tail += [MatrixCell(clean(groups))] if made.has_groups else []
+        rows.append((*cells, *tail, MatrixCell(numa), MatrixCell(clean(cpus), "muted")))
     over = (*(["rank"] if made.has_ranks else []), *(["groups"] if made.has_groups else []))
-    return Grid(made.labels, (*made.labels, *over, "NUMA", "CPU affinity"), tuple(rows))
+    return CellGrid(made.labels, (*made.labels, *over, "NUMA", "CPU affinity"), tuple(rows))
 
 
 def _odd_pairs(made: NodeClass | None) -> set[frozenset[str]]:
@@ -143,13 +143,13 @@ def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column:
     return clean(text)
 
 
-def pair_story(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> Story | None:
+def pair_detail(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> Detail | None:
     """The same with every station of the path."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return None
     one, other = topology.devices[row], topology.devices[column]
     if one is other:
-        return _device_story(fleet, topology, one)
+        return _device_detail(fleet, topology, one)
     facts = [Fact("relation", topology.word(one.label, other.label)),
              Fact("best path", clean(route_text(between([topology], one.vertex, other.vertex))))]  # fmt: skip
     if one.info is not None and other.info is not None:
@@ -158,10 +158,10 @@ def pair_story(fleet: TopologySnapshot, topology: NodeTopology, row: int, column
         facts += [Fact("both in", clean(f"{group.label}: {fleet.laid.span(group)}")) for group in shared]
     facts.append(Fact("", ""))
     facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, one, other)]
-    return Story(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
+    return Detail(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
 
 
-def _device_story(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> Story:
+def _device_detail(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> Detail:
     facts = [
         Fact("name", clean(device.name or "")),
         Fact("NUMA node", clean(device.numa or "unknown")),
@@ -177,7 +177,7 @@ def _device_story(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
                   for group in fleet.laid.on(topology.node, device.label)]  # fmt: skip
     why = device.place.unsupported if device.place else {}
     facts += [Fact("not known", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
-    return Story(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
+    return Detail(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
 
 
 #: Pairs of GPUs, and what holds for them.

@@ -15,15 +15,26 @@ from ....topology.formats import ENDINGS, FORMATS
 from ....topology.snapshot import TopologySnapshot
 from ...controllers.clipboard import TakingApp
 from ...keymap.actions import bindings, in_scope
-from ...models.detail import Story
+from ...models.detail import Detail
 from ...screenshot import save_new
 from ...snapshot import Frame
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.matrix_grid import MatrixGrid
 from ...widgets.report import Report
-from ..base import NodeWanted, Teller, View
-from .model import Chosen, Pairs, class_lines, drawing_lines, grid, head_text, pair_story, pair_text, pairs_of, shown
+from ..base import DetailProvider, NodePageRequested, View
+from .model import (
+    Pairs,
+    TopologySelection,
+    class_lines,
+    drawing_lines,
+    grid,
+    head_text,
+    pair_detail,
+    pair_text,
+    pairs_of,
+    shown,
+)
 
 #: From this height on matrix and drawing stand on the screen together.
 TALL = 30
@@ -35,7 +46,7 @@ _NOTHING = (
 _EDGE = Span("─ ", "rule")
 
 
-class Topology(View):
+class TopologyView(View):
     """Three parts: the classes, the matrix of what is chosen among them, and the drawing below it."""
 
     scope = "topology"
@@ -63,12 +74,12 @@ class Topology(View):
         yield self._pair
         yield self._below
 
-    def home(self) -> Widget:
+    def initial_focus(self) -> Widget:
         return self._list
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def look(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: Frame) -> None:
         self._frame = frame
         self._fold(frame)
         self._draw()
@@ -96,9 +107,9 @@ class Topology(View):
         return self._frame.topology.fleet if self._frame else None
 
     @property
-    def _chosen(self) -> Chosen | None:
+    def _chosen(self) -> TopologySelection | None:
         key = self._list.selected
-        return key if isinstance(key, Chosen) else None
+        return key if isinstance(key, TopologySelection) else None
 
     def _draw(self) -> None:
         fleet = self._fleet
@@ -196,18 +207,18 @@ class Topology(View):
             self._draw_chosen(fleet)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """Enter unfolds a class and opens the page of a node; on the matrix it tells of the two devices."""
+        """Enter flattens_records a class and opens the page of a node; on the matrix it tells of the two devices."""
         chosen = self._chosen
         if event.view is not self._list or chosen is None:
             return
         event.stop()
         if chosen.kind == "node":
-            self.post_message(NodeWanted(chosen.name))
+            self.post_message(NodePageRequested(chosen.name))
             return
         self._unfolded ^= {chosen.name}
         self._draw()
 
-    def climb(self) -> bool:
+    def on_escape(self) -> bool:
         """Escape: fold what was unfolded."""
         if not self._unfolded:
             return False
@@ -220,13 +231,13 @@ class Topology(View):
         chosen = self._chosen
         return chosen.name if chosen is not None and chosen.kind == "node" else None
 
-    def teller(self) -> Teller | None:
+    def detail_provider(self) -> DetailProvider | None:
         chosen, cell = self._chosen, self._matrix.selected
         if not self._matrix.has_focus or cell is None:
             return None
 
-        def tell(frame: Frame) -> Story | None:
+        def detail(frame: Frame) -> Detail | None:
             found = shown(frame.topology.fleet, chosen)
-            return pair_story(frame.topology.fleet, found[0], *cell) if found else None
+            return pair_detail(frame.topology.fleet, found[0], *cell) if found else None
 
-        return tell
+        return detail
