@@ -163,10 +163,10 @@ def _fail_on(text: str) -> tuple[str, ...]:
 
 def _families(text: str) -> tuple[str, ...]:
     """Families of samples. Raises UsageError for one that is none."""
-    from ..session.metrics_stream import FAMILIES
+    from ..session.metrics_stream import METRIC_FAMILIES
 
     words = _words(text)
-    unknown = [word for word in words if word not in FAMILIES]
+    unknown = [word for word in words if word not in METRIC_FAMILIES]
     if unknown:
-        raise click.UsageError(f"--metrics: {', '.join(unknown)}: no such samples; there are {', '.join(FAMILIES)}")
+        raise click.UsageError(f"--metrics: {', '.join(unknown)}: unknown family; use {', '.join(METRIC_FAMILIES)}")
     return words

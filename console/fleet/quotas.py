@@ -16,36 +16,23 @@ from ..records import (
     ClockSnapshot,
     ClockSource,
     Collective,
-    Gpu,
+    Gap,
     GpuClock,
-    GpuDigest,
     GpuEvent,
-    GpuInfo,
-    GpuLink,
-    GpuProcess,
-    Job,
-    JobNode,
-    Link,
     Log,
-    Nic,
     Node,
     PgStatus,
-    Process,
     Rank,
     RankStat,
     RawRecord,
     Record,
     Stack,
 )
+from ..records.kinds import PER_NODE, SPECS, KindSpec, is_event, is_gone, key_of
 
 #: Of the one thread that hears all nodes a single one gets so much, and so much at once. A node of eight GPUs takes
 #: 0.0002 (tests/bench/RESULTS.md); what a lingering agent kept for an hour is heard within seconds all the same.
 SHARE, SHARE_BURST_S = 0.1, 0.5
-#: Things of one kind that a node may have told of and not taken back. A busy node has some thousand processes.
-MOST_THINGS: Final = 65_536
-#: GPUs with their MIG devices, ports, and sorts of GPU events of a node; nodes that it may probe the clocks of.
-MOST_DEVICES: Final = 1_024
-MOST_PEERS: Final = 16_384
 #: Bytes, as JSON, of all that a node has told of things: a busy node's processes take 26 MB.
 MOST_HELD: Final = 64 << 20
 #: Bytes of one record, as JSON. A process takes 3 KB at most, a GPU as much; what takes more names many things.
@@ -147,27 +134,6 @@ def share() -> Bucket:
     return Bucket(SHARE, SHARE_BURST_S)
 
 
-_KEYS: Final[dict[type[Record], Callable[..., object]]] = {
-    GpuInfo: lambda one: one.uuid, Gpu: lambda one: one.uuid, GpuDigest: lambda one: one.uuid,
-    GpuLink: lambda one: (one.uuid, one.link), GpuProcess: lambda one: (one.uuid, one.pid),
-    GpuEvent: lambda one: (one.uuid, one.pci_bus_id, one.index, one.xid),
-    RankStat: lambda one: (one.pid, one.start_ticks),
-    Nic: lambda one: (one.device, one.port), Link: lambda one: (one.type, one.a.kind, one.a.id, one.b.kind, one.b.id),
-    Process: lambda one: (one.pid, one.start_ticks), Rank: lambda one: (one.pid, one.start_ticks),
-    Job: lambda one: one.job, JobNode: lambda one: one.job, ClockBins: lambda one: one.dst,
-}  # fmt: skip
-_FEWER: Final = {
-    GpuInfo: MOST_DEVICES, Gpu: MOST_DEVICES, GpuDigest: MOST_DEVICES, GpuEvent: MOST_DEVICES, Nic: MOST_DEVICES,
-    ClockBins: MOST_PEERS,
-}  # fmt: skip
-#: What the next agent of a node does not take back: whoever keeps these keeps them.
-_LASTING: Final = (GpuEvent, Job, JobNode, ClockBins)
-_OF_GPUS: Final = (GpuInfo, Gpu, GpuDigest, GpuLink, GpuProcess, GpuEvent)
-_OF_CAPTURES: Final = (Stack, Collective, PgStatus)
-#: Records that name many things; what a job writes comes in pieces of its own size.
-_LARGE_KINDS: Final = (Node, Job, ClockBins)
-
-
 class Rations:
     """What of a node's records is taken. `refusal` is asked of each, in the order in which they come.
 
@@ -196,28 +162,28 @@ class Rations:
         if isinstance(record, RawRecord):
             return self._of_unknown(size)
         kind = type(record)
-        if isinstance(record, _OF_CAPTURES):
+        spec = SPECS[kind]
+        if isinstance(record, Stack | Collective | PgStatus):
             return self._of_capture(record.capture, size)
         if isinstance(record, Log) and record.source == "job":
             return None  # the store keeps so many bytes of these, whoever wrote them
-        most = MOST_OF_LARGE if isinstance(record, _LARGE_KINDS) else MOST_OF_RECORD
+        most = MOST_OF_LARGE if spec.is_large else MOST_OF_RECORD
         if size > most:
-            return f"a record of more than {most} bytes ({kind.__struct_config__.tag})"
+            return f"a record of more than {most} bytes ({spec.name})"
         if isinstance(record, Node):
             self._begin(record.agent)
-        if isinstance(record, _OF_GPUS) and (refused := self._of_gpu(record.uuid or "")):
+        if spec.is_gpu and (refused := self._of_gpu(record.uuid or "")):  # type: ignore[attr-defined]
             return refused
-        key = _KEYS.get(kind)
-        if key is not None and (refused := self._of_things(record, key(record), size)):
+        if spec.per_node is not None and (refused := self._of_things(record, spec, size)):
             return refused
-        if _is_event(record) and not self._events.take(max(1.0, size / EVENT_BYTES)):
+        if is_event(record) and not isinstance(record, Gap) and not self._events.take(max(1.0, size / EVENT_BYTES)):
             return f"it tells of more than {EVENTS_S:g} events a second"
         return None
 
     def _begin(self, agent: str) -> None:
         """Where another agent says who it is, what only the one before said is forgotten, here and in the store."""
         if self._told_by not in ("", agent):
-            for kind in [kind for kind in self._things if kind not in _LASTING]:
+            for kind in [kind for kind in self._things if SPECS[kind].ends_with_agent]:
                 self._held -= sum(self._things.pop(kind).values())
             self._gpus = {key[0] for key in self._things.get(GpuEvent, ()) if isinstance(key, tuple)}
         self._told_by = agent
@@ -247,24 +213,24 @@ class Rations:
     def _of_gpu(self, uuid: str) -> str | None:
         """What is said of a GPU names one of those that there are."""
         if uuid not in self._gpus:
-            if len(self._gpus) >= MOST_DEVICES:
-                return f"more than {MOST_DEVICES} GPUs"
+            if len(self._gpus) >= PER_NODE["devices"]:
+                return f"more than {PER_NODE['devices']} GPUs"
             self._gpus.add(uuid)
         return None
 
-    def _of_things(self, record: Record, key: object, size: int) -> str | None:
-        kind = type(record)
+    def _of_things(self, record: Record, spec: KindSpec, size: int) -> str | None:
+        kind, key, most = spec.struct, key_of(record), spec.per_node or 0
         known = self._things.get(kind)
         if known is None:
             known = self._things[kind] = {}
         before = known.get(key)
-        if _is_over(record):
+        if is_gone(record):
             self._forget(kind, key)
             if kind is Rank:
                 self._forget(RankStat, key)
             return None
-        if before is None and len(known) >= (most := _FEWER.get(kind, MOST_THINGS)):
-            return f"more than {most} of one kind ({kind.__struct_config__.tag})"
+        if before is None and len(known) >= most:
+            return f"more than {most} of one kind ({spec.name})"
         held = self._held + size - (before or 0)
         if held > MOST_HELD and size > (before or 0):
             return f"more than {MOST_HELD} bytes of all that there is"
@@ -281,26 +247,3 @@ class _Told:
 
     records: int = 0
     bytes: int = 0
-
-
-def _is_over(record: Record) -> bool:
-    match record:
-        case GpuProcess(gone=gone) | Link(gone=gone) | Process(gone=gone):
-            return gone
-        case Rank(status=status):
-            return status in ("exited", "withdrawn")
-        case Nic(state=state):
-            return state == "gone"
-    return False
-
-
-def _is_event(record: Record) -> bool:
-    """Whether the store keeps it in the one list of events, which all nodes share."""
-    match record:
-        case Log(source=source):
-            return source != "job"
-        case Rank(status=status):
-            return status != "present"
-        case Nic(state=state):
-            return state == "gone"
-    return isinstance(record, GpuEvent | JobNode)

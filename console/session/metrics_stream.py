@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..core.control import Published
-from ..records import Gpu, GpuDigest, GpuLink, Host, Nic, RankStat, Record, encode
+from ..records import Record, encode
+from ..records.kinds import SPECS
 from ..text.sanitize import printable_utf8
 
-#: The families that can be asked for, and the kinds of record in each: all that is sampled of such a thing. Its links
-#: (every 10 s) and its digests (where it is looked at more often than once a second) are samples of a GPU, too.
-FAMILIES: Final[dict[str, tuple[type[Record], ...]]] = {
-    "gpu": (Gpu, GpuDigest, GpuLink),
-    "nic": (Nic,),
-    "host": (Host,),
-    "rank": (RankStat,),
+#: Words of `--metrics`, and the kinds of record each selects: everything sampled of such an entity, so of a GPU its
+#: links (every 10 s) and its digests (sampled more than once a second), too.
+METRIC_FAMILIES: Final[dict[str, tuple[type[Record], ...]]] = {
+    family: tuple(spec.struct for spec in SPECS.values() if spec.metric_family == family)
+    for family in ("gpu", "nic", "host", "rank")
 }
 #: What a slow reader has not taken yet; beyond that samples are dropped and counted.
 MOST_BYTES: Final = 16 << 20
@@ -37,7 +36,7 @@ class SampleStream:
         self.dropped = 0
         self.is_closed = False
         self.failure: OSError | None = None
-        self._kinds = tuple(kind for family in families for kind in FAMILIES[family])
+        self._kinds = tuple(kind for family in families for kind in METRIC_FAMILIES[family])
         self._fd, self._patient = fd, patient
         self._is_terminal = os.isatty(fd)
         self._chunks: deque[bytes] = deque()

@@ -64,7 +64,7 @@ def test_a_recorded_file_gives_the_same_samples(hosts: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--metrics", "gpus"), "--metrics: gpus: no such samples; there are gpu, nic, host, rank"),
+    (("--metrics", "gpus"), "--metrics: gpus: unknown family; use gpu, nic, host, rank"),
     (("--metrics", "gpu", "-o", "-"), "write the report to a file"),
     (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: gpu_xyz: no severity and no id of a finding"),
     (("--fail-on", ","), "nothing is named"),

@@ -21,7 +21,7 @@ from gconsole.core.store import Store, captures, history_feed, ranks, steps, sto
 from gconsole.core.store import jobs as storejobs
 from gconsole.fleet import quotas, record_intake
 from gconsole.fleet.record_intake import Intake
-from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode
+from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode, kinds
 from gconsole.session.format import counts
 from gconsole.session.format.layout import Meta, Part
 from gconsole.session.format.pseudonyms import Pseudonyms
@@ -31,7 +31,7 @@ CAPTURE = "asked"
 #: So many values are invented for each field of each kind in each round; every limit is made smaller than that.
 VALUES, LIMIT = 30, 12
 SMALL = {
-    quotas: ("MOST_THINGS", "MOST_DEVICES", "MOST_OF_CAPTURE"), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
+    quotas: ("MOST_OF_CAPTURE",), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
     captures: ("STACKS", "FLIGHT", "CAPTURES"), history_feed: ("MOST_OF_NODE",),
     steps: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
     storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",),
@@ -169,7 +169,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, names in SMALL.items():
         for name in names:
             monkeypatch.setattr(module, name, LIMIT)
-    monkeypatch.setattr(quotas, "_FEWER", dict.fromkeys(quotas._FEWER, LIMIT))
+    for limit in kinds.PER_NODE:
+        monkeypatch.setitem(kinds.PER_NODE, limit, LIMIT)
     monkeypatch.setattr("gconsole.session.format.pseudonyms.MOST_NAMES", LIMIT)
     monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
     monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)

@@ -7,12 +7,10 @@ from .captures import CaptureNow, Captures
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
 from .history_feed import FAMILIES
 from .jobs import JobOutput
-from .ranks import ENDED
 from .store import CLEARED_FINDINGS, Counts, Store
 
 __all__ = [
     "CLEARED_FINDINGS",
-    "ENDED",
     "FAMILIES",
     "CaptureNow",
     "Captures",

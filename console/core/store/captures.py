@@ -8,14 +8,15 @@ from typing import Final
 import msgspec
 
 from ...records import Collective, Frame, PgStatus, Stack
+from ...records.kinds import SPECS
 from ..versioned_table import Table
 
 #: So many captures are kept; a person compares a few, and a recording has them all.
 CAPTURES: Final = 16
 #: So many records are kept in all captures together: 4,096 ranks × 4 threads × 3 samples five times over.
-STACKS: Final = 262_144
+STACKS: Final = SPECS[Stack].kept_total or 0
 #: So many records of operations and groups are kept in all captures together: 1,024 ranks × 512 once.
-FLIGHT: Final = 524_288
+FLIGHT: Final = SPECS[Collective].kept_total or 0
 
 
 @dataclass(slots=True)

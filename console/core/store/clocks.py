@@ -10,13 +10,14 @@ from collections import deque
 from typing import Final
 
 from ...records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWindow, GpuClock
+from ...records.kinds import SPECS, identity
 from ..versioned_table import Table
 
 #: Windows and lines of one node or edge that are kept: an hour of background windows. Nodes that come and go are
 #: compared with others each time: an edge without a window among the last is forgotten.
-KEPT_WINDOWS: Final = 64
+KEPT_WINDOWS: Final = SPECS[ClockWindow].kept_each or 0
 #: Snapshots of one node are kept as far back as its lines reach, and 12 min at least: one a second at most.
-KEPT_SNAPSHOTS: Final = 720
+KEPT_SNAPSHOTS: Final = SPECS[ClockSnapshot].kept_each or 0
 KEPT_SNAPSHOTS_NS: Final = 720_000_000_000
 #: No node has more GPUs; an agent that says so says it in vain.
 MOST_GPUS: Final = 64
@@ -55,13 +56,13 @@ class ClockBook:
 
     def add_gpu(self, record: GpuClock, version: int) -> None:
         if record.index < MOST_GPUS:
-            self.gpus.put((record.node, record.index), record, version)
+            self.gpus.put(identity(record), record, version)
 
     def add_cost(self, record: ClockCost, version: int) -> None:
         self.costs.put(record.node, record, version)
 
     def add_window(self, record: ClockWindow, version: int) -> None:
-        key = (record.node, record.dst)
+        key: EdgeKey = identity(record)
         kept = self.windows.get(key) or deque(maxlen=KEPT_WINDOWS)
         kept.append(record)
         self.windows.put(key, kept, version)

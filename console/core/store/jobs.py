@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...records import Job, JobNode, Log
+from ...records.kinds import SPECS
 from ..versioned_table import Table
 
 #: So many records of output are kept, and characters in them; the whole output is in files on the nodes.
-OUTPUT: Final = 20_000
+OUTPUT: Final = SPECS[Log].kept_total or 0
 OUTPUT_CHARS: Final = 64 << 20
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from ...records import Rank, RankStat, Stack
+from ...records.kinds import SPECS, is_gone
 from ..versioned_table import Table
 from .entities import ProcessKey, RankNow
 from .retention import Past
 
-#: Ranks that have ended are kept, for whoever asks why; a job that restarts all night must not fill the memory.
-ENDED_RANKS: Final = 16_384
+#: Ranks that have ended are kept with their reason; a job that restarts all night must not fill the memory.
+ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
 #: States in which a rank's process does nothing.
 STILL: Final = ("idle", "stopped", "uninterruptible")
 #: What the other threads of a rank whose main thread sleeps may take of a core: those of gloo and of the store tick on,
 #: and the kernel accounts whole ticks of 10 ms.
 BACKGROUND_PCT: Final = 5.0
-
-#: A rank with such a status is over, or never was.
-ENDED: Final = ("exited", "withdrawn")
 
 
 class Ranks:
@@ -26,7 +24,7 @@ class Ranks:
 
     def __init__(self) -> None:
         self.table: Table[ProcessKey, RankNow] = Table()
-        self._ended = Past(self.table, ENDED_RANKS, lambda now: now.rank.status in ENDED)
+        self._ended = Past(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
 
     def add(self, record: Rank, version: int) -> None:
         """Fold what is known of a rank; one that was taken for a rank by mistake goes."""
@@ -39,7 +37,7 @@ class Ranks:
         else:
             now.rank = record
             self.table.touch(key, version)
-        if record.status in ENDED:
+        if is_gone(record):
             self._ended.add(key, version)
 
     def add_stat(self, record: RankStat, version: int) -> bool:

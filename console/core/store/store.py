@@ -46,13 +46,14 @@ from ...records import (
     Record,
     Stack,
 )
+from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table
 from .captures import Captures
 from .clocks import ClockBook
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
 from .history_feed import Curves
 from .jobs import Jobs
-from .ranks import Ranks, key_of
+from .ranks import Ranks
 from .retention import Past
 from .steps import StepBook
 
@@ -60,11 +61,10 @@ if TYPE_CHECKING:
     from ..metric_history import History
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+R = TypeVar("R", bound=Record)
 
-EVENTS: Final = 10_000
-#: Findings that are no longer true are kept, for the report; one that comes and goes for days must not fill the memory.
-CLEARED_FINDINGS: Final = 4_096
+#: Findings that have cleared are kept for the report; one that opens and clears for days must not fill the memory.
+CLEARED_FINDINGS: Final = SPECS[Finding].kept_total or 0
 #: So many unknown kinds are counted by name, the rest as one.
 UNKNOWN_KINDS: Final = 100
 
@@ -113,9 +113,9 @@ class Store:
         self._folds: dict[type, Callable[[Any], None]] = {
             Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
-            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._event, Nic: self._nic,
+            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._pass, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
-            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._event, Gap: self._event,
+            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._pass, Gap: self._pass,
             Finding: self._finding, Job: self._job, JobNode: self._job_node, ClockBins: self._pass,
             ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
             GpuClock: self._clock(self.clocks.add_gpu), ClockCost: self._clock(self.clocks.add_cost),
@@ -140,6 +140,8 @@ class Store:
             if record.rx > self.newest_rx:
                 self.newest_rx = record.rx
             self._folds[type(record)](record)
+            if is_event(record):
+                self._event(record)
 
     def events_since(self, version: int) -> list[Record]:
         """Events of the batches after that version, oldest first."""
@@ -221,17 +223,17 @@ class Store:
         self._heard(record).cost = record
 
     def _gpu_info(self, record: GpuInfo) -> None:
-        self._gpu_now(record.node, record.uuid).info = record
+        self._gpu_now(record).info = record
 
     def _gpu(self, record: Gpu) -> None:
-        self._gpu_now(record.node, record.uuid).gpu = record
-        self._remember("gpu", (record.node, record.uuid), record)
+        self._gpu_now(record).gpu = record
+        self._remember("gpu", identity(record), record)
 
     def _gpu_digest(self, record: GpuDigest) -> None:
-        self._gpu_now(record.node, record.uuid).digest = record
+        self._gpu_now(record).digest = record
 
-    def _gpu_now(self, node: str, uuid: str) -> GpuNow:
-        key = (node, uuid)
+    def _gpu_now(self, record: GpuInfo | Gpu | GpuDigest) -> GpuNow:
+        key: GpuKey = identity(record)
         now = self.gpus.get(key)
         if now is None:
             now = GpuNow()
@@ -241,42 +243,35 @@ class Store:
         return now
 
     def _gpu_link(self, record: GpuLink) -> None:
-        self.gpu_links.put((record.node, record.uuid, record.link), record, self.version)
+        self.gpu_links.put(identity(record), record, self.version)
 
     def _gpu_process(self, record: GpuProcess) -> None:
-        self._put(self.gpu_processes, (record.node, record.uuid, record.pid), record, record.gone)
+        self._put(self.gpu_processes, record)
 
     def _nic(self, record: Nic) -> None:
-        key = (record.node, record.device, record.port)
-        if record.state == "gone":
-            self.nics.drop(key, self.version)
-            self._event(record)
-            return
-        self.nics.put(key, record, self.version)
-        self._remember("nic", key, record)
+        self._put(self.nics, record)
+        if not is_gone(record):
+            self._remember("nic", identity(record), record)
 
     def _link(self, record: Link) -> None:
-        key = (record.node, record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
-        self._put(self.links, key, record, record.gone)
+        self._put(self.links, record)
 
     def _process(self, record: Process) -> None:
-        self._put(self.processes, (record.node, record.pid, record.start_ticks), record, record.gone)
+        self._put(self.processes, record)
 
-    def _put(self, table: Table[K, V], key: K, record: V, gone: bool) -> None:
-        if gone:
-            table.drop(key, self.version)
+    def _put(self, table: Table[K, R], record: R) -> None:
+        if is_gone(record):
+            table.drop(identity(record), self.version)
         else:
-            table.put(key, record, self.version)
+            table.put(identity(record), record, self.version)
 
     def _rank(self, record: Rank) -> None:
         self._ranks.add(record, self.version)
-        if record.status != "present":
-            self._event(record)
 
     def _rank_stat(self, record: RankStat) -> None:
         self.steps.add(record, self.version)
         if self._ranks.add_stat(record, self.version):
-            self._remember("rank_stat", key_of(record), record)
+            self._remember("rank_stat", identity(record), record)
 
     def _stack(self, record: Stack) -> None:
         self.captures.add(record, self.version)
@@ -286,15 +281,14 @@ class Store:
         self.captures.add_flight(record, self.version)
 
     def _pass(self, record: Record) -> None:
-        """Nothing of it is kept."""
+        """Nothing is kept beside the list of events."""
 
     def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
         return lambda record: add(record, self.version)
 
     def _finding(self, record: Finding) -> None:
-        key = (record.id, record.culprits)
+        key = identity(record)
         self.findings.put(key, record, self.version)
-        self._event(record)
         if record.cleared_at is not None:
             self._cleared.add(key, self.version)
 
@@ -303,13 +297,10 @@ class Store:
 
     def _job_node(self, record: JobNode) -> None:
         self.jobs.add_node(record, self.version)
-        self._event(record)
 
     def _log(self, record: Log) -> None:
         if record.source == "job":
             self.jobs.output.add(record, self.version)
-        else:
-            self._event(record)
 
     def _event(self, record: Record) -> None:
         if self._is_kept(record):

@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from ...records import KINDS, RawRecord, Record, encode
+from ...records.kinds import kind_of
 from ...text.atomic_files import new_text
 from ...text.csv_cell import cell
 from ..query.table_names import UNKNOWN
@@ -25,7 +26,7 @@ def write(what: Chosen, folder: Path) -> list[Path]:
     writers: dict[str, tuple[Path, Callable[[Any], object]]] = {}
     with ExitStack() as stack:
         for record in what.records():
-            kind = UNKNOWN if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
+            kind = UNKNOWN if isinstance(record, RawRecord) else kind_of(record)
             if kind not in writers:
                 path = folder / f"{kind}.csv"
                 file = stack.enter_context(new_text(path))

@@ -20,7 +20,7 @@ from ... import __version__
 from ...core.control import Published
 from ...core.store import FAMILIES, ProcessKey, Store
 from ...records import KINDS, AgentCost, Gpu, Host, Log, Nic, RankStat
-from ..format.counts import kind_of
+from ...records.kinds import SPECS, kind_of
 from ..format.layout import Meta, Part
 from ..format.redact import Redactor
 from ..query.live import Kept, history_of, records_of
@@ -93,15 +93,13 @@ class Held(Chosen):
 
 #: Records that an agent stamps as it takes them; others may be the console's own word about a node.
 _SAMPLED: Final = (AgentCost, Host, Gpu, Nic, RankStat)
-#: What tells whose figures they are, as `live` has it; of a rank that is gone its process alone is known.
-_HEADS: Final = {
-    "host": ("node",), "gpu": ("node", "uuid", "index"), "nic": ("node", "device", "port"),
-    "rank_stat": ("node", "pid", "start_ticks", "job", "attempt", "rank"),
-}  # fmt: skip
 
 
 def _tells_whose(family: str, head: dict[str, Any]) -> bool:
-    return all(name in head and (head[name] is not None or name == "rank") for name in _HEADS[family])
+    """Whether all fields that identify the entity are known; a gone rank has only its process."""
+    spec = SPECS[KINDS[family]]
+    names = ("node", *spec.key, *spec.labels)
+    return all(name in head and (head[name] is not None or name == "rank") for name in names)
 
 
 def held(store: Store, name: str) -> Held:

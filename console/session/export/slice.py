@@ -11,16 +11,15 @@ from typing import Final
 
 from ...core.control import Published
 from ...core.store import Store
+from ...records.kinds import kind_of, names_where
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
-from ..format.counts import kind_of
-from ..format.index import FIGURES
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, Choice
-from ..record.initial_snapshot import STATE_KINDS, known
+from ..record.initial_snapshot import known
 
 #: What things are; what they were measured to be, and what happened to them, is over.
-_STATE: Final = STATE_KINDS - FIGURES - {"mark", "gap", "log", "gpu_event"}
+_STATE: Final = names_where(lambda spec: spec.is_resumed and spec.category == "state")
 
 
 @dataclass(frozen=True)

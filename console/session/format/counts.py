@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...core.control import Published
-from ...records import KINDS, RawRecord
+from ...records import KINDS
+from ...records.kinds import kind_of
 from .layout import Heard, Meta
 
 #: So many kinds that this version does not know are counted by name, the rest together: a node can invent any number,
@@ -25,11 +26,6 @@ class Batch:
     agents: dict[str, Heard]
     first_rx: int
     last_rx: int
-
-
-def kind_of(record: Published) -> str:
-    """The word that says what a record is."""
-    return record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
 
 
 def count(records: Sequence[Published]) -> Batch:

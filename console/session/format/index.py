@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...core.control import Published
-from ...records import KINDS, UNREADABLE, ClockCost, ClockSource, GpuInfo, GpuProcess, Process, encode
+from ...records import UNREADABLE, RawRecord, encode
+from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically
 from . import reader, zstd_frames
 from .counts import MANY, count
@@ -30,22 +31,10 @@ from .manifest import Step, pieces
 from .reader import Choice, OnDamage
 from .zstd_frames import Damage, Frame
 
-#: Figures, of which only the last ones matter to what is true at an instant; all other kinds are changes.
-FIGURES: Final = frozenset({"host", "agent_cost", "gpu", "gpu_digest", "gpu_link", "nic", "rank_stat"})
-CHANGES: Final = frozenset(KINDS) - FIGURES
 #: A block ends after so many records, or after so long, ns.
 BLOCK_RECORDS: Final = 50_000
 BLOCK_NS: Final = 600_000_000_000
 _NAME: Final = "index.json"
-
-#: Of these a later record of the same thing replaces an earlier one: within a block only the last is kept.
-_REPLACED: Final[dict[type, Callable[[Any], Hashable]]] = {
-    GpuInfo: lambda record: (record.node, record.uuid),
-    GpuProcess: lambda record: (record.node, record.uuid, record.pid),
-    Process: lambda record: (record.node, record.pid, record.start_ticks),
-    ClockSource: lambda record: record.node,
-    ClockCost: lambda record: record.node,
-}
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -273,9 +262,8 @@ def _last_of_each(records: list[Published]) -> list[Published]:
     seen: set[tuple[type, Hashable]] = set()
     kept = []
     for record in reversed(records):
-        key_of = _REPLACED.get(type(record))
-        if key_of is not None:
-            key = (type(record), key_of(record))
+        if not isinstance(record, RawRecord) and SPECS[type(record)].is_replaced:
+            key = (type(record), identity(record))
             if key in seen:
                 continue
             seen.add(key)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ...core.control import Published
 from ...records import BadRecord, decode
+from ...records.kinds import kind_of
 from .. import ndjson
 from . import zstd_frames
-from .counts import MANY, kind_of
+from .counts import MANY
 from .layout import SEGMENT_SUFFIX, Session, SessionError
 from .manifest import Step, pieces
 from .zstd_frames import Damage, Frame, Label

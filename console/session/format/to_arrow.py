@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec import inspect as types
 
 from ...records import KINDS, AnyRecord, RawRecord, encode
+from ...records.kinds import kind_of
 from ..query.dictionary import meaning_of, words_of
 from ..query.table_names import TABLES, UNKNOWN
 
@@ -36,7 +37,7 @@ def table_of(record: AnyRecord | RawRecord) -> str:
     """The table a record belongs to."""
     if isinstance(record, RawRecord):
         return UNKNOWN
-    return str(type(record).__struct_config__.tag)
+    return kind_of(record)
 
 
 def schema_of(table: str) -> pa.Schema:

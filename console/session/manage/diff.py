@@ -12,6 +12,7 @@ import msgspec
 
 from ...core.control import Published
 from ...records import Finding, Gpu, GpuInfo, Host, Link, Nic, Node, Rank, RankStat
+from ...records.kinds import kind_of
 from ..format import reader
 from ..format.layout import Session
 from ..format.reader import Choice
@@ -140,8 +141,7 @@ class Seen:
         for name in FIGURES.get(type(record), ()):
             value = getattr(record, name)
             if value is not None:
-                tag = str(record.__struct_config__.tag)
-                self.figures.setdefault(f"{tag}.{name}", Sampled()).add(float(value))
+                self.figures.setdefault(f"{kind_of(record)}.{name}", Sampled()).add(float(value))
         match record:
             case Node():
                 self._fact(record.node, {name: getattr(record, name) for name in _OF_NODE})

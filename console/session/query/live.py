@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...core.control import Published
 from ...core.store import FAMILIES, Store
-from ...records import Record
-from ..format.counts import kind_of
+from ...records import KINDS, Record
+from ...records.kinds import SPECS, kind_of
 from ..record.initial_snapshot import known
 from .table_names import TABLES
 
@@ -110,21 +110,18 @@ def records_of(store: Store) -> Iterator[Published]:
 
 
 def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
-    """What says whose figures they are."""
-    match family, key:
-        case "host", str(node):
-            return {"node": node}
-        case "gpu", (str(node), str(uuid)):
-            now = store.gpus.get((node, uuid))
-            newest = (now.gpu or now.info) if now else None
-            return {"node": node, "uuid": uuid, "index": newest.index if newest else None}
-        case "nic", (str(node), str(device), int(port)):
-            return {"node": node, "device": device, "port": port}
-        case "rank_stat", (str(node), int(pid), int(start_ticks)):
-            rank = store.ranks.get((node, pid, start_ticks))
-            head: dict[str, Any] = {"node": node, "pid": pid, "start_ticks": start_ticks}
-            return head | ({"job": rank.rank.job, "attempt": rank.rank.attempt, "rank": rank.rank.rank} if rank else {})
-    raise KeyError(family)
+    """The fields that say which entity a stored figure belongs to; labels of a rank that is gone are left out."""
+    spec = SPECS[KINDS[family]]
+    head: dict[str, Any] = dict(zip(("node", *spec.key), key if isinstance(key, tuple) else (key,), strict=True))
+    labelled: Record | None = None
+    if family == "gpu" and (gpu := store.gpus.get(key)) is not None:  # type: ignore[arg-type]
+        labelled = gpu.gpu or gpu.info
+    elif family == "rank_stat":
+        rank = store.ranks.get(key)  # type: ignore[arg-type]
+        if rank is None:
+            return head
+        labelled = rank.rank
+    return head | {name: getattr(labelled, name, None) for name in spec.labels}
 
 
 def _curves(family: str, history: Kept) -> pa.Table:

@@ -8,14 +8,6 @@ from ...core.control import Published
 from ...core.store import Store
 from ...records import Record
 
-#: Kinds that say what is, and not what happened: folded again, they bring a store to where it was.
-STATE_KINDS = frozenset(
-    {
-        "console", "node_state", "node", "host", "agent_cost", "gpu_info", "gpu_link", "gpu_process", "nic", "link",
-        "process", "rank", "rank_stat", "finding", "mark", "gap", "log", "gpu_event",
-    }
-)  # fmt: skip
-
 
 def known(store: Store) -> Iterator[Published]:
     """The current records of a store, in an order in which they can be folded; `rx` lies before now."""

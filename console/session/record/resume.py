@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ...core.control import LeftBehind, Sink
+from ...records.kinds import names_where
 from ..format import reader
 from ..format.layout import Heard, Meta, Session, SessionError
 from ..format.reader import Choice
 from ..format.zstd_frames import Damage
 from . import repair
-from .initial_snapshot import STATE_KINDS
+
+#: Kinds that describe the state of the cluster: folded again, they restore the store.
+_RESUMED: Final = names_where(lambda spec: spec.is_resumed)
 
 
 def check(session: Session) -> Meta:
@@ -43,7 +47,7 @@ def left_behind(meta: Meta, name_of: Callable[[str], str]) -> LeftBehind:
 
 def refold(session: Session, sink: Sink) -> None:
     """Tell a store what was known when the recording broke off: an agent that lingers does not say it again."""
-    for record in reader.lenient(session.path, _never_mind, Choice(kinds=STATE_KINDS)):
+    for record in reader.lenient(session.path, _never_mind, Choice(kinds=_RESUMED)):
         sink([record])
 
 

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from ...core.control import Published
-from ...records import KINDS, AgentCost, Gpu, GpuDigest, GpuLink, GpuProcess, Host, Nic, RankStat, RawRecord
+from ...records import KINDS, GpuProcess, RawRecord, Record
+from ...records.kinds import SPECS, identity, kind_of, names_where
 from ..format.layout import Selection, SessionError
-from ..metrics_stream import FAMILIES
+from ..metrics_stream import METRIC_FAMILIES
 
-#: Without these nothing else makes sense: they are kept, whatever is selected.
-ALWAYS: Final = frozenset({"console", "node", "node_state", "gap", "mark"})
-
-#: Figures, and what they are figures of: what a rate thins out. Everything else is an event or a change.
-_OF: Final[dict[type, Callable[[Any], object]]] = {
-    Host: lambda record: record.node,
-    AgentCost: lambda record: record.node,
-    Gpu: lambda record: (record.node, record.uuid),
-    GpuDigest: lambda record: (record.node, record.uuid),
-    GpuLink: lambda record: (record.node, record.uuid, record.link),
-    Nic: lambda record: (record.node, record.device, record.port),
-    RankStat: lambda record: (record.node, record.pid, record.start_ticks),
-}
+#: Kinds that are recorded whatever is selected: nothing else makes sense without them.
+ALWAYS: Final = names_where(lambda spec: spec.is_always_recorded)
 #: A tick that comes so much early, as a share and in ns at most, is still the next one.
 _EARLY: Final = 0.1
 _EARLY_MOST_NS: Final = 250_000_000
@@ -52,20 +42,18 @@ class Selected:
         return list(records) if self.takes_all else [record for record in records if self._takes(record)]
 
     def _takes(self, record: Published) -> bool:
-        kind = record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
-        if self._kinds is not None and kind not in self._kinds:
+        if self._kinds is not None and kind_of(record) not in self._kinds:
             return False
         if self._nodes is not None and record.node and self._name_of(record.node) not in self._nodes:
             return False
         return not self._apart_ns or isinstance(record, RawRecord) or self._is_due(record)
 
-    def _is_due(self, record: Any) -> bool:
-        of = _OF.get(type(record))
-        if of is None:
+    def _is_due(self, record: Record) -> bool:
+        if not SPECS[type(record)].is_figure:
             return True
         if abs(record.rx - self._turned) > self._turn_ns:
             self._earlier, self._kept, self._turned = self._kept, {}, record.rx
-        key = (type(record), of(record))
+        key = (type(record), identity(record))
         last = self._kept.get(key, self._earlier.get(key))
         if last is not None and 0 <= record.mono - last < self._apart_ns:
             return False
@@ -86,13 +74,14 @@ def select(
 
     `metrics` are families of figures: other figures are left out, events and changes are kept. `kinds` are just these.
     """
-    unknown = [word for word in metrics if word not in FAMILIES] + [word for word in kinds if word not in KINDS]
+    unknown = [word for word in metrics if word not in METRIC_FAMILIES] + [word for word in kinds if word not in KINDS]
     if unknown:
-        text = f"metrics are {', '.join(FAMILIES)}; kinds are those of: gconsole schema"
+        text = f"metrics are {', '.join(METRIC_FAMILIES)}; kinds are those of: gconsole schema"
         raise SessionError(f"{', '.join(unknown)}: nothing of that name can be recorded; {text}")
     wanted = set(kinds)
     if metrics:
-        figures = {*_OF, GpuProcess}
-        chosen = {kind for family in metrics for kind in FAMILIES[family]}
-        wanted |= {name for name, kind in KINDS.items() if kind not in figures or kind in chosen}
+        wanted |= {
+            spec.name for spec in SPECS.values()
+            if spec.metric_family in metrics or not (spec.is_figure or spec.struct is GpuProcess)
+        }  # fmt: skip
     return Selection(nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from ...core.control import CaptureDone, CaptureOrder, Control, new_capture
-from ...core.store import ENDED, Store
+from ...core.store import Store
 from ...monitor.diagnose import Diagnosis, diagnose
+from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
 
 _NO_RANK = "there is no rank whose stack could be read; the Ranks view says what was found"
@@ -61,7 +62,7 @@ class Capturing:
             self._task.cancel()
 
     def _living(self) -> int:
-        return sum(now.rank.status not in ENDED for now in self._store.ranks.values())
+        return sum(not is_gone(now.rank) for now in self._store.ranks.values())
 
     def _start(self, verb: str, work: Coroutine[None, None, None], *, is_diagnosis: bool = False) -> None:
         if self._task is not None:

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ...core.store import Store
 from ...records import KINDS, Record
+from ...records.kinds import kind_of
 from ..app import query_of
 from ..context import Served
 from ..limits import MOST_STREAMS
@@ -87,9 +88,9 @@ async def _stream(served: Served, kinds: frozenset[str], since: Place) -> AsyncI
         while not served.closing.is_set():
             new = _after(served.store, since)
             since = new[-1][0] if new else since
-            told = [(place, record) for place, record in new if not kinds or _kind(record) in kinds]
+            told = [(place, record) for place, record in new if not kinds or kind_of(record) in kinds]
             if told:
-                yield b"".join(_event(_kind(one), _name(served, at), msgspec.json.encode(one)) for at, one in told)
+                yield b"".join(_event(kind_of(one), _name(served, at), msgspec.json.encode(one)) for at, one in told)
             elif time.monotonic() - told_s > ALIVE_S:
                 yield b": alive\n\n"
             else:
@@ -122,10 +123,6 @@ async def _next_look(served: Served) -> None:
 def _is_missing(served: Served, since: Place) -> bool:
     events = served.store.events
     return len(events) == events.maxlen and events[0][0] > since.version + 1
-
-
-def _kind(record: Record) -> str:
-    return str(record.__struct_config__.tag)
 
 
 def _name(served: Served, at: Place) -> str:

@@ -30,6 +30,7 @@ from gconsole.records import (
     Record,
     Stack,
     encode,
+    kinds,
 )
 from gconsole.records import Node as NodeRecord
 from gconsole_remote.agent import wire as remote_wire
@@ -96,7 +97,7 @@ def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
 
 
 def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(quotas, "MOST_THINGS", 3)
+    monkeypatch.setitem(kinds.PER_NODE, "entities", 3)
     rations = Rations()
 
     def process(pid: int, gone: bool = False) -> Process:
@@ -166,8 +167,8 @@ def test_a_long_event_counts_as_many():
 
 def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch: pytest.MonkeyPatch):
     """It connects again and again, each time as another agent: what is not forgotten of the last one counts on."""
-    monkeypatch.setattr(quotas, "MOST_THINGS", 3)
-    monkeypatch.setattr(quotas, "_FEWER", {})
+    for limit in kinds.PER_NODE:
+        monkeypatch.setitem(kinds.PER_NODE, limit, 3)
     node = Node()
 
     def tell_of_three(first: int) -> list[bool]:

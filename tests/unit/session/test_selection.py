@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from gconsole.records import Gpu, GpuEvent, Host, Log, Mark, Node, NodeState, Rank, RankStat
-from gconsole.session.format.counts import kind_of
+from gconsole.records.kinds import kind_of
 from gconsole.session.format.layout import Selection, SessionError
 from gconsole.session.record.selection import Selected, select
 
