@@ -156,8 +156,8 @@ def check_module(path: Path, tree: ast.Module, findings: Findings) -> None:
 
 
 def _is_framework_hook(name: str, owner: ast.ClassDef | None) -> bool:
-    """Methods that a framework calls by name and documents itself (Textual handlers, asyncio protocols)."""
-    hooks = ("on_", "watch_", "validate_", "compute_", "action_", "visit_", "render", "compose", "get_content_")
+    """Methods that a framework names and documents itself (Textual handlers, asyncio protocols, NVML functions)."""
+    hooks = ("nvml", "on_", "watch_", "validate_", "compute_", "action_", "visit_", "render", "compose", "get_content_")
     return owner is not None and name.startswith(hooks)
 
 

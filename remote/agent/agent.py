@@ -280,7 +280,7 @@ class Agent(object):
     def _import_nvml(self):
         """The module pynvml. Raises Unavailable."""
         self._importer.wait_compiled()
-        init.find_library()
+        init.check_library()
         try:
             import pynvml
         except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures

@@ -1,5 +1,5 @@
-"""What is asked of NVML, one file a subject; `samplers/gpu.py` puts them together.
+"""NVML access, one file a subject; `samplers/gpu.py` combines them.
 
-Every call may fail on some GPU with some driver, and each is therefore made through `asking.Asker`, which knows what a
-failure means: this figure is not to be had here (and why), or the whole GPU is gone.
+Every call may fail on some GPU with some driver, so each goes through `call.NvmlDevice`, which tells apart a field that
+is not supported (and why) from a GPU that is lost.
 """

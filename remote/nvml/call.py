@@ -1,91 +1,93 @@
-"""Asking one GPU: an answer, or None and the reason, kept once a field."""
+"""NVML calls on one GPU: a result, or None and the reason, kept once per field."""
 
-#: nvml.h, nvmlReturn_t: the GPU is off the bus; a GPU that was there is not found any more.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Sequence
+
+#: nvml.h, nvmlReturn_t: GPU is off the bus; a GPU that existed is not found.
 LOST = (15, 28)
-#: What will be the same the next time: invalid argument, not supported, no permission, no such function, another
-#: version of a struct, deprecated. `forget` asks again all the same, now and then: a mode may have been changed.
+#: nvml.h, nvmlReturn_t: results that repeat until a mode changes: invalid argument, not supported, no permission, no
+#: such function, struct version mismatch, deprecated. `reset` allows another try.
 LASTING = (2, 3, 4, 13, 25, 26)
 
 
-class Lost(Exception):
-    """The driver cannot reach the GPU any more; the text is the driver's."""
+class GpuLost(Exception):
+    """The driver cannot reach the GPU; the text is the driver's."""
 
 
-class Asker(object):
-    """One GPU's handle. `unsupported` is {field: reason} of what it could not say."""
+class NvmlDevice(object):
+    """One GPU's handle. `unsupported` is {field: reason} of the fields without a value."""
 
-    def __init__(self, nvml, handle):
+    def __init__(self, nvml: "Any", handle: "Any") -> None:
         self.nvml = nvml
         self.handle = handle
-        self.unsupported = {}
-        self._given_up = set()
-        self._choice = {}  # field: which of several ways was the last one to answer
+        self.unsupported: "dict[str, str]" = {}
+        self._disabled: "set[str]" = set()
+        self._choice: "dict[str, int]" = {}  # field: index of the alternative that succeeded last
 
-    def ask(self, fields, name, *arguments):
-        """The answer of the function `name` for this GPU, which `fields` (a tuple) are read from; None without one.
-
-        Raises Lost.
-        """
-        if fields[0] in self._given_up:
+    def call(self, fields: "Sequence[str]", name: str, *arguments: "Any") -> "Any":
+        """Result of the function `name`, from which `fields` are read; None if it failed. Raises GpuLost."""
+        if fields[0] in self._disabled:
             return None
         return self._call(fields, name, arguments)
 
-    def ask_first(self, fields, ways):
-        """The first answer of several `ways`, (function name, arguments…) each; the one that answered is remembered."""
+    def call_first(self, fields: "Sequence[str]", calls: "Sequence[Sequence[Any]]") -> "Any":
+        """First result of several alternatives, (function name, arguments…) each; the one that succeeds is reused."""
         field = fields[0]
-        if field in self._given_up:
+        if field in self._disabled:
             return None
-        for number in range(self._choice.get(field, 0), len(ways)):
-            answer = self._call(fields, ways[number][0], ways[number][1:])
-            if answer is not None:
+        for number in range(self._choice.get(field, 0), len(calls)):
+            result = self._call(fields, calls[number][0], calls[number][1:])
+            if result is not None:
                 self._choice[field] = number
-                self.supply(fields)
-                return answer
-            if field not in self._given_up:
-                return None  # a failure that may pass: no reason to change the way
-            self._given_up.discard(field)
-        self._given_up.add(field)
+                self.mark_supported(fields)
+                return result
+            if field not in self._disabled:
+                return None  # a transient failure: keep the alternative
+            self._disabled.discard(field)
+        self._disabled.add(field)
         return None
 
-    def gave_up(self, field):
-        return field in self._given_up
+    def is_disabled(self, field: str) -> bool:
+        """Whether a lasting failure of this field was recorded since the last `reset`."""
+        return field in self._disabled
 
-    def _call(self, fields, name, arguments):
+    def _call(self, fields: "Sequence[str]", name: str, arguments: "Sequence[Any]") -> "Any":
         function = getattr(self.nvml, name, None)
         if function is None:
-            self.refuse(fields, "this binding has no %s" % name)
+            self.mark_unsupported(fields, "this binding has no %s" % name)
             return None
         try:
             return function(self.handle, *arguments)
         except self.nvml.NVMLError as error:
-            self.fail(fields, getattr(error, "value", None), str(error))
+            self.record_failure(fields, getattr(error, "value", None), str(error))
         except (UnicodeDecodeError, ValueError) as error:
-            self.fail(fields, None, "an answer that makes no sense: %s" % error)
+            self.record_failure(fields, None, "invalid value from the driver: %s" % error)
         return None
 
-    def fail(self, fields, code, text):
-        """Note a failure with a return value of NVML. Raises Lost where it means that the GPU is gone."""
+    def record_failure(self, fields: "Iterable[str]", code: "int | None", text: str) -> None:
+        """Record a failure with its NVML return value. Raises GpuLost if the GPU is gone."""
         if code in LOST:
-            raise Lost(text)
+            raise GpuLost(text)
         for field in fields:
             self.unsupported.setdefault(field, text)
         if code in LASTING:
-            self._given_up.update(fields)
+            self._disabled.update(fields)
 
-    def refuse(self, fields, reason):
-        """These fields have no source here."""
+    def mark_unsupported(self, fields: "Iterable[str]", reason: str) -> None:
+        """Disable fields that have no source here."""
         for field in fields:
             self.unsupported[field] = reason
-        self._given_up.update(fields)
+        self._disabled.update(fields)
 
-    def supply(self, fields):
-        """These fields have got an answer, whatever failed before."""
+    def mark_supported(self, fields: "Iterable[str]") -> None:
+        """Enable fields that got a value, whatever failed before."""
         for field in fields:
             self.unsupported.pop(field, None)
-            self._given_up.discard(field)
+            self._disabled.discard(field)
 
-    def forget(self):
-        """Ask everything anew."""
+    def reset(self) -> None:
+        """Try every field again."""
         self.unsupported = {}
-        self._given_up.clear()
+        self._disabled.clear()
         self._choice.clear()

@@ -1,59 +1,67 @@
-"""What the figures of one GPU did between two ticks: a spike of a tenth of a second is kept, in one record a second."""
+"""Sub-second statistics of one GPU between two ticks, so that a spike of 0.1 s is kept in one record a second."""
 
-from .metrics import quick
+from .metrics import read_fast
 
-#: The figures that are looked at more often than once a second: cheap to ask, and quick to change.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .call import NvmlDevice
+
+#: Metrics sampled more often than once a second: cheap to read and fast to change.
 FIELDS = ("util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz")
 
 
-class Digest(object):
-    """Collects looks at one GPU until `take`."""
+class MetricDigest(object):
+    """Accumulates samples of one GPU until `flush`."""
 
-    def __init__(self, asker):
-        self._asker = asker
-        self._begin()
+    def __init__(self, device: "NvmlDevice") -> None:
+        self._device = device
+        self._clear()
 
-    def _begin(self):
+    def _clear(self) -> None:
         self._samples = 0
-        self._values = {}  # field: [min, sum, max, last, count]
-        self._reasons = []
+        self._values: "dict[str, list[Any]]" = {}  # field: [min, sum, max, last, count]
+        self._reasons: "list[str]" = []
 
-    def look(self):
-        """Ask the GPU now. Raises Lost."""
-        self.add(quick(self._asker))
+    def sample(self) -> None:
+        """Read the GPU now. Raises GpuLost."""
+        self.add(read_fast(self._device))
 
-    def add(self, figures):
-        """Take in what a look found, {field: value} as in a `gpu` record."""
+    def add(self, metrics: "dict[str, Any]") -> None:
+        """Add one sample, {field: value} as in a `gpu` record."""
         self._samples += 1
         for field in FIELDS:
-            value = figures.get(field)
+            value = metrics.get(field)
             if value is None:
                 continue
-            known = self._values.get(field)
-            if known is None:
+            stats = self._values.get(field)
+            if stats is None:
                 self._values[field] = [value, value, value, value, 1]
                 continue
-            if value < known[0]:
-                known[0] = value
-            elif value > known[2]:
-                known[2] = value
-            known[1] += value
-            known[3] = value
-            known[4] += 1
-        for reason in figures.get("clocks_event_reasons", ()):
+            if value < stats[0]:
+                stats[0] = value
+            elif value > stats[2]:
+                stats[2] = value
+            stats[1] += value
+            stats[3] = value
+            stats[4] += 1
+        for reason in metrics.get("clocks_event_reasons", ()):
             if reason not in self._reasons:
                 self._reasons.append(reason)
 
-    def take(self, figures):
-        """The fields of a `gpu_digest` record since the last call, with these figures as its last look.
+    def flush(self, metrics: "dict[str, Any]") -> "dict[str, Any] | None":
+        """Fields of a `gpu_digest` record since the last call, `metrics` being its last sample.
 
-        None where there was no other look.
+        None if there was no other sample.
         """
         if not self._samples:
             return None
-        self.add(figures)
+        self.add(metrics)
         samples, values, reasons = self._samples, self._values, self._reasons
-        self._begin()
-        found = {field: {"min": low, "mean": round(total / float(count), 3), "max": high, "last": last}
-                 for field, (low, total, high, last, count) in values.items()}  # fmt: skip
-        return dict(found, samples=samples, clocks_event_reasons=reasons)
+        self._clear()
+        fields: "dict[str, Any]" = {
+            field: {"min": low, "mean": round(total / float(count), 3), "max": high, "last": last}
+            for field, (low, total, high, last, count) in values.items()
+        }
+        return dict(fields, samples=samples, clocks_event_reasons=reasons)

@@ -1,43 +1,53 @@
-"""What happens to GPUs: XIDs from the driver's event set and the kernel's log, and clocks held down for a while."""
+"""GPU events: XIDs from the driver's event set and the kernel log, and sustained clock throttling."""
 
 import ctypes
 import threading
 
 from . import xids
-from .kernel_log import place_of
+from .kernel_log import parse_pci_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Iterator
+
+    from .kernel_log import PciAddress, XidLine
+
+    GpuIdentity = tuple[int, str, "str | None"]  # (index, uuid, pci_bus_id)
 
 XID_CRITICAL_ERROR = 0x8  # nvml.h, nvmlEventTypeXidCriticalError
 WAIT_MS = 1000
-_TIMEOUT = 10
-#: Event set and kernel log tell of one and the same XID within this time.
-SAME_S = 5.0
-#: A reason that holds the clocks down must last so long to be told, and be away so long to be over.
-LIMITED_S, FREE_S = 3.0, 10.0
-#: Reasons worth an event: (severity, plain words). An idle GPU, or clocks that somebody set, are none.
+_TIMEOUT = 10  # nvml.h, NVML_ERROR_TIMEOUT
+#: Seconds. Event set and kernel log report the same XID within this time.
+SAME_XID_S = 5.0
+#: Seconds. Minimum duration of a throttle reason before its event, and of its absence before it is cleared.
+THROTTLED_S, CLEARED_S = 3.0, 10.0
+#: Throttle reasons with an event: (severity, cause). An idle GPU or application clocks are not events.
 REASONS = {
-    "sw_power_cap": ("info", "the power limit"),
-    "hw_slowdown": ("warning", "the hardware (heat, power brake or a bad supply)"),
-    "sw_thermal_slowdown": ("warning", "the driver, because of heat"),
-    "hw_thermal_slowdown": ("warning", "the hardware, because of heat"),
-    "hw_power_brake_slowdown": ("warning", "the power brake of the machine"),
+    "sw_power_cap": ("info", "power limit"),
+    "hw_slowdown": ("warning", "hardware slowdown: heat, power brake or power supply"),
+    "sw_thermal_slowdown": ("warning", "driver thermal slowdown"),
+    "hw_thermal_slowdown": ("warning", "hardware thermal slowdown"),
+    "hw_power_brake_slowdown": ("warning", "hardware power brake of the machine"),
 }
 
 
-class XidWatch(object):
-    """Waits for the driver's XID events on a thread of its own."""
+class XidListener(object):
+    """Waits for the driver's XID events on its own thread."""
 
-    def __init__(self, nvml):
+    def __init__(self, nvml: "Any") -> None:
         self._nvml = nvml
-        self._set = self._thread = None
-        self._registered = {}  # address of the handle: uuid
-        self._seen = []  # (uuid or None, number), taken by `take`
+        self._set: "Any" = None
+        self._thread: "threading.Thread | None" = None
+        self._registered: "dict[int | None, str]" = {}  # address of the handle: uuid
+        self._events: "list[tuple[str | None, int]]" = []  # (uuid, XID)
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.failure = None  # why the driver does not tell them just now, its words
+        self.failure: "str | None" = None  # the driver's error while waiting fails
 
-    def start(self, devices):
-        """Watch these (uuid, handle); {uuid: reason} of those that cannot be watched."""
+    def start(self, devices: "Iterable[tuple[str, Any]]") -> "dict[str, str]":
+        """Register these (uuid, handle); returns {uuid: reason} of those that cannot be registered."""
         nvml = self._nvml
+        devices = list(devices)
         try:
             self._set = nvml.nvmlEventSetCreate()
         except (AttributeError, nvml.NVMLError) as error:
@@ -55,15 +65,16 @@ class XidWatch(object):
             self._thread.start()
         return refused
 
-    def take(self):
-        """The (uuid or None, number) since the last call."""
-        if not self._seen:
+    def drain(self) -> "list[tuple[str | None, int]]":
+        """The (uuid or None, XID) since the last call."""
+        if not self._events:
             return []
         with self._lock:
-            seen, self._seen = self._seen, []
-        return seen
+            events, self._events = self._events, []
+        return events
 
-    def stop(self):
+    def stop(self) -> None:
+        """End the thread and free the event set."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(2.0 * WAIT_MS / 1000.0)
@@ -71,9 +82,9 @@ class XidWatch(object):
             try:
                 self._nvml.nvmlEventSetFree(self._set)
             except self._nvml.NVMLError:
-                pass  # the driver frees it with everything else
+                pass  # the driver frees it with the process
 
-    def _run(self):
+    def _run(self) -> None:
         nvml = self._nvml
         while not self._stop.is_set():
             try:
@@ -88,48 +99,51 @@ class XidWatch(object):
             self.failure = None
             if event.eventType & XID_CRITICAL_ERROR:
                 with self._lock:
-                    self._seen.append((self._registered.get(_address(event.device)), event.eventData))
+                    self._events.append((self._registered.get(_address(event.device)), event.eventData))
 
 
-def _address(handle):
+def _address(handle: "Any") -> "int | None":
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 class XidEvents(object):
     """`gpu_event` fields of the XIDs of both sources, each XID once."""
 
-    def __init__(self, devices):
-        """`devices` are (index, uuid, pci_bus_id or None)."""
-        self._by_uuid = {uuid: (index, uuid, bus_id) for index, uuid, bus_id in devices}
-        self._by_place = {place_of(one[2]): one for one in self._by_uuid.values() if one[2]}
-        self._told = {}  # (uuid or place, number): (time, source)
+    def __init__(self, devices: "Iterable[GpuIdentity]") -> None:
+        self._by_uuid = {device[1]: device for device in devices}
+        self._by_address = {parse_pci_address(device[2]): device for device in self._by_uuid.values() if device[2]}
+        self._reported: "dict[Any, tuple[float, str]]" = {}  # (uuid or PCI address, XID): (time, source)
 
-    def fold(self, now, from_kernel, from_nvml):
-        """The events of one tick. The kernel's line goes first: it says more."""
+    def fold(
+        self, now: float, from_kernel: "Iterable[XidLine]", from_nvml: "Iterable[tuple[str | None, int]]"
+    ) -> "Iterator[dict[str, Any]]":
+        """Events of one tick. Kernel lines go first: they carry details."""
         for line in from_kernel:
-            device = self._by_place.get(line.place)
-            key = (device[1] if device else line.place, line.number)
-            if not self._is_told(key, now, "kernel"):
-                yield self._event(device, line.number, "kernel", line.words, line.place)
+            device = self._by_address.get(line.address)
+            key = (device[1] if device else line.address, line.number)
+            if not self._is_duplicate(key, now, "kernel"):
+                yield self._event(device, line.number, "kernel", line.words, line.address)
         for uuid, number in from_nvml:
-            if not self._is_told((uuid, number), now, "nvml"):
-                yield self._event(self._by_uuid.get(uuid), number, "nvml", "", None)
+            if not self._is_duplicate((uuid, number), now, "nvml"):
+                yield self._event(self._by_uuid.get(uuid or ""), number, "nvml", "", None)
 
-    def _is_told(self, key, now, source):
-        """Whether the other source has told this one already; the same source tells it anew each time it happens."""
-        at, by = self._told.get(key, (None, None))
-        if at is not None and by != source and now - at < SAME_S:
-            del self._told[key]
+    def _is_duplicate(self, key: "tuple[Any, int]", now: float, source: str) -> bool:
+        """Whether the other source reported this XID just before; the same source repeats it when it recurs."""
+        last = self._reported.get(key)
+        if last is not None and last[1] != source and now - last[0] < SAME_XID_S:
+            del self._reported[key]
             return True
-        self._told[key] = (now, source)
+        self._reported[key] = (now, source)
         return False
 
     @staticmethod
-    def _event(device, number, source, words, place):
+    def _event(
+        device: "GpuIdentity | None", number: int, source: str, words: str, address: "PciAddress | None"
+    ) -> "dict[str, Any]":
         severity, text, try_ = xids.meaning(number, words)
         index, uuid, bus_id = device or (None, "", None)
-        if bus_id is None and place is not None:
-            bus_id = "%08X:%02X:%02X.0" % place
+        if bus_id is None and address is not None:
+            bus_id = "%08X:%02X:%02X.0" % address
         return {
             "index": index,
             "uuid": uuid,
@@ -144,43 +158,43 @@ class XidEvents(object):
         }
 
 
-def _sub_code(number, words):
-    """The unit's own name of the error, which the driver puts first for NVLink XIDs."""
+def _sub_code(number: int, words: str) -> "str | None":
+    """The unit's own error name, which the driver puts first for NVLink XIDs."""
     return words.split()[0] if 144 <= number <= 150 and words else None
 
 
-class ClockWatch(object):
-    """Tells when a reason has held one GPU's clocks down for a while, and when it has been away for a while."""
+class ThrottleWatch(object):
+    """Debounces the throttle reasons of one GPU."""
 
-    def __init__(self):
-        self._since = {}  # reason: (state it may become, since when)
-        self._limited = {}  # reason: since when it holds
+    def __init__(self) -> None:
+        self._since: "dict[str, float]" = {}  # reason: when its state last differed from the reported one
+        self._throttled: "dict[str, float]" = {}  # reported reason: since when
 
-    def look(self, now, reasons):
-        """(reason, is limited, seconds it held or None) for each change."""
-        changes = []
+    def update(self, now: float, reasons: "Iterable[str]") -> "list[tuple[str, bool, float | None]]":
+        """(reason, is throttled, seconds it lasted or None) for each change."""
+        changes: "list[tuple[str, bool, float | None]]" = []
         for reason in REASONS:
-            here, told = reason in reasons, reason in self._limited
-            if here == told:
+            is_active, is_reported = reason in reasons, reason in self._throttled
+            if is_active == is_reported:
                 self._since.pop(reason, None)
                 continue
             since = self._since.setdefault(reason, now)
-            if here and now - since >= LIMITED_S:
-                self._limited[reason] = since
+            if is_active and now - since >= THROTTLED_S:
+                self._throttled[reason] = since
                 changes.append((reason, True, None))
-            elif not here and now - since >= FREE_S:
-                changes.append((reason, False, since - self._limited.pop(reason)))
+            elif not is_active and now - since >= CLEARED_S:
+                changes.append((reason, False, since - self._throttled.pop(reason)))
             else:
                 continue
             del self._since[reason]
         return changes
 
 
-def clock_event(reason, limited, seconds):
-    """The fields of such a change that do not name the GPU."""
-    severity, words = REASONS[reason]
-    if limited:
+def throttle_event(reason: str, is_throttled: bool, seconds: "float | None") -> "dict[str, Any]":
+    """The `gpu_event` fields of a change that do not name the GPU."""
+    severity, cause = REASONS[reason]
+    if is_throttled:
         return {"event": "clocks_limited", "severity": severity, "reason": reason,
-                "text": "the clocks are held down by %s (%s)" % (words, reason)}  # fmt: skip
-    text = "the clocks are no longer held down by %s (%s); it was so for %.0f s" % (words, reason, seconds)
+                "text": "clocks throttled: %s (%s)" % (cause, reason)}  # fmt: skip
+    text = "throttling cleared after %.0f s: %s (%s)" % (seconds or 0.0, cause, reason)
     return {"event": "clocks_free", "severity": "info", "reason": reason, "text": text}

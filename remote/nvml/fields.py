@@ -1,114 +1,125 @@
-"""NVML's field values: many figures in one call, each with a return value of its own."""
+"""NVML field values: many metrics in one call, each with its own return value."""
 
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from .call import NvmlDevice
+
+    Values = dict[str, tuple[Any, int]]  # name: (value, bits)
 
 #: nvml.h: the scope that means all links together.
 ALL_LINKS = 0xFFFFFFFF
 #: nvmlFieldValue_t: fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value.
 _LAYOUT = struct.Struct("=IIqqIIQ")
-_DOUBLE, _U32, _U64, _I64, _I32, _U16 = 0, 1, 3, 4, 5, 6
+_DOUBLE, _U32, _U64, _I64, _I32, _U16 = 0, 1, 3, 4, 5, 6  # nvml.h, nvmlValueType_t
 _INVALID_ARGUMENT = 2
 
 
-class Field(object):
-    """One figure: the name under which it is reported, and its number and scope in nvml.h."""
+class NvmlField(object):
+    """One metric: the name under which it is reported, and its number and scope in nvml.h."""
 
     __slots__ = ("id", "name", "scope")
 
-    def __init__(self, name, number, scope=0):
+    def __init__(self, name: str, number: int, scope: int = 0) -> None:
         self.name = name
         self.id = number
         self.scope = scope
 
 
 class FieldReader(object):
-    """Reads a set of fields of one GPU. What is not supported is dropped and noted with the asker, until `forget`."""
+    """Reads a set of fields of one GPU. Unsupported ones are dropped and recorded with the device until `reset`."""
 
-    def __init__(self, asker, fields):
-        self._asker = asker
+    def __init__(self, device: "NvmlDevice", fields: "Iterable[NvmlField]") -> None:
+        self._device = device
         self._all = tuple(fields)
-        self.forget()
+        self.reset()
 
-    def forget(self):
+    def reset(self) -> None:
+        """Read all fields again."""
         self._set(self._all)
 
-    def _set(self, fields):
+    def _set(self, fields: "Iterable[NvmlField]") -> None:
         self._fields = list(fields)
-        self._array = self._function = None
+        self._array: "Any" = None
+        self._function: "Any" = None
 
-    def read(self):
-        """{name: (value, bits)} of what was answered. Raises Lost."""
+    def read(self) -> "Values":
+        """{name: (value, bits)} of the supported fields. Raises GpuLost."""
         if not self._fields:
             return {}
-        nvml = self._asker.nvml
+        nvml = self._device.nvml
         if getattr(nvml, "nvmlDeviceGetFieldValues", None) is None:
             self._drop_all("this binding has no nvmlDeviceGetFieldValues")
             return {}
         try:
-            values = self._answers(nvml)
+            values = self._call(nvml)
         except nvml.NVMLError as error:
             names = tuple(field.name for field in self._fields)
             code = getattr(error, "value", None)
             if code == _INVALID_ARGUMENT and len(self._fields) > 1:
-                return self._one_by_one()
-            self._asker.fail(names, code, str(error))
-            if self._asker.gave_up(names[0]):
+                return self._read_individually()
+            self._device.record_failure(names, code, str(error))
+            if self._device.is_disabled(names[0]):
                 self._set(())
             return {}
-        return self._sort(values)
+        return self._decode(values)
 
-    def _answers(self, nvml):
-        """The structs as the driver filled them in. Their array is made once: pynvml makes one at every call."""
+    def _call(self, nvml: "Any") -> "Any":
+        """The structs filled by the driver. Their array is made once: pynvml makes one at every call."""
         if self._function is None:
-            find = getattr(nvml, "_nvmlGetFunctionPointer", None)
-            if find is None:  # a pynvml with other insides
-                return nvml.nvmlDeviceGetFieldValues(self._asker.handle, [(one.id, one.scope) for one in self._fields])
-            function = find("nvmlDeviceGetFieldValues")
+            resolve = getattr(nvml, "_nvmlGetFunctionPointer", None)
+            if resolve is None:  # a pynvml with other internals
+                pairs = [(field.id, field.scope) for field in self._fields]
+                return nvml.nvmlDeviceGetFieldValues(self._device.handle, pairs)
+            function = resolve("nvmlDeviceGetFieldValues")
             self._array = (nvml.c_nvmlFieldValue_t * len(self._fields))()
-            for place, field in enumerate(self._fields):
-                _LAYOUT.pack_into(self._array, place * _LAYOUT.size, field.id, field.scope, 0, 0, 0, 0, 0)
+            for index, field in enumerate(self._fields):
+                _LAYOUT.pack_into(self._array, index * _LAYOUT.size, field.id, field.scope, 0, 0, 0, 0, 0)
             self._function = function
-        code = self._function(self._asker.handle, len(self._fields), self._array)
+        code = self._function(self._device.handle, len(self._fields), self._array)
         if code:
             raise nvml.NVMLError(code)
         return self._array
 
-    def _sort(self, values):
-        found, refused = {}, []
-        for place, (_, _, _, _, kind, code, raw) in enumerate(_LAYOUT.iter_unpack(bytes(values))):
-            field = self._fields[place]
+    def _decode(self, structs: "Any") -> "Values":
+        values: "Values" = {}
+        refused = []
+        for index, (_, _, _, _, kind, code, raw) in enumerate(_LAYOUT.iter_unpack(bytes(structs))):
+            field = self._fields[index]
             if code:
                 refused.append((field, code))
             elif kind == _U64:
-                found[field.name] = (raw, 64)
+                values[field.name] = (raw, 64)
             else:
-                found[field.name] = _decoded(kind, raw)
+                values[field.name] = _decoded(kind, raw)
         for field, code in refused:
-            self._asker.fail((field.name,), code, str(self._asker.nvml.NVMLError(code)))
-            if self._asker.gave_up(field.name):
+            self._device.record_failure((field.name,), code, str(self._device.nvml.NVMLError(code)))
+            if self._device.is_disabled(field.name):
                 self._drop(field)
-        return found
+        return values
 
-    def _one_by_one(self):
-        """An old driver refuses all fields because of one it has never heard of: find the ones it knows."""
-        found = {}
+    def _read_individually(self) -> "Values":
+        """Find the fields that an old driver supports: it rejects the whole call because of one unknown field."""
+        values: "Values" = {}
         for field in list(self._fields):
-            alone = FieldReader(self._asker, (field,))
-            found.update(alone.read())
-            if self._asker.gave_up(field.name):
+            values.update(FieldReader(self._device, (field,)).read())
+            if self._device.is_disabled(field.name):
                 self._drop(field)
-        return found
+        return values
 
-    def _drop(self, field):
-        self._set([one for one in self._fields if one is not field])
+    def _drop(self, dropped: "NvmlField") -> None:
+        self._set([field for field in self._fields if field is not dropped])
 
-    def _drop_all(self, reason):
-        self._asker.refuse([field.name for field in self._fields], reason)
+    def _drop_all(self, reason: str) -> None:
+        self._device.mark_unsupported([field.name for field in self._fields], reason)
         self._set(())
 
 
-def _decoded(kind, raw):
-    """(value, bits): the union holds what its type says, and rubbish in the bits beyond."""
+def _decoded(kind: int, raw: int) -> "tuple[Any, int]":
+    """(value, bits) of the union; bits beyond its type are undefined."""
     if kind == _U32:
         return raw & 0xFFFFFFFF, 32
     if kind == _U16:

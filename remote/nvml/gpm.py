@@ -1,4 +1,10 @@
-"""GPM: what the SMs, the tensor cores, the memory and the buses did between two samples (Hopper and newer)."""
+"""GPM: activity of SMs, tensor cores, memory and buses between two samples (Hopper and newer)."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .call import NvmlDevice
 
 #: nvml.h, nvmlGpmMetricId_t: (field, number, factor). Percentages, and MiB/s for the buses.
 _MIB = float(1 << 20)
@@ -12,55 +18,56 @@ METRICS = (
     ("nvlink_rx_bytes_s", 60, _MIB),
     ("nvlink_tx_bytes_s", 61, _MIB),
 )
-#: Those that nothing else can say; the buses have other sources, and their own reasons.
-ONLY_HERE = ("sm_pct", "sm_occupancy_pct", "tensor_pct", "dram_pct")
+#: Metrics without another source; the buses have others, with their own reasons.
+GPM_ONLY = ("sm_pct", "sm_occupancy_pct", "tensor_pct", "dram_pct")
 
 
-class Gpm(object):
-    """Two samples of one GPU, or of one MIG device."""
+class GpmReader(object):
+    """GPM metrics of one GPU, or of one MIG device."""
 
-    def __init__(self, asker):
-        self._asker = asker
-        self._handle = asker.handle  # whose samples are taken
-        self._gpu_instance = None
-        self._samples = []  # the older one first
-        self._metrics = None  # the struct of the call, filled once
-        self._refused = False
+    def __init__(self, device: "NvmlDevice") -> None:
+        self._device = device
+        self._handle = device.handle  # the GPU that is sampled
+        self._gpu_instance: "int | None" = None
+        self._samples: "list[Any]" = []  # the older one first
+        self._metrics: "Any" = None  # the struct of the call, filled once
+        self._results: "list[Any]" = []
+        self._disabled = False
         self._taken = 0
 
-    def of_instance(self, whole, gpu_instance):
-        """Take the samples of a MIG device: the GPU instance of the GPU behind `whole`, an Asker."""
-        self._handle, self._gpu_instance = whole.handle, gpu_instance
+    def use_instance(self, gpu: "NvmlDevice", gpu_instance: "int | None") -> None:
+        """Sample a MIG device: this GPU instance of `gpu`."""
+        self._handle, self._gpu_instance = gpu.handle, gpu_instance
 
     @property
-    def is_pending(self):
-        """Whether there is one sample, and the next one will tell."""
-        return not self._refused and self._taken == 1
+    def is_pending(self) -> bool:
+        """Whether only the first sample exists, so that the next one yields metrics."""
+        return not self._disabled and self._taken == 1
 
-    def forget(self):
-        self._refused = False
+    def reset(self) -> None:
+        """Try again after a lasting failure."""
+        self._disabled = False
 
-    def read(self):
-        """{field: value} since the last call; {} at the first one. Raises Lost."""
-        if self._refused:
+    def read(self) -> "dict[str, Any]":
+        """{field: value} since the last call; {} at the first one. Raises GpuLost."""
+        if self._disabled:
             return {}
-        nvml = self._asker.nvml
+        nvml = self._device.nvml
         try:
             if self._metrics is None:
                 self._prepare(nvml)
-            newest = self._take(nvml)
-            if newest < 2:
+            if self._sample(nvml) < 2:
                 return {}
             return self._compare(nvml)
         except AttributeError:
-            self._refused = True
-            self._asker.refuse(ONLY_HERE, "this binding has no GPM")
+            self._disabled = True
+            self._device.mark_unsupported(GPM_ONLY, "this binding has no GPM")
         except nvml.NVMLError as error:
-            self._asker.fail(ONLY_HERE, getattr(error, "value", None), str(error))
-            self._refused = self._asker.gave_up(ONLY_HERE[0])
+            self._device.record_failure(GPM_ONLY, getattr(error, "value", None), str(error))
+            self._disabled = self._device.is_disabled(GPM_ONLY[0])
         return {}
 
-    def _prepare(self, nvml):
+    def _prepare(self, nvml: "Any") -> None:
         support = nvml.nvmlGpmQueryDeviceSupport(self._handle)
         if not support.isSupportedDevice:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
@@ -70,13 +77,13 @@ class Gpm(object):
         metrics = nvml.c_nvmlGpmMetricsGet_t()
         metrics.version = nvml.NVML_GPM_METRICS_GET_VERSION
         metrics.numMetrics = len(METRICS)
-        for place, (_, number, _) in enumerate(METRICS):
-            metrics.metrics[place].metricId = number
-        self._places = [metrics.metrics[place] for place in range(len(METRICS))]
+        for index, (_, number, _) in enumerate(METRICS):
+            metrics.metrics[index].metricId = number
+        self._results = [metrics.metrics[index] for index in range(len(METRICS))]
         self._metrics = metrics
 
-    def _take(self, nvml):
-        """Put a new sample in the place of the older one; how many have been taken."""
+    def _sample(self, nvml: "Any") -> int:
+        """Replace the older sample by a new one; returns how many were taken."""
         self._samples.reverse()
         if self._gpu_instance is None:
             nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
@@ -85,26 +92,26 @@ class Gpm(object):
         self._taken += 1
         return self._taken
 
-    def _compare(self, nvml):
+    def _compare(self, nvml: "Any") -> "dict[str, Any]":
         self._metrics.sample1, self._metrics.sample2 = self._samples
         nvml.nvmlGpmMetricsGet(self._metrics)
-        found = {}
-        for place, (field, _, factor) in enumerate(METRICS):
-            metric = self._places[place]
-            if metric.nvmlReturn == 0:
-                value = metric.value
-                if value == value and value >= 0:  # not a number: the engine has no answer for this interval
-                    found[field] = round(value * factor, 2)
-            elif field in ONLY_HERE:
-                self._asker.unsupported.setdefault(field, str(nvml.NVMLError(metric.nvmlReturn)))
-        return found
+        values = {}
+        for index, (field, _, factor) in enumerate(METRICS):
+            result = self._results[index]
+            if result.nvmlReturn == 0:
+                value = result.value
+                if value == value and value >= 0:  # NaN: no measurement for this interval
+                    values[field] = round(value * factor, 2)
+            elif field in GPM_ONLY:
+                self._device.unsupported.setdefault(field, str(nvml.NVMLError(result.nvmlReturn)))
+        return values
 
-    def close(self):
-        """Give the samples back to the driver."""
-        nvml = self._asker.nvml
+    def close(self) -> None:
+        """Free the samples."""
+        nvml = self._device.nvml
         for sample in self._samples:
             try:
                 nvml.nvmlGpmSampleFree(sample)
             except nvml.NVMLError:
-                pass  # the GPU is gone, and its samples with it
+                pass  # freed with the lost GPU
         self._samples, self._metrics = [], None

@@ -1,12 +1,18 @@
-"""Who a GPU is, and what its limits are."""
+"""Identity and limits of a GPU."""
 
 import ctypes
 
-from .metrics import memory_of
+from .metrics import memory_info
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Sequence
+
+    from .call import NvmlDevice
 
 _FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-#: Fields that are the answer of one call as it is.
+#: Fields that are the result of one call, unchanged.
 _DIRECT = (
     ("serial", "nvmlDeviceGetSerial"),
     ("vbios", "nvmlDeviceGetVbiosVersion"),
@@ -15,81 +21,82 @@ _DIRECT = (
     ("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
 )
-_CPU_WORDS = 32  # of 64 CPUs each
+_CPU_WORDS = 32  # 64-bit words of the affinity mask
 
 
-def describe(asker, sys="/sys"):
-    """The fields of `gpu_info` that are known of a whole GPU. `sys` is the root of sysfs. Raises Lost."""
-    ask = asker.ask
-    found = of_any(asker)
+def describe(device: "NvmlDevice", sys: str = "/sys") -> "dict[str, Any]":
+    """`gpu_info` fields of a whole GPU. `sys` is the root of sysfs. Raises GpuLost."""
+    call = device.call
+    info = common_fields(device)
     for field, name in _DIRECT:
-        found[field] = ask((field,), name)
-    found["pci_bus_id"] = bus_id(asker)
-    found["numa_node"] = _numa_node(found["pci_bus_id"], sys)
-    if found["numa_node"] is None:  # NVML knows it only where GPU memory itself is a NUMA node
-        found["numa_node"] = ask(("numa_node",), "nvmlDeviceGetNumaNodeId")
-    found["power_limit_w"] = _watts(ask(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit"))
-    found["power_limit_default_w"] = _watts(ask(("power_limit_default_w",), "nvmlDeviceGetPowerManagementDefaultLimit"))
-    limits = ask(("power_limit_min_w", "power_limit_max_w"), "nvmlDeviceGetPowerManagementLimitConstraints")
-    found["power_limit_min_w"], found["power_limit_max_w"] = map(_watts, limits) if limits else (None, None)
+        info[field] = call((field,), name)
+    info["pci_bus_id"] = bus_id(device)
+    info["numa_node"] = _numa_node(info["pci_bus_id"], sys)
+    if info["numa_node"] is None:  # NVML reports it only where GPU memory itself is a NUMA node
+        info["numa_node"] = call(("numa_node",), "nvmlDeviceGetNumaNodeId")
+    info["power_limit_w"] = _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit"))
+    info["power_limit_default_w"] = _watts(call(("power_limit_default_w",), "nvmlDeviceGetPowerManagementDefaultLimit"))
+    limits = call(("power_limit_min_w", "power_limit_max_w"), "nvmlDeviceGetPowerManagementLimitConstraints")
+    info["power_limit_min_w"], info["power_limit_max_w"] = map(_watts, limits) if limits else (None, None)
     for field, clock in (("max_sm_clock_mhz", 1), ("max_mem_clock_mhz", 2), ("max_video_clock_mhz", 3)):
-        found[field] = ask((field,), "nvmlDeviceGetMaxClockInfo", clock)
-    capability = ask(("compute_capability",), "nvmlDeviceGetCudaComputeCapability")
-    found["compute_capability"] = "%d.%d" % tuple(capability) if capability else None
-    modes = ask(("ecc_mode",), "nvmlDeviceGetEccMode")
-    found["ecc_mode"] = bool(modes[0]) if modes else None
-    modes = ask(("mig_mode",), "nvmlDeviceGetMigMode")
-    found["mig_mode"] = bool(modes[0]) if modes else None
-    persistence = ask(("persistence",), "nvmlDeviceGetPersistenceMode")
-    found["persistence"] = bool(persistence) if persistence is not None else None
-    found["compute_mode"] = _word(_COMPUTE_MODES, ask(("compute_mode",), "nvmlDeviceGetComputeMode"))
-    words = ask(("cpu_affinity",), "nvmlDeviceGetCpuAffinity", _CPU_WORDS)
-    found["cpu_affinity"] = cpu_list(words) if words is not None else None
-    found.update(_fabric(asker))
-    return {field: value for field, value in found.items() if value is not None}
+        info[field] = call((field,), "nvmlDeviceGetMaxClockInfo", clock)
+    capability = call(("compute_capability",), "nvmlDeviceGetCudaComputeCapability")
+    info["compute_capability"] = "%d.%d" % tuple(capability) if capability else None
+    modes = call(("ecc_mode",), "nvmlDeviceGetEccMode")
+    info["ecc_mode"] = bool(modes[0]) if modes else None
+    modes = call(("mig_mode",), "nvmlDeviceGetMigMode")
+    info["mig_mode"] = bool(modes[0]) if modes else None
+    persistence = call(("persistence",), "nvmlDeviceGetPersistenceMode")
+    info["persistence"] = bool(persistence) if persistence is not None else None
+    info["compute_mode"] = _word(_COMPUTE_MODES, call(("compute_mode",), "nvmlDeviceGetComputeMode"))
+    words = call(("cpu_affinity",), "nvmlDeviceGetCpuAffinity", _CPU_WORDS)
+    info["cpu_affinity"] = cpu_list(words) if words is not None else None
+    info.update(_fabric(device))
+    return {field: value for field, value in info.items() if value is not None}
 
 
-def of_any(asker):
-    """What a GPU and a MIG device both have: name and memory."""
-    memory = memory_of(asker, "mem_total_bytes")
+def common_fields(device: "NvmlDevice") -> "dict[str, Any]":
+    """`gpu_info` fields that GPUs and MIG devices share: name and memory. Raises GpuLost."""
+    memory = memory_info(device, "mem_total_bytes")
     return {
-        "name": asker.ask(("name",), "nvmlDeviceGetName"),
+        "name": device.call(("name",), "nvmlDeviceGetName"),
         "mem_total_bytes": memory.total if memory is not None else None,
     }
 
 
-def of_mig(asker):
-    """The fields of `gpu_info` of a MIG device. Raises Lost."""
-    found = of_any(asker)
-    found["gpu_instance"] = asker.ask(("gpu_instance",), "nvmlDeviceGetGpuInstanceId")
-    found["compute_instance"] = asker.ask(("compute_instance",), "nvmlDeviceGetComputeInstanceId")
-    return {field: value for field, value in found.items() if value is not None}
+def describe_mig(device: "NvmlDevice") -> "dict[str, Any]":
+    """`gpu_info` fields of a MIG device. Raises GpuLost."""
+    info = common_fields(device)
+    info["gpu_instance"] = device.call(("gpu_instance",), "nvmlDeviceGetGpuInstanceId")
+    info["compute_instance"] = device.call(("compute_instance",), "nvmlDeviceGetComputeInstanceId")
+    return {field: value for field, value in info.items() if value is not None}
 
 
-def versions(nvml):
-    """({driver, cuda_driver} of the node, {field: why it is not told})."""
-    found, lacking = {}, {}
-    for field, name, form in (
+def versions(nvml: "Any") -> "tuple[dict[str, str], dict[str, str]]":
+    """({driver, cuda_driver} of the node, {field: why it is unknown})."""
+    values, lacking = {}, {}
+    formats: "Iterable[tuple[str, str, Any]]" = (
         ("driver", "nvmlSystemGetDriverVersion", str),
         ("cuda_driver", "nvmlSystemGetCudaDriverVersion", _cuda_version),
-    ):
+    )
+    for field, name, form in formats:
         try:
-            found[field] = form(getattr(nvml, name)())
+            values[field] = form(getattr(nvml, name)())
         except AttributeError:
             lacking[field] = "this binding has no %s" % name
         except nvml.NVMLError as error:
             lacking[field] = str(error)
-    return found, lacking
+    return values, lacking
 
 
-def _cuda_version(number):
+def _cuda_version(number: int) -> str:
     return "%d.%d" % (number // 1000, number % 1000 // 10)
 
 
-def cpu_list(words):
-    """The kernel's notation of the CPUs whose bits are set in 64-bit words: "0-51,104-155"."""
-    cpus = [64 * place + bit for place, word in enumerate(words) if word for bit in range(64) if word >> bit & 1]
-    parts = []
+def cpu_list(words: "Sequence[int]") -> str:
+    """CPU list in the kernel's notation of a mask of 64-bit words: "0-51,104-155"."""
+    cpus = [64 * index + bit for index, word in enumerate(words) if word for bit in range(64) if word >> bit & 1]
+    parts: "list[list[int]]" = []
     for cpu in cpus:
         if parts and parts[-1][1] == cpu - 1:
             parts[-1][1] = cpu
@@ -98,33 +105,39 @@ def cpu_list(words):
     return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in parts)
 
 
-def _fabric(asker):
+def _fabric(device: "NvmlDevice") -> "dict[str, Any]":
     fields = ("fabric_state", "fabric_clique", "fabric_cluster")
-    struct = getattr(asker.nvml, "c_nvmlGpuFabricInfoV_t", None)
+    struct = getattr(device.nvml, "c_nvmlGpuFabricInfoV_t", None)
     if struct is None:
-        asker.refuse(fields, "this binding has no nvmlDeviceGetGpuFabricInfoV")
+        device.mark_unsupported(fields, "this binding has no nvmlDeviceGetGpuFabricInfoV")
         return {}
     fabric = struct()
-    if asker.ask(fields, "nvmlDeviceGetGpuFabricInfoV", ctypes.byref(fabric)) is None:
+    if device.call(fields, "nvmlDeviceGetGpuFabricInfoV", ctypes.byref(fabric)) is None:
         return {}
-    found = {"fabric_state": _word(_FABRIC_STATES, fabric.state & 0xFF)}  # a char in nvml.h
-    if found["fabric_state"] == "completed":
-        found["fabric_clique"] = fabric.cliqueId
+    state: "dict[str, Any]" = {"fabric_state": _word(_FABRIC_STATES, fabric.state & 0xFF)}  # a char in nvml.h
+    if state["fabric_state"] == "completed":
+        state["fabric_clique"] = fabric.cliqueId
         digits = bytes(bytearray(fabric.clusterUuid)).hex()
-        found["fabric_cluster"] = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return found
+        state["fabric_cluster"] = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return state
 
 
-def bus_id(asker):
-    """The PCI address in the driver's notation ("00000000:18:00.0"), or None. Raises Lost."""
-    pci = asker.ask(("pci_bus_id",), "nvmlDeviceGetPciInfo")
+def bus_id(device: "NvmlDevice") -> "str | None":
+    """The PCI address in the driver's notation ("00000000:18:00.0"), or None. Raises GpuLost."""
+    pci = device.call(("pci_bus_id",), "nvmlDeviceGetPciInfo")
     if pci is None:
         return None
-    return pci.busId.decode("ascii", "replace") if isinstance(pci.busId, bytes) else pci.busId
+    return pci_address(pci)
 
 
-def _numa_node(address, sys):
-    """The node whose CPUs and memory are nearest, as the kernel says it of the PCI device."""
+def pci_address(pci: "Any") -> str:
+    """`busId` of an nvmlPciInfo_t as text."""
+    address = pci.busId
+    return address.decode("ascii", "replace") if isinstance(address, bytes) else str(address)
+
+
+def _numa_node(address: "str | None", sys: str) -> "int | None":
+    """The NUMA node of a PCI device, from sysfs; None if it has none."""
     if not address:
         return None
     domain, _, rest = address.lower().partition(":")
@@ -136,11 +149,11 @@ def _numa_node(address, sys):
     return node if node >= 0 else None  # -1: a machine without NUMA
 
 
-def _watts(milliwatts):
+def _watts(milliwatts: "int | None") -> "float | None":
     return milliwatts / 1000.0 if milliwatts is not None else None
 
 
-def _word(words, number):
+def _word(words: "Sequence[str]", number: "int | None") -> "str | None":
     if number is None:
         return None
     return words[number] if number < len(words) else "%d" % number

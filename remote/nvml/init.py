@@ -1,20 +1,24 @@
-"""Opening NVML: the module where a driver library is there, and a name for each way in which it is not."""
+"""NVML start-up, with a named state for each way in which it is not available."""
 
 import ctypes
 
 from ..samplers.base import Unavailable
 
-#: nvml.h, nvmlReturn_t: (name of the state, what happened, what to try) for those that nvmlInit is known to give.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: nvml.h, nvmlReturn_t: (name of the state, problem, remedy) of the results that nvmlInit is known to return.
 _STATES = {
     4: (
         "gpu_no_permission",
-        "the driver is there, but this user may not use it",
+        "the NVIDIA driver is loaded, but this user has no permission to use it",
         'let the login user open /dev/nvidia* (its group, the container\'s devices), or [agent] run_as = "sudo"',
     ),
     9: (
         "gpu_driver_not_loaded",
-        "the NVIDIA library is installed, its kernel driver is not loaded",
-        "modprobe nvidia, and look at dmesg for the reason if that fails",
+        "the NVIDIA library is installed, but its kernel driver is not loaded",
+        "run modprobe nvidia; if that fails, dmesg has the reason",
     ),
     12: (
         "gpu_no_driver",
@@ -23,16 +27,16 @@ _STATES = {
     ),
     18: (
         "gpu_driver_mismatch",
-        "the NVIDIA kernel driver and its library are of different versions",
-        "the driver was updated under running programs: reload its modules or reboot the node",
+        "version mismatch between the NVIDIA kernel driver and its library",
+        "the driver was updated while in use: reload its modules or reboot the node",
     ),
 }
-_OTHER_TRY = "run nvidia-smi on the node: it says the same in more words"
+_OTHER_TRY = "run nvidia-smi on the node for details"
 _NO_LIBRARY = 12
 
 
-def find_library():
-    """Raise Unavailable where the driver's library is not installed: then not even its binding need be imported."""
+def check_library() -> None:
+    """Raises Unavailable if the driver's library is not installed, before its binding is imported."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
@@ -42,8 +46,8 @@ def find_library():
         raise Unavailable(text, try_, name)
 
 
-def initialise(nvml):
-    """Start NVML. Raises Unavailable with the name of the state it is in."""
+def initialise(nvml: "Any") -> None:
+    """Start NVML. Raises Unavailable with the name of its state."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -51,16 +55,16 @@ def initialise(nvml):
         if code in _STATES:
             name, text, try_ = _STATES[code]
             raise Unavailable("%s (NVML: %s)" % (text, error), try_, name)
-        raise Unavailable("NVML does not start: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
+        raise Unavailable("NVML failed to start: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
 
 
-def count(nvml):
-    """How many GPUs there are. Raises Unavailable where that is none, or cannot be known."""
+def device_count(nvml: "Any") -> int:
+    """Number of GPUs, at least 1. Raises Unavailable if there are none or NVML cannot count them."""
     try:
-        found = nvml.nvmlDeviceGetCount()
+        devices = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        raise Unavailable("NVML does not say how many GPUs there are: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
-    if not found:
-        try_ = "lspci -d 10de: says what is plugged in"
-        raise Unavailable("the NVIDIA driver runs, and sees no GPU", try_, "gpu_none")
-    return found
+        raise Unavailable("NVML cannot count the GPUs: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
+    if not devices:
+        try_ = "run lspci -d 10de: to list the installed GPUs"
+        raise Unavailable("the NVIDIA driver is running but finds no GPU", try_, "gpu_none")
+    return int(devices)

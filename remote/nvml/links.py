@@ -1,10 +1,17 @@
-"""The NVLinks of one GPU, each every ten seconds: a link too many to ask at every tick, and no counter is lost."""
+"""NVLinks of one GPU, read every 10 s: they are too many for every tick, and their counters lose nothing."""
 
+from .call import NvmlDevice
 from .counters import Counters
-from .fields import Field, FieldReader
+from .fields import FieldReader, NvmlField
 
-EVERY_S = 10.0
-MOST_LINKS = 36  # nvml.h, NVML_NVLINK_MAX_LINKS of its newest version
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from .fields import Values
+
+REFRESH_S = 10.0
+MAX_LINKS = 36  # nvml.h, NVML_NVLINK_MAX_LINKS of its newest version
 #: (field, number in nvml.h); the scope is the link.
 _FIELDS = (
     ("up", 165),
@@ -19,79 +26,81 @@ _FIELDS = (
 _ERRORS = ("crc_errors", "replay_errors", "recovery_errors")
 
 
-class Links(object):
-    """`read` gives the `gpu_link` fields of every link when they are due; `changes` the links that went down or up."""
+class NvLinks(object):
+    """Reads `gpu_link` fields when they are due; `changes` lists the links that went down or up."""
 
-    def __init__(self, asker, delay_s):
-        """`delay_s`: how long after the first look the links are due first, so that not all GPUs are due at once."""
-        self._asker = asker
+    def __init__(self, device: "NvmlDevice", delay_s: float) -> None:
+        """`delay_s`: delay of the first reading, so that not all GPUs are due at once."""
+        self._device = device
         self._delay_s = delay_s
-        self._due = None
-        self._count = None  # None: not known yet
-        self._readers = []
+        self._due: "float | None" = None
+        self._count: "int | None" = None  # None: unknown
+        self._readers: "list[FieldReader]" = []
         self._counters = Counters()
-        self._up = {}  # link: its last state
-        self._totals = {}
-        self.changes = []  # (link, is up) since the last look
+        self._up: "dict[int, bool]" = {}  # link: its last state
+        self._totals: "dict[str, int | None]" = {}
+        self.changes: "list[tuple[int, bool]]" = []  # (link, is up) since the last reading
 
     @property
-    def count(self):
+    def count(self) -> "int | None":
+        """Number of links; None if unknown."""
         return self._count
 
     @property
-    def is_pending(self):
-        """Whether there are links, and none has been read yet."""
+    def is_pending(self) -> bool:
+        """Whether there are links and none has been read."""
         return bool(self._count) and not self._totals
 
-    def totals(self):
-        """{field of `gpu`: sum over the links at the last look}."""
+    def totals(self) -> "dict[str, int | None]":
+        """{field of `gpu`: sum over the links at the last reading}."""
         return self._totals
 
-    def find(self):
-        """Learn how many links the GPU has. Raises Lost."""
-        answer = FieldReader(self._asker, (Field("nvlinks", 91),)).read()
-        if "nvlinks" in answer:
-            self._count = min(MOST_LINKS, answer["nvlinks"][0])
+    def discover(self) -> None:
+        """Count the links of the GPU. Raises GpuLost."""
+        values = FieldReader(self._device, (NvmlField("nvlinks", 91),)).read()
+        if "nvlinks" in values:
+            self._count = min(MAX_LINKS, values["nvlinks"][0])
         else:
             self._count = self._count_by_state()
             if self._count:
-                self._asker.supply(("nvlinks",))
+                self._device.mark_supported(("nvlinks",))
 
-    def _count_by_state(self):
-        nvml = self._asker.nvml
-        for link in range(MOST_LINKS):
+    def _count_by_state(self) -> "int | None":
+        nvml = self._device.nvml
+        for link in range(MAX_LINKS):
             try:
-                nvml.nvmlDeviceGetNvLinkState(self._asker.handle, link)
+                nvml.nvmlDeviceGetNvLinkState(self._device.handle, link)
             except (AttributeError, nvml.NVMLError):
                 return link or None
-        return MOST_LINKS
+        return MAX_LINKS
 
-    def forget(self):
+    def reset(self) -> None:
+        """Read unsupported fields again."""
         for reader in self._readers:
-            reader.forget()
+            reader.reset()
 
-    def read(self, now):
-        """The fields of each link, or [] while they are not due. Raises Lost."""
+    def read(self, now: float) -> "list[dict[str, Any]]":
+        """`gpu_link` fields of each link, or [] while they are not due. Raises GpuLost."""
         self.changes = []
         if self._due is None:
             self._due = now + self._delay_s
         if now < self._due:
             return []
-        self._due = now + EVERY_S
+        self._due = now + REFRESH_S
         if not self._count:
             return []
         if len(self._readers) != self._count:
             self._readers = [self._reader(link) for link in range(self._count)]
-        found = [self._one(link, reader.read(), now) for link, reader in enumerate(self._readers)]
-        self._totals = {"nvlink_" + field: _sum(record.get(field) for record in found) for field in _ERRORS}
-        return found
+        records = [self._record(link, reader.read(), now) for link, reader in enumerate(self._readers)]
+        self._totals = {"nvlink_" + field: _sum(record.get(field) for record in records) for field in _ERRORS}
+        return records
 
-    def _reader(self, link):
-        # links of one GPU are alike: what the first one cannot say is noted once, under the record's name
-        return FieldReader(_OfLink(self._asker), [Field(name, number, link) for name, number in _FIELDS])
+    def _reader(self, link: int) -> "FieldReader":
+        # links of one GPU are alike: an unsupported field is recorded once, under the record's name
+        return FieldReader(_LinkDevice(self._device), [NvmlField(name, number, link) for name, number in _FIELDS])
 
-    def _one(self, link, values, now):
-        record = {"link": link}
+    def _record(self, link: int, values: "Values", now: float) -> "dict[str, Any]":
+        record: "dict[str, Any]" = {"link": link}
         up = bool(values["up"][0]) if "up" in values else self._state(link)
         if up is not None:
             record["up"] = up
@@ -101,7 +110,7 @@ class Links(object):
         if "version" in values:
             record["version"] = values["version"][0]
         if "speed" in values:
-            record["speed_bytes_s"] = values["speed"][0] * 1e6  # NVML says MB/s
+            record["speed_bytes_s"] = values["speed"][0] * 1e6  # from MB/s
         for field in ("rx_bytes_s", "tx_bytes_s"):
             if field in values:
                 rate = self._counters.rate((link, field), values[field][0], values[field][1], now, 1024)
@@ -118,35 +127,32 @@ class Links(object):
             record["grown"] = grown
         return record
 
-    def _state(self, link):
-        """The older call for the state of a link."""
-        nvml = self._asker.nvml
+    def _state(self, link: int) -> "bool | None":
+        """Link state by the older call."""
+        nvml = self._device.nvml
         try:
-            return bool(nvml.nvmlDeviceGetNvLinkState(self._asker.handle, link))
+            return bool(nvml.nvmlDeviceGetNvLinkState(self._device.handle, link))
         except (AttributeError, nvml.NVMLError):
             return None
 
 
-class _OfLink(object):
-    """An asker that puts `gpu_link.` before the names of fields."""
+class _LinkDevice(NvmlDevice):
+    """A GPU as the reader of one link sees it: failures are recorded with the GPU under `gpu_link.FIELD`."""
 
-    def __init__(self, asker):
-        self._asker = asker
-        self.nvml, self.handle = asker.nvml, asker.handle
-        self._given_up = set()
+    def __init__(self, device: "NvmlDevice") -> None:
+        self._device = device
+        self.nvml, self.handle = device.nvml, device.handle
+        self._disabled = set()
 
-    def fail(self, fields, code, text):
-        self._asker.fail(["gpu_link." + field for field in fields], code, text)
-        self._given_up.update(field for field in fields if self._asker.gave_up("gpu_link." + field))
+    def record_failure(self, fields: "Iterable[str]", code: "int | None", text: str) -> None:
+        self._device.record_failure(["gpu_link." + field for field in fields], code, text)
+        self._disabled.update(field for field in fields if self._device.is_disabled("gpu_link." + field))
 
-    def refuse(self, fields, reason):
-        self._asker.refuse(["gpu_link." + field for field in fields], reason)
-        self._given_up.update(fields)
-
-    def gave_up(self, field):
-        return field in self._given_up
+    def mark_unsupported(self, fields: "Iterable[str]", reason: str) -> None:
+        self._device.mark_unsupported(["gpu_link." + field for field in fields], reason)
+        self._disabled.update(fields)
 
 
-def _sum(values):
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _sum(values: "Iterable[int | None]") -> "int | None":
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

@@ -1,7 +1,17 @@
-"""What one GPU does at one tick."""
+"""Metrics of one GPU at one tick."""
 
 from .counters import Counters
-from .fields import ALL_LINKS, Field, FieldReader
+from .fields import ALL_LINKS, FieldReader, NvmlField
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .call import NvmlDevice
+    from .fields import Values
+    from .gpm import GpmReader
+    from .links import NvLinks
+    from .pcie_thread import PcieThread
 
 #: nvml.h, nvmlClocksEventReasons
 EVENT_REASONS = (
@@ -26,7 +36,7 @@ RECOVERY_ACTIONS = (
     "bus_reset",
     "system_reboot",
 )
-#: Totals that are reported as they are, with what they gained: (field, number in nvml.h).
+#: Totals, reported with their gain: (field, number in nvml.h).
 TOTALS = (
     ("ecc_corrected_volatile", 3),
     ("ecc_uncorrected_volatile", 4),
@@ -41,7 +51,7 @@ TOTALS = (
     ("nvlink_recovery_errors", 59),
 )
 _FLAGS = (("retire_pending", 31), ("remap_pending", 144), ("remap_failed", 145))
-#: Counters of ns, so that a spike between two ticks is seen.
+#: Counters of ns, which include spikes between two ticks.
 _SHARES = (
     ("sw_power_cap", 74),
     ("sync_boost", 76),
@@ -54,23 +64,23 @@ _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
 _TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
 _LINK_ERRORS = (_CRC[0], "nvlink_replay_errors", "nvlink_recovery_errors")
 _FIELDS = (
-    [Field(name, number) for name, number in TOTALS + _FLAGS]
-    + [Field(_SHARE + name, number) for name, number in _SHARES]
+    [NvmlField(name, number) for name, number in TOTALS + _FLAGS]
+    + [NvmlField(_SHARE + name, number) for name, number in _SHARES]
     + [
-        Field("mem_temp_c", 82),
-        Field("energy_j", 83),
-        Field("recovery_action", 230),
-        Field(_CRC[0], 38),
-        Field(_CRC[1], 45),
-        Field("pcie_tx_bytes_s", 197),
-        Field("pcie_rx_bytes_s", 198),
-        Field("nvlink_tx_bytes_s", 138, ALL_LINKS),
-        Field("nvlink_rx_bytes_s", 139, ALL_LINKS),
+        NvmlField("mem_temp_c", 82),
+        NvmlField("energy_j", 83),
+        NvmlField("recovery_action", 230),
+        NvmlField(_CRC[0], 38),
+        NvmlField(_CRC[1], 45),
+        NvmlField("pcie_tx_bytes_s", 197),
+        NvmlField("pcie_rx_bytes_s", 198),
+        NvmlField("nvlink_tx_bytes_s", 138, ALL_LINKS),
+        NvmlField("nvlink_rx_bytes_s", 139, ALL_LINKS),
     ]
 )
-#: Other ways to a total, for drivers whose field values lack it: (function, arguments, place in the answer or None).
-#: 0 and 1 are corrected and uncorrected, volatile and aggregate.
-_OTHER_WAYS = {
+#: Fallback calls for drivers whose field values lack a total: (function, arguments, index in the result or None).
+#: Arguments 0 and 1 are corrected and uncorrected, volatile and aggregate.
+_FALLBACKS: "dict[str, tuple[str, tuple[int, ...], int | None]]" = {
     "ecc_corrected_volatile": ("nvmlDeviceGetTotalEccErrors", (0, 0), None),
     "ecc_uncorrected_volatile": ("nvmlDeviceGetTotalEccErrors", (1, 0), None),
     "ecc_corrected_aggregate": ("nvmlDeviceGetTotalEccErrors", (0, 1), None),
@@ -86,106 +96,106 @@ _BUSES = ("pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_
 _PCIE = _BUSES[:2]
 _MEMORY_V2 = 0x02000028
 _VIDEO_CLOCK = 3
-#: A PCIe 5.0 x16 link brings at most so many bytes/s one way: a 32-bit counter that can wrap twice tells nothing.
-_PCIE_MOST = 64e9
+#: Bytes/s of a PCIe 5.0 x16 link in one direction: a 32-bit counter that may have wrapped twice is useless.
+_MAX_PCIE_BYTES_S = 64e9
 
 
-class Figures(object):
-    """The figures of one GPU. `aside` is the thread for PCIe traffic, `gpm` its samples, `links` its NVLinks."""
+class GpuMetrics(object):
+    """Reads the `gpu` record of one GPU; GPM, NVLinks and the PCIe thread are shared with its other readers."""
 
-    def __init__(self, asker, uuid, gpm, links, aside):
-        self._asker = asker
+    def __init__(self, device: "NvmlDevice", uuid: str, gpm: "GpmReader", links: "NvLinks", pcie: "PcieThread") -> None:
+        self._device = device
         self._uuid = uuid
         self._gpm = gpm
         self._links = links
-        self._aside = aside
-        self._reader = FieldReader(asker, _FIELDS)
+        self._pcie = pcie
+        self._reader = FieldReader(device, _FIELDS)
         self._counters = Counters()
-        self._last = None  # time of the last look
-        self._other_ways = {}  # field: whether its other way works; absent: not tried
+        self._last: "float | None" = None  # time of the last reading
+        self._fallbacks: "dict[str, bool]" = {}  # field: whether its fallback works; absent: not tried
 
-    def forget(self):
-        """Ask everything anew at the next tick, also what was not supported."""
-        self._reader.forget()
-        self._gpm.forget()
-        self._other_ways.clear()
+    def reset(self) -> None:
+        """Read unsupported fields again at the next tick."""
+        self._reader.reset()
+        self._gpm.reset()
+        self._fallbacks.clear()
 
-    def read(self, now):
-        """The fields of a `gpu` record that are known. Raises Lost."""
-        found = self._plain()
+    def read(self, now: float) -> "dict[str, Any]":
+        """Known fields of a `gpu` record. Raises GpuLost."""
+        record = self._direct()
         values = self._reader.read()
-        self._take_other_ways(values)
-        self._totals(found, values)
-        self._shares(found, values, now)
+        self._apply_fallbacks(values)
+        self._totals(record, values)
+        self._shares(record, values, now)
         for name, _ in _FLAGS:
             if name in values:
-                found[name] = bool(values[name][0])
+                record[name] = bool(values[name][0])
         if "mem_temp_c" in values:
-            found["mem_temp_c"] = values["mem_temp_c"][0]
+            record["mem_temp_c"] = values["mem_temp_c"][0]
         if "energy_j" in values:
-            found["energy_j"] = values["energy_j"][0] / 1000.0
+            record["energy_j"] = values["energy_j"][0] / 1000.0
         if "recovery_action" in values:
-            found["recovery_action"] = _recovery_action(values["recovery_action"][0])
-        self._buses(found, values, now)
-        self._withdraw_reasons(found)
-        return found
+            record["recovery_action"] = _recovery_action(values["recovery_action"][0])
+        self._buses(record, values, now)
+        self._withdraw_reasons(record)
+        return record
 
-    def _withdraw_reasons(self, found):
-        """What one source could not say and another one could needs no reason."""
-        unsupported = self._asker.unsupported
-        unsupported.pop(_CRC[1], None)  # one of two halves: the other one's reason is enough
+    def _withdraw_reasons(self, record: "dict[str, Any]") -> None:
+        """Drop the reasons of fields that another source supplies, or may supply soon."""
+        unsupported = self._device.unsupported
+        unsupported.pop(_CRC[1], None)  # the other half has the same reason
         if self._gpm.is_pending:
             for field in _BUSES:
-                unsupported.pop(field, None)  # the second sample may tell
+                unsupported.pop(field, None)
         if self._links.is_pending:
             for field in _LINK_ERRORS:
-                unsupported.pop(field, None)  # nor are its links read yet
-        for field in [field for field in unsupported if field in found]:
+                unsupported.pop(field, None)
+        for field in [field for field in unsupported if field in record]:
             del unsupported[field]
-        for reason in found.get("clocks_event_share_pct", ()):
+        for reason in record.get("clocks_event_share_pct", ()):
             unsupported.pop(_SHARE + reason, None)
 
-    # -- one call a figure ---------------------------------------------------------------------------------------------
+    # -- one call a metric ---------------------------------------------------------------------------------------------
 
-    def _plain(self):
-        ask, nvml = self._asker.ask, self._asker.nvml
-        found = quick(self._asker)
-        bar1 = ask(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
+    def _direct(self) -> "dict[str, Any]":
+        call, nvml = self._device.call, self._device.nvml
+        record = read_fast(self._device)
+        bar1 = call(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
-            found["bar1_used_bytes"] = bar1.bar1Used
-        _put(found, "fan_pct", ask(("fan_pct",), "nvmlDeviceGetFanSpeed"))
-        _put(found, "mem_clock_mhz", ask(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
-        _put(found, "video_clock_mhz", ask(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))
-        _put(found, "pstate", _known_pstate(ask(("pstate",), "nvmlDeviceGetPerformanceState")))
+            record["bar1_used_bytes"] = bar1.bar1Used
+        _put(record, "fan_pct", call(("fan_pct",), "nvmlDeviceGetFanSpeed"))
+        _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
+        _put(record, "video_clock_mhz", call(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))
+        _put(record, "pstate", _known_pstate(call(("pstate",), "nvmlDeviceGetPerformanceState")))
         for field, name in (("encoder_pct", "nvmlDeviceGetEncoderUtilization"),
                             ("decoder_pct", "nvmlDeviceGetDecoderUtilization")):  # fmt: skip
-            answer = ask((field,), name)
-            if answer is not None:
-                found[field] = answer[0]
-        return found
+            result = call((field,), name)
+            if result is not None:
+                record[field] = result[0]
+        return record
 
     # -- field values --------------------------------------------------------------------------------------------------
 
-    def _take_other_ways(self, values):
-        answers = {}  # one call may answer several fields
-        for field, (name, arguments, place) in _OTHER_WAYS.items():
-            if field in values or not self._asker.gave_up(field) or self._other_ways.get(field) is False:
+    def _apply_fallbacks(self, values: "Values") -> None:
+        results: "dict[tuple[str, tuple[int, ...]], Any]" = {}  # one call may supply several fields
+        for field, (name, arguments, index) in _FALLBACKS.items():
+            if field in values or not self._device.is_disabled(field) or self._fallbacks.get(field) is False:
                 continue
-            if (name, arguments) not in answers:
-                answers[name, arguments] = self._another(name, arguments)
-            answer = answers[name, arguments]
-            self._other_ways[field] = answer is not None
-            if answer is not None:
-                values[field] = (answer if place is None else answer[place], 64)
+            if (name, arguments) not in results:
+                results[name, arguments] = self._fallback(name, arguments)
+            result = results[name, arguments]
+            self._fallbacks[field] = result is not None
+            if result is not None:
+                values[field] = (result if index is None else result[index], 64)
 
-    def _another(self, name, arguments):
-        nvml = self._asker.nvml
+    def _fallback(self, name: str, arguments: "tuple[int, ...]") -> "Any":
+        nvml = self._device.nvml
         try:
-            return getattr(nvml, name)(self._asker.handle, *arguments)
+            return getattr(nvml, name)(self._device.handle, *arguments)
         except (AttributeError, nvml.NVMLError):
-            return None  # the reason is the one that the field value gave
+            return None  # the field value has already recorded a reason
 
-    def _totals(self, found, values):
+    def _totals(self, record: "dict[str, Any]", values: "Values") -> None:
         crc = [values[name] for name in _CRC if name in values]
         if crc:
             values[_CRC[0]] = (sum(value for value, _ in crc), min(bits for _, bits in crc))
@@ -197,29 +207,29 @@ class Figures(object):
             if field not in values:
                 continue
             value, bits = values[field]
-            found[field] = value
+            record[field] = value
             gained = self._counters.growth(field, value, bits)
             if gained:
                 grown[field] = gained
         if grown:
-            found["grown"] = grown
+            record["grown"] = grown
 
-    def _shares(self, found, values, now):
+    def _shares(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
         shares = {}
         for reason, _ in _SHARES:
             if _SHARE + reason in values:
                 value, bits = values[_SHARE + reason]
-                rate = self._counters.rate(reason, value, bits, now, 1e-7)  # ns a second, in hundredths
+                rate = self._counters.rate(reason, value, bits, now, 1e-7)  # ns per second, as a percentage
                 if rate is not None:
                     shares[reason] = round(min(100.0, rate), 2)
         if shares:
-            found["clocks_event_share_pct"] = shares
+            record["clocks_event_share_pct"] = shares
 
     # -- buses ---------------------------------------------------------------------------------------------------------
 
-    def _buses(self, found, values, now):
-        """NVLink by counters, else by GPM; PCIe by GPM, else by counters where they are wide enough, else aside."""
-        seen = self._gpm.read()
+    def _buses(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
+        """NVLink by counters, else GPM; PCIe by GPM, else by counters if wide enough, else by the PCIe thread."""
+        from_gpm = self._gpm.read()
         last, self._last = self._last, now
         for field in _BUSES:
             if field not in values:
@@ -227,74 +237,74 @@ class Figures(object):
             value, bits = values[field]
             unit = 1 if field in _PCIE else 1024  # NVLink counts KiB
             rate = self._counters.rate(field, value, bits, now, unit)
-            if rate is not None and (bits == 64 or field not in _PCIE or _cannot_wrap_twice(bits, now - last)):
-                found[field] = round(rate, 1)
-        for field, value in seen.items():
-            if field in _PCIE or field not in found:
-                found[field] = value
+            if rate is not None and (bits == 64 or field not in _PCIE or _cannot_wrap_twice(bits, now - (last or now))):
+                record[field] = round(rate, 1)
+        for field, value in from_gpm.items():
+            if field in _PCIE or field not in record:
+                record[field] = value
         if self._gpm.is_pending:
             return
-        if self._asker.gave_up(_PCIE[0]) or (_PCIE[0] in values and values[_PCIE[0]][1] < 64):
-            self._ask_aside(found)
+        if self._device.is_disabled(_PCIE[0]) or (_PCIE[0] in values and values[_PCIE[0]][1] < 64):
+            self._pcie_traffic(record)
 
-    def _ask_aside(self, found):
-        if _PCIE[0] in found:
+    def _pcie_traffic(self, record: "dict[str, Any]") -> None:
+        if _PCIE[0] in record:
             return
-        traffic, reason = self._aside.latest(self._uuid, self._asker.handle)
+        traffic, reason = self._pcie.latest(self._uuid, self._device.handle)
         if traffic is not None:
-            found["pcie_rx_bytes_s"], found["pcie_tx_bytes_s"] = traffic
+            record["pcie_rx_bytes_s"], record["pcie_tx_bytes_s"] = traffic
         elif reason is not None:
             for field in _PCIE:
-                self._asker.unsupported[field] = reason
+                self._device.unsupported[field] = reason
 
 
-def _cannot_wrap_twice(bits, seconds):
-    return seconds * _PCIE_MOST < 1 << bits
+def _cannot_wrap_twice(bits: int, seconds: float) -> bool:
+    return seconds * _MAX_PCIE_BYTES_S < 1 << bits
 
 
-#: Several names of one call, newest first.
+#: Alternative names of one call, newest first.
 _TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
 _REASONS = (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",))
 
 
-def quick(asker):
-    """The figures that change fast and cost little: utilisation, memory, power, temperature, SM clock and its reasons.
+def read_fast(device: "NvmlDevice") -> "dict[str, Any]":
+    """Cheap metrics that change fast: utilisation, memory, power, temperature, SM clock, throttle reasons.
 
-    Raises Lost.
+    Raises GpuLost.
     """
-    ask, nvml = asker.ask, asker.nvml
-    found = {}
-    utilization = ask(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
+    call, nvml = device.call, device.nvml
+    record: "dict[str, Any]" = {}
+    utilization = call(("util_pct", "mem_util_pct"), "nvmlDeviceGetUtilizationRates")
     if utilization is not None:
-        found["util_pct"], found["mem_util_pct"] = utilization.gpu, utilization.memory
-    memory = memory_of(asker, "mem_used_bytes")
+        record["util_pct"], record["mem_util_pct"] = utilization.gpu, utilization.memory
+    memory = memory_info(device, "mem_used_bytes")
     if memory is not None:
-        found["mem_used_bytes"] = memory.used
-    power = ask(("power_w",), "nvmlDeviceGetPowerUsage")
+        record["mem_used_bytes"] = memory.used
+    power = call(("power_w",), "nvmlDeviceGetPowerUsage")
     if power is not None:
-        found["power_w"] = power / 1000.0
+        record["power_w"] = power / 1000.0
     sensor = nvml.NVML_TEMPERATURE_GPU
-    _put(found, "temp_c", asker.ask_first(("temp_c",), [(name, sensor) for name in _TEMPERATURE]))
-    _put(found, "sm_clock_mhz", ask(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
-    reasons = asker.ask_first(("clocks_event_reasons",), _REASONS)
+    _put(record, "temp_c", device.call_first(("temp_c",), [(name, sensor) for name in _TEMPERATURE]))
+    _put(record, "sm_clock_mhz", call(("sm_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM))
+    reasons = device.call_first(("clocks_event_reasons",), _REASONS)
     if reasons:
-        found["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
-    return found
+        record["clocks_event_reasons"] = [name for bit, name in EVENT_REASONS if reasons & bit]
+    return record
 
 
-def memory_of(asker, field):
-    """The driver's memory figures, with what it keeps for itself apart from what is used, where it can tell."""
-    return asker.ask_first((field,), (("nvmlDeviceGetMemoryInfo", _MEMORY_V2), ("nvmlDeviceGetMemoryInfo",)))
+def memory_info(device: "NvmlDevice", field: str) -> "Any":
+    """nvmlMemory_t, version 2 if supported: its `used` excludes what the driver reserves. None if `field` failed."""
+    return device.call_first((field,), (("nvmlDeviceGetMemoryInfo", _MEMORY_V2), ("nvmlDeviceGetMemoryInfo",)))
 
 
-def _put(found, field, value):
+def _put(record: "dict[str, Any]", field: str, value: "Any") -> None:
     if value is not None:
-        found[field] = value
+        record[field] = value
 
 
-def _known_pstate(value):
-    return value if value is not None and 0 <= value <= 15 else None  # 32 is NVML's unknown
+def _known_pstate(value: "int | None") -> "int | None":
+    return value if value is not None and 0 <= value <= 15 else None  # 32: NVML_PSTATE_UNKNOWN
 
 
-def _recovery_action(number):
+def _recovery_action(number: int) -> str:
     return RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "action %d" % number

@@ -1,50 +1,55 @@
-"""PCIe traffic where only nvmlDeviceGetPcieThroughput tells it: 20 ms a direction, and so on a thread of its own."""
+"""PCIe traffic by nvmlDeviceGetPcieThroughput, which blocks for 20 ms a direction and so has its own thread."""
 
 import threading
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-class PcieAside(object):
-    """Asks one GPU after the other, each about once a second; `latest` never waits."""
 
-    def __init__(self, nvml, every_s=1.0):
+class PcieThread(object):
+    """Samples the GPUs in turn, each about once a second; `latest` does not block."""
+
+    def __init__(self, nvml: "Any", every_s: float = 1.0) -> None:
         self._nvml = nvml
         self._every_s = every_s
-        self._wanted = {}  # uuid: handle
-        self._latest = {}  # uuid: (rx, tx) in bytes/s, or the reason why there is none
+        self._handles: "dict[str, Any]" = {}  # by uuid
+        self._latest: "dict[str, tuple[float, float] | str]" = {}  # uuid: (rx, tx) in bytes/s, or an error
         self._stop = threading.Event()
-        self._thread = None
+        self._thread: "threading.Thread | None" = None
 
-    def latest(self, uuid, handle):
-        """((rx, tx) in bytes/s, None), (None, reason), or (None, None) before the first answer."""
-        if uuid not in self._wanted:
-            self._wanted[uuid] = handle
+    def latest(self, uuid: str, handle: "Any") -> "tuple[tuple[float, float] | None, str | None]":
+        """((rx, tx) in bytes/s, None), (None, error), or (None, None) before the first sample."""
+        if uuid not in self._handles:
+            self._handles[uuid] = handle
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="gconsole-pcie", daemon=True)
                 self._thread.start()
-        answer = self._latest.get(uuid)
-        return (None, answer) if isinstance(answer, str) else (answer, None)
+        result = self._latest.get(uuid)
+        return (None, result) if isinstance(result, str) else (result, None)
 
-    def forget(self, uuid):
-        """This GPU is not to be asked any more."""
-        self._wanted.pop(uuid, None)
+    def remove(self, uuid: str) -> None:
+        """Stop sampling this GPU."""
+        self._handles.pop(uuid, None)
         self._latest.pop(uuid, None)
 
-    def stop(self):
+    def stop(self) -> None:
+        """Ask the thread to end; does not wait for it."""
         self._stop.set()
 
-    def _run(self):
+    def _run(self) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
-            for uuid, handle in list(self._wanted.items()):
-                self._latest[uuid] = self._ask(handle)
+            for uuid, handle in list(self._handles.items()):
+                self._latest[uuid] = self._sample(handle)
             self._stop.wait(max(0.0, self._every_s - (time.monotonic() - began)))
 
-    def _ask(self, handle):
+    def _sample(self, handle: "Any") -> "tuple[float, float] | str":
         nvml = self._nvml
         try:
             rx = nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)
             tx = nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES)
         except nvml.NVMLError as error:
             return str(error)
-        return rx * 1024.0, tx * 1024.0  # NVML says KiB/s
+        return rx * 1024.0, tx * 1024.0  # from KiB/s

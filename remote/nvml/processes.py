@@ -1,10 +1,18 @@
-"""The processes on one GPU, with the rank each one belongs to."""
+"""Processes on one GPU, each with its rank."""
 
 from ..proc.procfs import ProcFs, printable
 
-EVERY_S = 2.0
-_NOT_FOUND = 6  # nobody has used the GPU since the last look
-_DEEPEST = 64  # no chain of parents is followed further
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from ..proc.procfs import Stat
+    from ..samplers.process_snapshot import RankRef
+    from .call import NvmlDevice
+
+REFRESH_S = 2.0
+_NOT_FOUND = 6  # nvml.h: the GPU was idle since the last reading
+_MAX_ANCESTORS = 64
 _KINDS = (
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
     ("compute", "nvmlDeviceGetComputeRunningProcesses"),
@@ -12,52 +20,57 @@ _KINDS = (
 )
 
 
-class Occupants(object):
-    """Reads one GPU's processes every two seconds; says what is new, different or gone."""
+class GpuProcesses(object):
+    """Reads one GPU's processes every two seconds; returns the changes."""
 
-    def __init__(self, asker, index, uuid, proc):
-        self._asker = asker
+    def __init__(self, device: "NvmlDevice", index: int, uuid: str, proc: str) -> None:
+        self._device = device
         self._index = index
         self._uuid = uuid
         self._procfs = ProcFs(proc)
         self._due = 0.0
-        self._newest = 0  # the driver's time of the newest share, µs
-        self._told = {}  # pid: the fields of its last record
+        self._newest = 0  # the driver's time of the newest utilisation sample, µs
+        self._records: "dict[int, dict[str, Any]]" = {}  # pid: fields of its last record
 
-    def read(self, now, ranks):
-        """The `gpu_process` fields that changed. `ranks` are the RankRef of this node. Raises Lost."""
+    def read(self, now: float, ranks: "Iterable[RankRef]") -> "list[dict[str, Any]]":
+        """`gpu_process` fields that changed. `ranks` are those of this node. Raises GpuLost."""
         if now < self._due:
             return []
-        self._due = now + EVERY_S - 0.1
+        self._due = now + REFRESH_S - 0.1
         shares = self._shares()
-        found = {}
+        processes: "dict[int, tuple[str, int | None]]" = {}
         for kind, name in _KINDS:
-            listed = self._asker.ask(("gpu_process." + kind,), name)
-            if listed is None:  # nobody knows: those of before have not gone for that
-                found.update(self._before(kind))
+            listed = self._device.call(("gpu_process." + kind,), name)
+            if listed is None:  # unknown: keep the previous ones
+                processes.update(self._previous(kind))
                 continue
             for process in listed:
-                found[process.pid] = (kind, process.usedGpuMemory)
-        ranks = Ranks(ranks, self._procfs, self._index, self._uuid)
-        fields = {pid: self._fields(pid, found[pid], shares.get(pid), ranks) for pid in found}
-        return self._changes(fields)
+                processes[process.pid] = (kind, process.usedGpuMemory)
+        matcher = RankMatcher(ranks, self._procfs, self._index, self._uuid)
+        return self._changes(
+            {pid: self._fields(pid, listed, shares.get(pid), matcher) for pid, listed in processes.items()}
+        )
 
-    def _before(self, kind):
-        """{pid: (kind, memory)} of the processes of that kind that were told last."""
-        return {pid: (kind, one["mem_used_bytes"]) for pid, one in self._told.items() if one["type"] == kind}
+    def _previous(self, kind: str) -> "dict[int, tuple[str, int | None]]":
+        """{pid: (kind, memory)} of the processes of that kind at the last reading."""
+        return {
+            pid: (kind, record["mem_used_bytes"]) for pid, record in self._records.items() if record["type"] == kind
+        }
 
-    def gone(self):
-        """The last word on every process, when the GPU itself is gone."""
+    def clear(self) -> "list[dict[str, Any]]":
+        """Mark every process as gone, because the GPU is; returns the changes."""
         return self._changes({})
 
-    def _changes(self, fields):
-        changed = [one for pid, one in fields.items() if self._told.get(pid) != one]
-        changed.extend(dict(one, gone=True) for pid, one in self._told.items() if pid not in fields)
-        self._told = fields
+    def _changes(self, records: "dict[int, dict[str, Any]]") -> "list[dict[str, Any]]":
+        changed = [record for pid, record in records.items() if self._records.get(pid) != record]
+        changed.extend(dict(record, gone=True) for pid, record in self._records.items() if pid not in records)
+        self._records = records
         return changed
 
-    def _fields(self, pid, listed, share, ranks):
-        start_ticks, comm, rank, source = ranks.of(pid)
+    def _fields(
+        self, pid: int, listed: "tuple[str, int | None]", share: "float | None", ranks: "RankMatcher"
+    ) -> "dict[str, Any]":
+        start_ticks, comm, rank, source = ranks.match(pid)
         kind, memory = listed
         return {
             "index": self._index,
@@ -74,57 +87,58 @@ class Occupants(object):
             "rank_source": source,
         }
 
-    def _shares(self):
-        """{pid: share of the SMs since the last look, in percent}, of the processes that the driver names."""
-        asker, field = self._asker, ("gpu_process.sm_pct",)
-        if asker.gave_up(field[0]):
+    def _shares(self) -> "dict[int, float]":
+        """{pid: SM utilisation since the last reading, percent} of the processes that the driver lists."""
+        device, field = self._device, ("gpu_process.sm_pct",)
+        if device.is_disabled(field[0]):
             return {}
-        nvml = asker.nvml
+        nvml = device.nvml
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(asker.handle, self._newest)
+            samples = nvml.nvmlDeviceGetProcessUtilization(device.handle, self._newest)
         except AttributeError:
-            asker.refuse(field, "this binding has no nvmlDeviceGetProcessUtilization")
+            device.mark_unsupported(field, "this binding has no nvmlDeviceGetProcessUtilization")
             return {}
         except nvml.NVMLError as error:
             code = getattr(error, "value", None)
             if code != _NOT_FOUND:
-                asker.fail(field, code, str(error))
+                device.record_failure(field, code, str(error))
             return {}
-        of_pid = {}
+        of_pid: "dict[int, list[int]]" = {}
         for sample in samples:
             self._newest = max(self._newest, sample.timeStamp)
-            if sample.pid and sample.smUtil <= 100:  # the driver fills the rest of its array with rubbish
+            if sample.pid and sample.smUtil <= 100:  # unused array entries are undefined
                 of_pid.setdefault(sample.pid, []).append(sample.smUtil)
         return {pid: round(sum(values) / float(len(values)), 1) for pid, values in of_pid.items()}
 
 
-class Ranks(object):
-    """Finds the rank of a process that the driver names by a pid, whoever counted that pid."""
+class RankMatcher(object):
+    """Maps a pid reported by the driver, of whatever PID namespace, to its rank."""
 
-    def __init__(self, ranks, procfs, index, uuid):
+    def __init__(self, ranks: "Iterable[RankRef]", procfs: "ProcFs", index: int, uuid: str) -> None:
+        ranks = list(ranks)
         self._by_pid = {rank.pid: rank for rank in ranks}
-        self._by_ns_pid = _single((rank.ns_pid, rank) for rank in ranks if rank.ns_pid is not None)
-        here = [rank for rank in ranks if rank.gpu in (uuid, str(index))]
-        self._of_device = here[0] if len(here) == 1 else None
+        self._by_ns_pid = _unique((rank.ns_pid, rank) for rank in ranks if rank.ns_pid is not None)
+        on_device = [rank for rank in ranks if rank.gpu in (uuid, str(index))]
+        self._of_device = on_device[0] if len(on_device) == 1 else None
         self._procfs = procfs
 
-    def of(self, pid):
-        """(start_ticks, comm, rank, how it was found) of a process; None for each that is not known."""
+    def match(self, pid: int) -> "tuple[int | None, str | None, RankRef | None, str | None]":
+        """(start_ticks, comm, rank, `rank_source`) of a process; None for each that is unknown."""
         try:
             stat = self._procfs.stat(pid)
         except OSError:
-            # not in this view of the processes: the driver spoke a pid of a container, or of the host around this one
+            # not in this PID namespace: a pid of a container, or of the host of this container
             if pid in self._by_ns_pid:
                 return None, None, self._by_ns_pid[pid], "ns_pid"
             return None, None, self._of_device, "device" if self._of_device else None
         comm = printable(stat.comm, 64)
         if pid in self._by_pid:
             return stat.start_ticks, comm, self._by_pid[pid], "pid"
-        rank = self._above(stat)
+        rank = self._of_ancestor(stat)
         return stat.start_ticks, comm, rank, "parent" if rank else None
 
-    def _above(self, stat):
-        for _ in range(_DEEPEST):
+    def _of_ancestor(self, stat: "Stat") -> "RankRef | None":
+        for _ in range(_MAX_ANCESTORS):
             if stat.ppid in self._by_pid:
                 return self._by_pid[stat.ppid]
             if stat.ppid <= 1:
@@ -136,9 +150,9 @@ class Ranks(object):
         return None
 
 
-def _single(pairs):
-    """{key: value} of the keys that come once: two containers use the same small pids."""
-    found = {}
+def _unique(pairs: "Iterable[tuple[int, RankRef]]") -> "dict[int, RankRef]":
+    """{key: value} of the keys that occur once: two containers may use the same pids."""
+    values: "dict[int, RankRef | None]" = {}
     for key, value in pairs:
-        found[key] = None if key in found else value
-    return {key: value for key, value in found.items() if value is not None}
+        values[key] = None if key in values else value
+    return {key: value for key, value in values.items() if value is not None}

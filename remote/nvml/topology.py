@@ -1,11 +1,18 @@
-"""What NVML knows of how GPUs are connected: NVLinks and what is at their other end, and every two GPUs.
+"""GPU topology from NVML: NVLinks with their remote ends, and the relation of every two GPUs.
 
-Every call may fail by itself; an answer is then None, beside the driver's words for the reason.
+Every call may fail by itself; its result is then None, with the driver's error as the reason.
 """
 
-from .call import LOST, Asker, Lost
-from .fields import Field, FieldReader
-from .links import Links
+from .call import LOST, GpuLost, NvmlDevice
+from .fields import FieldReader, NvmlField
+from .info import pci_address
+from .links import NvLinks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    RemoteEnd = tuple[str, str]  # (kind, PCI address or "")
 
 #: nvml.h, nvmlGpuTopologyLevel_t, in the words of nvidia-smi. 0 is two chips of one board, behind its own bridge.
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -19,12 +26,8 @@ _REMOTES = {0: "gpu", 1: "cpu", 2: "switch"}
 _LINK_FIELDS = (("up", 165), ("version", 166), ("speed", 164))
 
 
-class Gone(Exception):
-    """The driver cannot reach one of the GPUs that were asked about: what it said of them before still stands."""
-
-
-def ask(nvml, name, *arguments):
-    """(answer, None) or (None, why there is none). Raises Gone."""
+def query(nvml: "Any", name: str, *arguments: "Any") -> "tuple[Any, str | None]":
+    """(result, None) or (None, error). Raises GpuLost."""
     function = getattr(nvml, name, None)
     if function is None:
         return None, "this binding has no %s" % name
@@ -32,94 +35,95 @@ def ask(nvml, name, *arguments):
         return function(*arguments), None
     except nvml.NVMLError as error:
         if getattr(error, "value", None) in LOST:
-            raise Gone(str(error))
+            raise GpuLost(str(error))
         return None, str(error)
 
 
-def pair(nvml, one, other):
-    """The fields of a `link` of type peer between two GPUs' handles, and {field: why it is None}. Raises Gone."""
-    found, lacking = {}, {}
-    level, reason = ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
+def peer_fields(nvml: "Any", first: "Any", second: "Any") -> "tuple[dict[str, str], dict[str, str]]":
+    """`link` fields of type peer between two GPUs, and {field: why it is unknown}. Raises GpuLost."""
+    fields: "dict[str, str]" = {}
+    lacking: "dict[str, str]" = {}
+    level, reason = query(nvml, "nvmlDeviceGetTopologyCommonAncestor", first, second)
     if reason is None and level not in _ANCESTORS:
-        reason = "the driver says %s, which nvml.h does not know" % level
+        reason = "unknown topology level %s" % level
     if reason is None:
-        found["ancestor"] = _ANCESTORS[level]
+        fields["ancestor"] = _ANCESTORS[level]
     else:
         lacking["ancestor"] = reason
     for field, index in _CAPS:
-        status, reason = ask(nvml, "nvmlDeviceGetP2PStatus", one, other, index)
+        status, reason = query(nvml, "nvmlDeviceGetP2PStatus", first, second, index)
         if reason is None:
-            found[field] = _P2P[status] if 0 <= status < len(_P2P) else "unknown"
+            fields[field] = _P2P[status] if 0 <= status < len(_P2P) else "unknown"
         else:
             lacking[field] = reason
-    return found, lacking
+    return fields, lacking
 
 
-class Remotes(object):
-    """The NVLinks of one GPU, by what is at their other end."""
+class NvLinkRemotes(object):
+    """NVLinks of one GPU, grouped by their remote end."""
 
-    def __init__(self, nvml, handle):
+    def __init__(self, nvml: "Any", handle: "Any") -> None:
         self._nvml = nvml
         self._handle = handle
-        self._known = {}  # link: its other end, which a link that goes down does not tell any more
+        self._ends: "dict[int, RemoteEnd]" = {}  # link: last known remote end; a link that is down has none
 
-    def read(self):
-        """[((kind, PCI address or ""), fields, {field: why it is None})], one for each other end. Raises Gone."""
-        asker = Asker(self._nvml, self._handle)
-        links = Links(asker, 0)
-        try:
-            links.find()
-            told = [self._link(asker, number) for number in range(links.count or 0)]
-        except Lost as error:
-            raise Gone(str(error))
-        ends = {}
-        for link in told:
+    def read(self) -> "list[tuple[RemoteEnd, dict[str, Any], dict[str, str]]]":
+        """[(remote end, fields, {field: why it is unknown})], one for each remote end. Raises GpuLost."""
+        device = NvmlDevice(self._nvml, self._handle)
+        links = NvLinks(device, 0)
+        links.discover()
+        ends: "dict[RemoteEnd, list[dict[str, Any]]]" = {}
+        for number in range(links.count or 0):
+            link = self._link(device, number)
             ends.setdefault(link["end"], []).append(link)
-        return [(end,) + _together(ends[end]) for end in sorted(ends)]
+        return [(end,) + _merged(ends[end]) for end in sorted(ends)]
 
-    def _link(self, asker, number):
-        fields = [Field("%s.%d" % (name, number), field, number) for name, field in _LINK_FIELDS]
-        values = {name.partition(".")[0]: value[0] for name, value in FieldReader(asker, fields).read().items()}
-        lacking = {}
+    def _link(self, device: "NvmlDevice", number: int) -> "dict[str, Any]":
+        fields = [NvmlField("%s.%d" % (name, number), field, number) for name, field in _LINK_FIELDS]
+        values = {name.partition(".")[0]: value[0] for name, value in FieldReader(device, fields).read().items()}
+        lacking: "dict[str, str]" = {}
         for name, call in (("up", "nvmlDeviceGetNvLinkState"), ("version", "nvmlDeviceGetNvLinkVersion")):
-            if name not in values:  # the older way
-                values[name], reason = ask(self._nvml, call, self._handle, number)
+            if name not in values:  # the older call
+                values[name], reason = query(self._nvml, call, self._handle, number)
                 if reason is not None:
                     lacking[name] = reason
         if values.get("speed") is None:
-            lacking["speed_bytes_s"] = asker.unsupported.get("speed.%d" % number, "the driver does not tell")
+            lacking["speed_bytes_s"] = device.unsupported.get("speed.%d" % number, "not reported by the driver")
         end, reasons = self._end(number)
         lacking.update(reasons)
         return {"number": number, "end": end, "values": values, "lacking": lacking}
 
-    def _end(self, number):
-        kind, no_kind = ask(self._nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, number)
-        pci, no_address = ask(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, number)
-        before = self._known.get(number, ("unknown", ""))
-        kind = _REMOTES.get(kind, before[0])  # no answer, or 0xFF: the driver does not know just now
-        address = before[1]
-        if pci is not None:
-            address = pci.busId.decode("ascii", "replace") if isinstance(pci.busId, bytes) else pci.busId
-        self._known[number] = (kind, address)
-        lacking = {}
+    def _end(self, number: int) -> "tuple[RemoteEnd, dict[str, str]]":
+        kind, no_kind = query(self._nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, number)
+        pci, no_address = query(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, number)
+        previous = self._ends.get(number, ("unknown", ""))
+        kind = _REMOTES.get(kind, previous[0])  # failed, or 0xFF: unknown at the moment
+        address = previous[1] if pci is None else pci_address(pci)
+        self._ends[number] = (kind, address)
+        lacking: "dict[str, str]" = {}
         if kind == "unknown":
-            lacking["b"] = no_kind or "the driver does not know what is at the other end"
+            lacking["b"] = no_kind or "the driver does not report the remote end"
         elif no_address and not address:
             lacking["b.id"] = no_address
         return (kind, address), lacking
 
 
-def _together(links):
-    """The links to one other end as the fields of one `link` record."""
-    fields = {"links": [link["number"] for link in links], "up": [], "version": None, "speed_bytes_s": None}
-    lacking = {}
+def _merged(links: "list[dict[str, Any]]") -> "tuple[dict[str, Any], dict[str, str]]":
+    """Links to one remote end as the fields of one `link` record."""
+    fields: "dict[str, Any]" = {
+        "links": [link["number"] for link in links],
+        "up": [],
+        "version": None,
+        "speed_bytes_s": None,
+    }
+    lacking: "dict[str, str]" = {}
     for link in links:
         lacking.update(link["lacking"])
         values = link["values"]
         if values.get("up"):
             fields["up"].append(link["number"])
         fields["version"] = fields["version"] or values.get("version") or None
-        if values.get("speed"):  # a link that is down says 0; NVML says MB/s
+        if values.get("speed"):  # MB/s; 0 for a link that is down
             fields["speed_bytes_s"] = max(values["speed"] * 1e6, fields["speed_bytes_s"] or 0.0)
     for field in ("version", "speed_bytes_s"):
         if fields[field] is not None:

@@ -1,77 +1,76 @@
-"""What an XID means in plain words, how bad it is, and what to do.
+"""Meaning, severity and remedy of XIDs, the NVIDIA driver's error reports.
 
-An XID is the NVIDIA driver's report of an error. `error` is one after which the GPU, or the node, wants a reset or a
-repair; `warning` one that ended a program or may do so; `info` one that only accompanies others.
+`error`: the GPU or node needs a reset or repair; `warning`: ended a program or may do so; `info`: follows other XIDs.
 """
 
-_RESET = "reset the GPU (nvidia-smi --gpu-reset) once its programs are gone, or reboot the node"
-_REPAIR = "drain the node; if it comes back after a reboot, the GPU or its place in the machine needs service"
-_PROGRAM = "look at the program on this GPU first: mostly it is the program's own fault"
-_LINK = "look at the other GPUs and the switches: if one link repeats, it needs service"
+_RESET = "reset the GPU (nvidia-smi --gpu-reset) after its programs have ended, or reboot the node"
+_REPAIR = "drain the node; if it recurs after a reboot, have the GPU or its slot serviced"
+_PROGRAM = "check the program on this GPU first: it is the usual cause"
+_LINK = "compare with the other GPUs and switches; have a link that recurs serviced"
 
 _XIDS = {
-    13: ("warning", "a kernel did something illegal (graphics engine exception)", _PROGRAM),
-    31: ("warning", "a program touched GPU memory that it may not (MMU fault)", _PROGRAM),
-    32: ("warning", "the GPU got commands that make no sense (PBDMA error)", _PROGRAM),
-    38: ("warning", "the driver's firmware reported an error", _RESET),
-    43: ("warning", "a program's work on the GPU was stopped after an error", _PROGRAM),
-    44: ("warning", "an engine fault while contexts were switched", _PROGRAM),
-    45: ("info", "work was cleared away after an earlier error or because the program was killed", ""),
-    46: ("error", "the GPU stopped processing", _RESET),
-    48: ("error", "memory errors that could not be corrected (double-bit ECC)", _RESET),
-    54: ("error", "a power cable of the board is not connected", _REPAIR),
-    56: ("error", "the display engine failed", _RESET),
-    57: ("error", "the memory interface failed", _REPAIR),
-    58: ("error", "the memory interface has unstable timing", _REPAIR),
-    61: ("error", "the GPU's microcontroller hit a breakpoint", _RESET),
-    62: ("error", "the GPU's microcontroller halted", _RESET),
-    63: ("warning", "a faulty part of memory will be remapped at the next reset", _RESET),
-    64: ("error", "a faulty part of memory could not be noted for remapping", _REPAIR),
-    66: ("warning", "an illegal access by the driver", _PROGRAM),
-    68: ("warning", "the video decoder failed", _PROGRAM),
-    69: ("warning", "a graphics engine class error", _PROGRAM),
-    73: ("warning", "the video encoder failed", _PROGRAM),
-    74: ("error", "an NVLink error", _LINK),
-    79: ("error", "the GPU has fallen off the bus: PCIe does not reach it any more", _REPAIR),
-    92: ("error", "corrected memory errors come at a high rate", _REPAIR),
-    94: ("warning", "an uncorrectable memory error, contained: only the program that met it is lost", _RESET),
-    95: ("error", "an uncorrectable memory error, not contained: every program on the GPU may be wrong", _RESET),
-    109: ("warning", "a context switch took too long", _PROGRAM),
-    110: ("error", "a security fault", _REPAIR),
-    119: ("error", "the GPU's system processor (GSP) does not answer", _RESET),
-    120: ("error", "the GPU's system processor (GSP) failed", _RESET),
-    121: ("warning", "the link between CPU and GPU (C2C) had an error", _RESET),
-    122: ("error", "the GPU's SPI flash could not be read", _REPAIR),
-    123: ("error", "the GPU's power management unit failed", _RESET),
-    125: ("error", "the GPU's infoROM is damaged", _REPAIR),
-    126: ("error", "the GPU's infoROM is damaged", _REPAIR),
-    136: ("error", "the link training failed", _LINK),
-    137: ("warning", "a remote access over NVLink that is not allowed", _PROGRAM),
-    140: ("error", "memory errors that could not be corrected or recovered from", _RESET),
-    143: ("error", "the GPU could not be initialised", _RESET),
-    154: ("warning", "the driver changed what it wants done to recover the GPU", "see the recovery action of the GPU"),
+    13: ("warning", "graphics engine exception: illegal operation in a kernel", _PROGRAM),
+    31: ("warning", "MMU fault: illegal GPU memory access by a program", _PROGRAM),
+    32: ("warning", "PBDMA error: invalid GPU commands", _PROGRAM),
+    38: ("warning", "driver firmware error", _RESET),
+    43: ("warning", "GPU stopped processing a program after an error", _PROGRAM),
+    44: ("warning", "engine fault during a context switch", _PROGRAM),
+    45: ("info", "preemptive cleanup after an earlier error or a killed program", ""),
+    46: ("error", "GPU stopped processing", _RESET),
+    48: ("error", "uncorrectable memory error (double-bit ECC)", _RESET),
+    54: ("error", "auxiliary power of the board is not connected", _REPAIR),
+    56: ("error", "display engine error", _RESET),
+    57: ("error", "memory interface error", _REPAIR),
+    58: ("error", "unstable memory interface timing", _REPAIR),
+    61: ("error", "internal microcontroller breakpoint", _RESET),
+    62: ("error", "internal microcontroller halt", _RESET),
+    63: ("warning", "row remapping recorded, active after the next GPU reset", _RESET),
+    64: ("error", "row remapping failed", _REPAIR),
+    66: ("warning", "illegal access by the driver", _PROGRAM),
+    68: ("warning", "video decoder exception", _PROGRAM),
+    69: ("warning", "graphics engine class error", _PROGRAM),
+    73: ("warning", "video encoder exception", _PROGRAM),
+    74: ("error", "NVLink error", _LINK),
+    79: ("error", "GPU has fallen off the bus: not reachable over PCIe", _REPAIR),
+    92: ("error", "high rate of corrected memory errors", _REPAIR),
+    94: ("warning", "contained uncorrectable memory error: only the affected program is lost", _RESET),
+    95: ("error", "uncontained uncorrectable memory error: all programs on the GPU may be affected", _RESET),
+    109: ("warning", "context switch timeout", _PROGRAM),
+    110: ("error", "security fault", _REPAIR),
+    119: ("error", "GSP (GPU system processor) RPC timeout", _RESET),
+    120: ("error", "GSP (GPU system processor) error", _RESET),
+    121: ("warning", "C2C (CPU to GPU) link error", _RESET),
+    122: ("error", "SPI flash read failure", _REPAIR),
+    123: ("error", "power management unit failure", _RESET),
+    125: ("error", "corrupt infoROM", _REPAIR),
+    126: ("error", "corrupt infoROM", _REPAIR),
+    136: ("error", "link training failed", _LINK),
+    137: ("warning", "illegal remote access over NVLink", _PROGRAM),
+    140: ("error", "unrecovered uncorrectable memory error", _RESET),
+    143: ("error", "GPU initialisation failed", _RESET),
+    154: ("warning", "GPU recovery action changed", "see the GPU's recovery action"),
 }
-#: NVLink 5 and newer: the number names the unit, the kernel's words say how bad it is.
+#: NVLink 5 and newer: the number is the unit; the kernel line carries the severity.
 _NVLINK_UNITS = {
-    144: "its shared unit",
-    145: "its router",
-    146: "its transport layer",
-    147: "its TREX unit",
-    148: "its NVLPW unit",
-    149: "its network interface",
-    150: "its management unit",
+    144: "shared unit",
+    145: "router",
+    146: "transport layer",
+    147: "TREX unit",
+    148: "NVLPW unit",
+    149: "network interface",
+    150: "management unit",
 }
 
 
-def meaning(number, words=""):
-    """(severity, text, try_) of an XID. `words` is what the kernel's line says after the number."""
+def meaning(number: int, words: str = "") -> "tuple[str, str, str]":
+    """(severity, text, try_) of an XID. `words`: the kernel line after the number."""
     if number in _NVLINK_UNITS:
         severity = "warning" if "nonfatal" in words.lower().replace("-", "") else "error"
-        return severity, "an NVLink error in %s" % _NVLINK_UNITS[number], _LINK
+        return severity, "NVLink error in the %s" % _NVLINK_UNITS[number], _LINK
     if number == 154 and "reboot" in words.lower():
-        return "error", "the driver wants the node rebooted to recover the GPU", "drain the node and reboot it"
+        return "error", "the driver requires a node reboot to recover the GPU", "drain the node and reboot it"
     if number == 154 and "reset" in words.lower():
-        return "error", "the driver wants the GPU reset to recover it", _RESET
+        return "error", "the driver requires a GPU reset", _RESET
     if number in _XIDS:
         return _XIDS[number]
-    return "warning", "an error that has no plain words here", "NVIDIA's list of XID errors has it"
+    return "warning", "not in the list of gconsole", "look it up in NVIDIA's XID documentation"

@@ -4,15 +4,16 @@ The module that answers is a parameter: None for pynvml, or what looks like it (
 """
 
 from ..nvml import info, init
-from ..nvml.call import Asker, Lost
-from ..nvml.digest import Digest
-from ..nvml.events import ClockWatch, XidEvents, XidWatch, clock_event
-from ..nvml.gpm import Gpm
+from ..nvml.call import GpuLost, NvmlDevice
+from ..nvml.digest import MetricDigest
+from ..nvml.events import ThrottleWatch, XidEvents, XidListener, throttle_event
+from ..nvml.gpm import GpmReader
 from ..nvml.kernel_log import KernelLog
-from ..nvml.links import EVERY_S, Links
-from ..nvml.metrics import Figures
-from ..nvml.pcie_thread import PcieAside
-from ..nvml.processes import Occupants
+from ..nvml.links import REFRESH_S as LINKS_REFRESH_S
+from ..nvml.links import NvLinks
+from ..nvml.metrics import GpuMetrics
+from ..nvml.pcie_thread import PcieThread
+from ..nvml.processes import GpuProcesses
 from .base import Sampler
 
 #: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
@@ -33,13 +34,13 @@ class Device(object):
         self.index, self.uuid, self.handle = index, uuid, handle
         self.parent = parent  # the Device it is a part of
         self.mig_index = mig_index
-        self.asker = Asker(nvml, handle)
-        self.links = Links(self.asker, index % EVERY_S)  # not all GPUs at one tick
-        self.gpm = Gpm(self.asker)
-        self.figures = Figures(self.asker, uuid, self.gpm, self.links, sampler.aside)
-        self.occupants = Occupants(self.asker, index, uuid, context.proc)
-        self.clocks = ClockWatch()
-        self.digest = Digest(self.asker)
+        self.nvml_device = NvmlDevice(nvml, handle)
+        self.links = NvLinks(self.nvml_device, index % LINKS_REFRESH_S)  # not all GPUs at one tick
+        self.gpm = GpmReader(self.nvml_device)
+        self.metrics = GpuMetrics(self.nvml_device, uuid, self.gpm, self.links, sampler.pcie)
+        self.processes = GpuProcesses(self.nvml_device, index, uuid, context.proc)
+        self.throttling = ThrottleWatch()
+        self.digest = MetricDigest(self.nvml_device)
         self.is_split = False  # into MIG devices: the processes are theirs
         self.recovery = None
         self.event_reason = None  # why its XIDs do not come from the driver
@@ -53,23 +54,23 @@ class Device(object):
         return {"index": self.index, "uuid": self.uuid}
 
     def introduce(self, sampler):
-        """Ask who this is. Raises Lost."""
+        """Ask who this is. Raises GpuLost."""
         if self.parent is not None:
-            found = info.of_mig(self.asker)
-            self.gpm.of_instance(self.parent.asker, found.get("gpu_instance"))
+            found = info.describe_mig(self.nvml_device)
+            self.gpm.use_instance(self.parent.nvml_device, found.get("gpu_instance"))
         else:
-            found = info.describe(self.asker, sampler.context.sys)
+            found = info.describe(self.nvml_device, sampler.context.sys)
             if self.links.count is None:
-                self.links.find()
+                self.links.discover()
             if self.links.count is not None:
                 found["nvlinks"] = self.links.count
         self.identity = found
 
     def forget(self):
         """Ask everything anew, also what was not supported."""
-        self.asker.forget()
-        self.figures.forget()
-        self.links.forget()
+        self.nvml_device.reset()
+        self.metrics.reset()
+        self.links.reset()
 
 
 class GpuSampler(Sampler):
@@ -86,7 +87,7 @@ class GpuSampler(Sampler):
         super(GpuSampler, self).__init__(context)
         self.nvml = nvml
         self.simulated = bool(getattr(nvml, "simulated", False))
-        self.aside = None
+        self.pcie = None
         self._devices = []
         self._versions, self._no_versions = {}, {}  # of driver and CUDA; why one is not known
         self._xid_watch = self._xids = self._kernel_log = None
@@ -97,15 +98,15 @@ class GpuSampler(Sampler):
         if self.nvml is None:
             self.nvml = self.context.import_nvml()
         init.initialise(self.nvml)
-        total = init.count(self.nvml)
-        self.aside = PcieAside(self.nvml)
+        total = init.device_count(self.nvml)
+        self.pcie = PcieThread(self.nvml)
         self._versions, self._no_versions = info.versions(self.nvml)
         for index in range(total):
             self._find(index)
         self._watch_events()
 
     def stop(self):
-        self.aside.stop()
+        self.pcie.stop()
         self._xid_watch.stop()
         self._kernel_log.close()
         for device in self._devices:
@@ -134,7 +135,7 @@ class GpuSampler(Sampler):
         facts.sort(key=_introductions_first)
         for fact in facts:
             yield fact
-        for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.take()):
+        for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.drain()):
             yield "gpu_event", event
 
     def _look_quickly(self):
@@ -142,8 +143,8 @@ class GpuSampler(Sampler):
         for device in self._devices:
             if device.lost is None:
                 try:
-                    device.digest.look()
-                except Lost:
+                    device.digest.sample()
+                except GpuLost:
                     pass  # the next full look says so
 
     # -- which GPUs there are ------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class GpuSampler(Sampler):
         if mode is None:
             found = list(known.values())
         else:
-            count = device.asker.ask(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") if mode else 0
+            count = device.nvml_device.call(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") if mode else 0
             places = range(count) if count is not None else sorted(known)
             found = [one for one in (self._part(device, number, known) for number in places) if one is not None]
         device.is_split = bool(found)
@@ -194,15 +195,15 @@ class GpuSampler(Sampler):
 
     def _watch_events(self):
         whole = [(device.uuid, device.handle) for device in self._devices]
-        self._xid_watch = XidWatch(self.nvml)
+        self._xid_watch = XidListener(self.nvml)
         refused = {} if self.simulated else self._xid_watch.start(whole)
         self._kernel_log = KernelLog(self.context.kmsg if not self.simulated else "")
         places = []
         for device in self._devices:
             bus_id = None
             try:
-                bus_id = info.bus_id(device.asker)
-            except Lost:
+                bus_id = info.bus_id(device.nvml_device)
+            except GpuLost:
                 pass  # the first look at it says so
             places.append((device.index, device.uuid, bus_id))
             device.event_reason = refused.get(device.uuid)
@@ -220,15 +221,15 @@ class GpuSampler(Sampler):
                 facts.extend(self._refresh(device, now))
             for link in device.links.read(now):
                 facts.append(("gpu_link", dict(device.name, **link)))
-            figures = device.figures.read(now)
+            figures = device.metrics.read(now)
             facts.append(("gpu", dict(device.name, simulated=self.simulated, **figures)))
-            digest = device.digest.take(figures)
+            digest = device.digest.flush(figures)
             if digest is not None:
                 facts.append(("gpu_digest", dict(device.name, simulated=self.simulated, **digest)))
             facts.extend(("gpu_event", dict(device.name, **event)) for event in self._events_of(device, now, figures))
             if not device.is_split:
-                facts.extend(("gpu_process", fields) for fields in device.occupants.read(now, ranks))
-        except Lost as error:
+                facts.extend(("gpu_process", fields) for fields in device.processes.read(now, ranks))
+        except GpuLost as error:
             return facts + self._lose(device, now, str(error))
         return self._say(device) + facts
 
@@ -244,14 +245,14 @@ class GpuSampler(Sampler):
         facts = []
         for gone in before:
             if gone not in self._devices:
-                facts.extend(("gpu_process", fields) for fields in gone.occupants.gone())
+                facts.extend(("gpu_process", fields) for fields in gone.processes.clear())
                 facts.append(("gpu_info", dict(gone.said or gone.name, lost="this MIG device was removed")))
         return facts
 
     def _say(self, device):
         """`gpu_info`, where it differs from the last one."""
         known = device.identity
-        unsupported = {field: reason for field, reason in device.asker.unsupported.items() if field not in known}
+        unsupported = {field: reason for field, reason in device.nvml_device.unsupported.items() if field not in known}
         unsupported.update(self._no_versions)
         if device.event_reason or self._xid_watch.failure:
             unsupported["gpu_event.xid"] = device.event_reason or self._xid_watch.failure
@@ -267,8 +268,8 @@ class GpuSampler(Sampler):
         return [("gpu_info", fields)]
 
     def _events_of(self, device, now, figures):
-        for change in device.clocks.look(now, figures.get("clocks_event_reasons", ())):
-            yield clock_event(*change)
+        for change in device.throttling.update(now, figures.get("clocks_event_reasons", ())):
+            yield throttle_event(*change)
         for link, up in device.links.changes:
             word = "up again" if up else "down"
             yield {"event": "link_up" if up else "link_down", "severity": "info" if up else "error", "link": link,
@@ -284,11 +285,11 @@ class GpuSampler(Sampler):
     def _lose(self, device, now, reason):
         device.lost = reason
         device.retry_at = now + RETRY_S
-        self.aside.forget(device.uuid)
+        self.pcie.remove(device.uuid)
         text = "the driver cannot reach GPU %d any more: %s" % (device.index, reason)
         device.said = dict(device.said or dict(device.name, **self._versions), lost=reason)
         facts = [("gpu_info", device.said)]
-        facts.extend(("gpu_process", fields) for fields in device.occupants.gone())
+        facts.extend(("gpu_process", fields) for fields in device.processes.clear())
         event = {"event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY}
         return facts + [("gpu_event", dict(device.name, **event))]
 

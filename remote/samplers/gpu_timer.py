@@ -13,7 +13,7 @@ from .base import Sampler, Unavailable
 EVERY_S = 60.0
 #: A context takes a fraction of a second, on a cold node with eight GPUs some seconds in all.
 _PATIENCE_S = 40.0
-_PROGRAM = __name__.replace(".samplers.", ".")
+_PROGRAM = __name__.replace(".samplers.", ".clocks.")
 #: A timer that runs so much faster or slower than this machine's clock was set meanwhile.
 _MOST_PPM = 1000.0
 #: What Python 3.6 cannot say of CLOCK_REALTIME, in a float of seconds.

@@ -6,8 +6,8 @@ On a thread of its own and with handles of its own: eight GPUs are several hundr
 import time
 
 from ..nvml import info, init
-from ..nvml.call import Asker, Lost
-from ..nvml.topology import Gone, Remotes, ask, pair
+from ..nvml.call import GpuLost, NvmlDevice
+from ..nvml.topology import NvLinkRemotes, peer_fields, query
 from ..proc.pci import Places, kernel_address, numa_distances
 from .base import Sampler, Unavailable
 from .nic import identities
@@ -39,7 +39,7 @@ class TopologySampler(Sampler):
                 self._nvml = self.context.import_nvml()
             init.initialise(self._nvml)
             self._is_open = True
-            self._gpus = list(_gpus(self._nvml, init.count(self._nvml)))
+            self._gpus = list(_gpus(self._nvml, init.device_count(self._nvml)))
         except Unavailable:
             pass  # the GPU sampler says it; a node without GPUs has network ports and NUMA nodes all the same
 
@@ -65,7 +65,7 @@ class TopologySampler(Sampler):
             try:
                 for edge in self._of_gpu(number, gpu):
                     yield edge
-            except Gone:
+            except GpuLost:
                 kept.add(gpu.uuid)
             if self._said:
                 time.sleep(PAUSE_S)
@@ -85,8 +85,8 @@ class TopologySampler(Sampler):
         for other in self._gpus[number + 1 :]:
             ends = ("gpu", gpu.uuid), ("gpu", other.uuid)
             try:
-                fields, lacking = pair(self._nvml, gpu.handle, other.handle)
-            except Gone as error:  # one of the two is gone: what was said of them before stands
+                fields, lacking = peer_fields(self._nvml, gpu.handle, other.handle)
+            except GpuLost as error:  # one of the two is gone: what was said of them before stands
                 before = self._said.get(("peer",) + ends)
                 lost = {field: str(error) for field in ("ancestor", "read", "write", "nvlink", "atomics")}
                 yield before or _edge("peer", *ends, fields={"unsupported": lost})
@@ -138,23 +138,23 @@ class _Gpu(object):
 
     def __init__(self, nvml, handle, uuid):
         self.handle, self.uuid = handle, uuid
-        asker = Asker(nvml, handle)
+        device = NvmlDevice(nvml, handle)
         try:
-            address = info.bus_id(asker)
-        except Lost as error:
-            address, asker.unsupported["pci_bus_id"] = None, str(error)
+            address = info.bus_id(device)
+        except GpuLost as error:
+            address, device.unsupported["pci_bus_id"] = None, str(error)
         self.address = kernel_address(address) if address else None
-        self.reason = asker.unsupported.get("pci_bus_id", "the driver does not tell its PCI address")
-        self.remotes = Remotes(nvml, handle)
+        self.reason = device.unsupported.get("pci_bus_id", "the driver does not tell its PCI address")
+        self.remotes = NvLinkRemotes(nvml, handle)
 
 
 def _gpus(nvml, count):
     """Those that the driver can open; the GPU sampler tells of the others."""
     for index in range(count):
         try:
-            handle, reason = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-            uuid, no_uuid = (None, reason) if reason else ask(nvml, "nvmlDeviceGetUUID", handle)
-        except Gone:
+            handle, reason = query(nvml, "nvmlDeviceGetHandleByIndex", index)
+            uuid, no_uuid = (None, reason) if reason else query(nvml, "nvmlDeviceGetUUID", handle)
+        except GpuLost:
             continue
         if no_uuid is None:
             yield _Gpu(nvml, handle, uuid)

@@ -54,5 +54,5 @@ def test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node(batc
 
     (missing,) = [record for record in records["node"][-1]["missing"] if record["name"].startswith("gpu")]
     assert (report["gpus"], missing["name"]) == ([], "gpu_driver_mismatch")
-    assert "different versions" in missing["text"]
+    assert "version mismatch" in missing["text"]
     assert "reboot" in missing["try"]

@@ -4,18 +4,18 @@ import pytest
 from nvml import scenarios
 
 from gconsole_remote.nvml import xids
-from gconsole_remote.nvml.events import ClockWatch
-from gconsole_remote.nvml.kernel_log import parse, place_of
+from gconsole_remote.nvml.events import ThrottleWatch
+from gconsole_remote.nvml.kernel_log import parse, parse_pci_address
 from gconsole_remote.samplers.base import Unavailable
 
 
 @pytest.mark.parametrize(
     ("code", "name", "words"),
     [
-        (4, "gpu_no_permission", "may not use it"),
+        (4, "gpu_no_permission", "no permission to use it"),
         (9, "gpu_driver_not_loaded", "not loaded"),
-        (18, "gpu_driver_mismatch", "different versions"),
-        (999, "gpu_nvml_failed", "does not start"),
+        (18, "gpu_driver_mismatch", "version mismatch"),
+        (999, "gpu_nvml_failed", "failed to start"),
     ],
 )
 def test_a_driver_that_cannot_be_used_has_a_name_for_it_and_something_to_try(watch, code, name, words):
@@ -26,12 +26,12 @@ def test_a_driver_that_cannot_be_used_has_a_name_for_it_and_something_to_try(wat
 
 
 def test_a_driver_without_gpus_says_so(watch):
-    with pytest.raises(Unavailable, match="sees no GPU"):
+    with pytest.raises(Unavailable, match="finds no GPU"):
         watch({"count": 0})
 
 
 def test_a_driver_that_does_not_count_says_so(watch):
-    with pytest.raises(Unavailable, match="how many"):
+    with pytest.raises(Unavailable, match="cannot count"):
         watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetCount_v2": 999})
 
 
@@ -126,11 +126,11 @@ def test_what_the_driver_wants_done_is_told_once(watch):
 
 
 def test_clocks_that_are_held_down_for_a_while_are_an_event_and_a_flicker_is_none():
-    watch = ClockWatch()
+    watch = ThrottleWatch()
     changes = []
     for second in range(40):
         here = second == 2 or 10 <= second < 20
-        changes += [(second, *change) for change in watch.look(second, ("hw_thermal_slowdown",) if here else ())]
+        changes += [(second, *change) for change in watch.update(second, ("hw_thermal_slowdown",) if here else ())]
 
     assert changes == [(13, "hw_thermal_slowdown", True, None), (30, "hw_thermal_slowdown", False, 10)]
 
@@ -151,13 +151,13 @@ def test_lines_of_the_kernel_are_read_or_let_go(line, number):
 
 
 def test_one_place_has_two_notations():
-    assert place_of("0000:3b:00") == place_of("00000000:3B:00.0") == (0, 0x3B, 0)
+    assert parse_pci_address("0000:3b:00") == parse_pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
 
 
 def test_an_nvlink_xid_is_as_bad_as_the_kernel_says_and_an_unknown_one_is_admitted():
     assert xids.meaning(149, "NETIR_LINK_EVT Nonfatal XC0")[0] == "warning"
     assert xids.meaning(149, "NETIR_LINK_EVT Fatal XC0")[0] == "error"
-    assert "no plain words" in xids.meaning(9999)[1]
+    assert "not in the list" in xids.meaning(9999)[1]
     assert xids.meaning(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")[0] == "error"
 
 
