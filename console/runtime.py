@@ -6,18 +6,19 @@ The screen, the headless commands, HTTP and notebooks all start a `Console` and 
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from . import __version__, records
 from .analysis.stacks.frame_models import BadModel, parse_model
 from .config import Config, ConfigError
-from .core.control import Hub, LeftBehind, Sink
+from .core.control import Hub, LeftBehind, Published, Sink
 from .core.store import Store
 from .fleet.fleet import Fleet
 from .monitor.clock_estimator import ClockEstimator
@@ -31,6 +32,10 @@ from .text.timespec import duration_s
 
 if TYPE_CHECKING:
     from .transport.ssh_keys import Ask
+
+_LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
+
+_log = logging.getLogger("gconsole.records")
 
 
 class Console:
@@ -65,7 +70,7 @@ class Console:
         self.bus.subscribe(self.store.apply)
         if refold:
             refold(self.store)
-        for sink in sinks:
+        for sink in (log_records, *sinks):
             self.bus.subscribe(sink)
         self.recorder = Recorder(
             self.bus,
@@ -114,6 +119,23 @@ class Console:
         self.clock_estimator.follow(newer.clock)
         self._clock_findings.config = newer.clock
         self._skew_findings.follow(newer.skew)
+
+
+def log_records(batch: Sequence[Published]) -> None:
+    """A sink of the bus: logs node states, findings, gaps and the console's own messages."""
+    for record in batch:
+        if isinstance(record, records.NodeState):
+            reason = f": {record.error.name}: {record.error.text}" if record.error else ""
+            _log.log(logging.WARNING if record.error else logging.INFO, "%s %s%s", record.node, record.state, reason)
+        elif isinstance(record, records.Finding):
+            state = "cleared" if record.cleared_at is not None else "open"
+            _log.log(_LOG_LEVELS[record.severity], "finding %s %s: %s", record.id, state, record.text)
+        elif isinstance(record, records.Gap):
+            _log.warning("gap on %s: %s, %s, count %s", record.node, record.source, record.reason, record.count)
+        elif isinstance(record, records.Log) and record.source in ("console", "agent"):
+            _log.log(_LOG_LEVELS[record.severity], "%s %s: %s", record.node, record.source, record.text)
+        elif isinstance(record, records.Console):
+            _log.info("console %s, gconsole %s, cluster %s", record.state, record.version, record.cluster)
 
 
 def sessions_folder_of(config: Config) -> Path:

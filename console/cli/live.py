@@ -23,6 +23,7 @@ from ..monitor.diagnose import Diagnosis
 from ..runtime import Console, freeze_imported_modules
 from ..session.metrics_stream import SampleStream
 from ..session.ndjson import RecordWriter
+from ..text import logs
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .recording import Tape
@@ -64,6 +65,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         findings=console.findings,
     )
     freeze_imported_modules()
+    logs.detach_stderr()
     app.run()
     return app.return_code or 0
 

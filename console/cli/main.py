@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 import click
 
@@ -47,6 +48,42 @@ New here? gconsole demo, or gconsole config init.
 """
 
 
+def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Path | None) -> None:
+    """Start logging when the last of the two options was parsed; `-v` before and after the command add up."""
+    settings = ctx.find_root().meta
+    key = f"gconsole.{option.name}"
+    if isinstance(value, int):
+        settings[key] = settings.get(key, 0) + value
+    else:
+        settings[key] = value or settings.get(key)
+    if ctx.parent is None or option.name != _LOG_FILE.name or ctx.resilient_parsing:
+        return
+    from ..text import logs
+
+    file = settings[key]
+    try:
+        logs.configure(settings["gconsole.verbose"], file)
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror or str(error)) from error
+
+
+#: On every command: how much is logged, and where.
+_VERBOSE = click.Option(
+    ["-v", "--verbose"],
+    count=True,
+    expose_value=False,
+    callback=_configure_log,
+    help="Log more, also to stderr; -vv also what libraries log.",
+)
+_LOG_FILE = click.Option(
+    ["--log-file"],
+    type=click.Path(dir_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_configure_log,
+    help="Log to this file.  [default: gconsole.log in the state folder]",
+)
+
+
 class Commands(click.Group):
     """Subcommands by name; a first word that is none is a TARGET for `tui`, and so is the hosts.toml of this folder."""
 
@@ -58,6 +95,8 @@ class Commands(click.Group):
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        if not any(option.name == _LOG_FILE.name for option in command.params):
+            command.params += [_VERBOSE, _LOG_FILE]
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -82,7 +121,11 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands, epilog=_EPILOG, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=Commands,
+    epilog=_EPILOG,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[_VERBOSE, _LOG_FILE],
 )
 @click.version_option(__version__, prog_name="gconsole")
 def gconsole() -> None:
@@ -122,9 +165,20 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ConfigError):
         click.echo(str(error), err=True)  # file:line: key: what is wrong
         return EXIT_USAGE
-    from ..text.sanitize import printable
-    from .crash_report import keep_story
+    import logging
+    import traceback
 
+    from ..text import logs
+    from ..text.sanitize import printable
+    from ..text.secrets import without_secrets
+
+    if logs.path() is None:
+        logs.configure()
+    arguments = " ".join(sys.argv[1:])
+    logging.getLogger(__name__).critical("internal error in: gconsole %s", arguments, exc_info=error)
     what = printable(f"{type(error).__name__}: {error}"[:2000])
-    click.echo(f"gconsole: internal error: {what}; the story is in {keep_story()}", err=True)
+    if logs.path() is None:
+        click.echo(without_secrets("".join(traceback.format_exception(error))), err=True)
+    where = f"details in {logs.path()}" if logs.path() else "details above; the log file cannot be written"
+    click.echo(f"gconsole: internal error: {what}; {where} (please report it)", err=True)
     return EXIT_INTERNAL

@@ -86,7 +86,7 @@ def _endpoint(served: Served, operation: AnyOperation) -> Endpoint:
             story = "".join(traceback.format_exception(error, limit=-4))
             served.hub.say(Log(source="console", severity="error", text=f"{request.url.path} failed: {story[-1500:]}"))
             return problem_answer(refused(500, "internal", f"an error in gconsole: {type(error).__name__}",
-                                          "its story is in the events of this console"))  # fmt: skip
+                                          "details are in the log of this console"))  # fmt: skip
 
     return answer
 

@@ -1,0 +1,116 @@
+"""The log of the console: a rotating file in the state folder, secrets redacted and control characters replaced.
+
+Modules log through `logging.getLogger(__name__)`; `runtime.log_records` logs what the console reports as records.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from .atomic_files import make_folder
+from .sanitize import printable
+from .secrets import without_secrets
+
+#: Bytes of one log file, and how many full ones are kept beside it: a night of a flapping fleet, 20 MB at most.
+FILE_BYTES: Final = 5_000_000
+FILES: Final = 3
+#: Characters of one message; an agent's traceback fits, a flood in one line does not.
+_LINE_LIMIT: Final = 8_000
+#: Libraries whose messages are logged from `-vv` on.
+_LIBRARIES: Final = ("asyncssh", "asyncio", "uvicorn")
+
+_path: Path | None = None
+
+
+def default_path() -> Path:
+    """The log file when `--log-file` is not given."""
+    return platformdirs.user_state_path("gconsole") / "gconsole.log"
+
+
+def path() -> Path | None:
+    """The file that messages go to; None before `configure`, or if it cannot be written."""
+    return _path
+
+
+def configure(verbosity: int = 0, file: Path | None = None) -> None:
+    """Log to `file`, by default `default_path()`; with `verbosity` 1 or more to stderr as well.
+
+    `verbosity` 0 logs INFO and above of gconsole, 1 also DEBUG, 2 also what the libraries log. A second call
+    replaces the first. Raises OSError if a given `file` cannot be written; the default one is then left out.
+    """
+    global _path
+    root = logging.getLogger("gconsole")
+    loggers = [root, *map(logging.getLogger, _LIBRARIES if verbosity > 1 else ())]
+    handlers = _open_handlers(verbosity, file)
+    for logger in loggers:
+        for old in logger.handlers[:]:
+            logger.removeHandler(old)
+            old.close()
+        for handler in handlers:
+            logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if verbosity else logging.INFO)
+        logger.propagate = False
+    _path = next((Path(handler.baseFilename) for handler in handlers if isinstance(handler, _LogFile)), None)
+
+
+def detach_stderr() -> None:
+    """Stop logging to stderr: a screen is about to be drawn there."""
+    for name in ("gconsole", *_LIBRARIES):
+        logger = logging.getLogger(name)
+        for handler in logger.handlers[:]:
+            if not isinstance(handler, _LogFile):
+                logger.removeHandler(handler)
+
+
+def _open_handlers(verbosity: int, file: Path | None) -> list[logging.Handler]:
+    formatter = _RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(process)d: %(message)s")
+    handlers: list[logging.Handler] = []
+    try:
+        handlers.append(_LogFile(file or default_path()))
+    except OSError:
+        if file is not None:
+            raise
+    if verbosity:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    return handlers or [logging.NullHandler()]
+
+
+class _RedactingFormatter(logging.Formatter):
+    """One line per message line: no secret, no character that steers a terminal, bounded in length."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = without_secrets(super().format(record)[:_LINE_LIMIT])
+        return "\n    ".join(printable(line) for line in text.split("\n"))
+
+
+class _LogFile(RotatingFileHandler):
+    """A rotating file with mode 0600 that several consoles may share: one reopens it after another rotated it."""
+
+    def __init__(self, path: Path) -> None:
+        make_folder(path.parent)
+        super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", errors="backslashreplace")
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append the record to the file that has the name now."""
+        try:
+            named = Path(self.baseFilename).stat().st_ino
+            if self.stream is not None and named != os.fstat(self.stream.fileno()).st_ino:
+                self.stream.close()
+                self.stream = self._open()
+        except OSError:
+            pass  # removed meanwhile: emit below reports what prevents writing
+        super().emit(record)
