@@ -82,28 +82,28 @@ def _clean(agent, args):
 def _clock(agent, args, ask):
     """Ask the desk of the probes something; it is there from the first such question on."""
     began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
-    from ..clocks import commands as desk
+    from ..clocks import commands as clock_commands
     from ..clocks import peers, plan
 
     with _opening:
         if agent.clocks is None:
-            agent.clocks = desk.Desk(agent)
+            agent.clocks = clock_commands.ProbeService(agent)
     try:
         answer = ask(agent.clocks, args)
-        agent.clocks.spent(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
+        agent.clocks.add_cost(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
         return answer
-    except (plan.BadPlan, peers.BadPeer) as error:
+    except (plan.BadProbePlan, peers.BadPeer) as error:
         raise Refused("bad_request", str(error), "use the same version on both")
     except Unavailable as error:
         raise Refused(error.name, error.text, error.try_)
 
 
 def _clock_listen(agent, args):
-    return _clock(agent, args, lambda desk, args: desk.listen(args))
+    return _clock(agent, args, lambda service, args: service.listen(args))
 
 
 def _clock_probe(agent, args):
-    return _clock(agent, args, lambda desk, args: desk.probe(args))
+    return _clock(agent, args, lambda service, args: service.probe(args))
 
 
 def _clock_stop(agent, args):

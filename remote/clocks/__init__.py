@@ -1,5 +1,4 @@
-"""Probes between nodes: packets, who may send them and how many, what is kept of them, and the thread that does it.
+"""Clock probes between nodes (packets, rate limits, delay bins, the probing thread), clock reads and time services.
 
-UDP only, and only between peers that the console has named, for as long as it has asked. Nothing here estimates: what
-leaves is bins of extremes, and the console draws lines through them.
+UDP only, between peers that the console names, for a limited time. Estimation happens in the console, from the bins.
 """

@@ -1,4 +1,4 @@
-"""Which address of this node its probes leave from, and where its peers find it."""
+"""The address of this node that its probes use."""
 
 import fcntl
 import os
@@ -7,21 +7,27 @@ import struct
 
 from ..samplers.base import Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    Address = tuple[int, str]  # (family, address)
+
 _SIOCGIFADDR = 0x8915
-#: A socket "connected" to this documentation address (RFC 5737, 3849) has the address of the default route; nothing
-#: is sent.
-_ANYWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+#: A UDP socket "connected" to a documentation address (RFC 5737, 3849) is bound to the address of the default route;
+#: nothing is sent.
+_DOCUMENTATION = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _ADVICE = "set [clock] interface to a name or an address that `ip address` shows on that node"
 
 
-def choose(interface, environ=os.environ):
-    """(family, address) to bind: of `interface`, or of the way by which the console came. Raises Unavailable.
+def bind_address(interface: str, environ: "Mapping[str, str]" = os.environ) -> "Address":
+    """(family, address) to bind: of `interface`, else of the console's SSH connection. Raises Unavailable.
 
-    `interface` is an address, or names as NCCL_SOCKET_IFNAME takes them: prefixes between commas, all of them exact
-    after a "=", excluded after a "^". An IPv6 link-local address carries its "%interface".
+    `interface` is an address, or names in the syntax of NCCL_SOCKET_IFNAME: comma-separated prefixes, exact names
+    after "=", exclusions after "^". An IPv6 link-local address includes its "%interface".
     """
     if not interface:
-        return _of_the_console(environ)
+        return _of_console(environ)
     bare = interface.partition("%")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -31,65 +37,65 @@ def choose(interface, environ=os.environ):
         return family, interface
     names = _matching(interface, [name for _, name in socket.if_nameindex()])
     if not names:
-        raise Unavailable("no interface here is called %s" % interface, _ADVICE, "no_interface")
+        raise Unavailable("interface %s not found" % interface, _ADVICE, "no_interface")
     for name in names:
-        found = _ipv4(name) or _ipv6(name)
-        if found:
-            return found
+        address = _ipv4(name) or _ipv6(name)
+        if address:
+            return address
     raise Unavailable("%s has no address" % ", ".join(names), _ADVICE, "no_interface")
 
 
-def canonical(address):
-    """An address as `recvfrom` writes it, without its %interface. Raises ValueError for what is none."""
+def canonical(address: str) -> str:
+    """An address as `recvfrom` formats it, without its %interface. Raises ValueError if malformed."""
     bare = address.partition("%")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_ntop(family, socket.inet_pton(family, bare))
         except (OSError, ValueError):
             continue
-    raise ValueError("%r is no address" % address)
+    raise ValueError("%r is not an IP address" % address)
 
 
-def _of_the_console(environ):
-    """The address that sshd was reached at; without SSH that of the default route, else loopback."""
+def _of_console(environ: "Mapping[str, str]") -> "Address":
+    """sshd's address of this connection; without SSH that of the default route, else loopback."""
     words = environ.get("SSH_CONNECTION", "").split()
     if len(words) == 4:
         address = words[2][7:] if words[2].startswith("::ffff:") else words[2]
         return (socket.AF_INET6 if ":" in address else socket.AF_INET), address
-    for family, anywhere in _ANYWHERE:
+    for family, target in _DOCUMENTATION:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((anywhere, 9))
-                return family, probe.getsockname()[0]
+                probe.connect((target, 9))
+                return family, str(probe.getsockname()[0])
         except OSError:
             continue
     return socket.AF_INET, "127.0.0.1"
 
 
-def _matching(pattern, names):
+def _matching(pattern: str, names: "list[str]") -> "list[str]":
     exclude, exact = pattern.startswith("^"), pattern.startswith("=")
     words = [word for word in pattern.lstrip("^=").split(",") if word]
-    found = []
+    matches = []
     for name in names:
-        named = any(name == word if exact else name.startswith(word) for word in words)
-        if named != exclude and (named or name != "lo"):
-            found.append(name)
-    return found
+        is_named = any(name == word if exact else name.startswith(word) for word in words)
+        if is_named != exclude and (is_named or name != "lo"):
+            matches.append(name)
+    return matches
 
 
-def _ipv4(name):
+def _ipv4(name: str) -> "Address | None":
     request = struct.pack("256s", os.fsencode(name)[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             reply = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
         except OSError:
-            return None  # it has none
+            return None  # no IPv4 address
     return socket.AF_INET, socket.inet_ntop(socket.AF_INET, reply[20:24])
 
 
-def _ipv6(name):
+def _ipv6(name: str) -> "Address | None":
     """The first global address, else the link-local one with its interface."""
-    found = []
+    addresses = []
     try:
         with open("/proc/net/if_inet6") as f:
             for line in f:
@@ -97,7 +103,7 @@ def _ipv6(name):
                 if device == name:
                     address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))
                     is_local = int(scope, 16) & 0x20
-                    found.append((is_local, "%s%%%s" % (address, name) if is_local else address))
+                    addresses.append((is_local, "%s%%%s" % (address, name) if is_local else address))
     except (OSError, ValueError):
         return None
-    return (socket.AF_INET6, min(found)[1]) if found else None
+    return (socket.AF_INET6, min(addresses)[1]) if addresses else None

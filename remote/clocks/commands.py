@@ -1,78 +1,87 @@
-"""The three things that the console may ask about probes: listen, probe, stop."""
+"""Clock probe requests of the console: listen, probe, stop."""
 
 import threading
 import time
 
-from .addresses import choose
-from .peers import read_peers
-from .plan import Plan, seconds
-from .probing import Probing
-from .udp_socket import Port
+from .addresses import bind_address
+from .peers import parse_peers
+from .plan import ProbePlan, duration_s
+from .probing import ProbeThread
+from .udp_socket import ProbeSocket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..agent.agent import Agent
 
 
-class Desk(object):
-    """At most one probing thread, and its port. Asked from any thread."""
+class ProbeService(object):
+    """At most one probing thread with its socket. Thread-safe."""
 
-    def __init__(self, agent):
+    def __init__(self, agent: "Agent") -> None:
         self._agent = agent
-        self._lock, self._counting = threading.Lock(), threading.Lock()
-        self._probing = None
-        self._interface = None
+        self._lock, self._cost_lock = threading.Lock(), threading.Lock()
+        self._thread: "ProbeThread | None" = None
+        self._interface = ""
         agent.on_end(self.stop)
 
-    def listen(self, args):
-        """Open a port for `for_s` seconds, or keep the one that is open: {address, port, family, stamps}."""
-        interface, for_s = str(args.get("interface", "")), seconds(args)
+    def listen(self, args: "dict[str, Any]") -> "dict[str, Any]":
+        """Open a socket for `for_s` seconds, or keep the open one: {address, port, family, stamps}."""
+        interface, for_s = str(args.get("interface", "")), duration_s(args)
         with self._lock:
-            if not self._is_open() or self._interface != interface:
+            thread = self._running()
+            if thread is None or self._interface != interface:
                 self._close()
-                port = Port(*choose(interface))
+                sock = ProbeSocket(*bind_address(interface))
                 self._interface = interface
-                self._probing = Probing(port, self._agent.outbox.post, self.spent, time.monotonic() + for_s)
-                self._probing.start()
-            self._probing.until = time.monotonic() + for_s
-            port = self._probing.port
+                thread = ProbeThread(sock, self._agent.outbox.post, self.add_cost, time.monotonic() + for_s)
+                self._thread = thread
+                thread.start()
+            thread.until = time.monotonic() + for_s
+            sock = thread.sock
             return {
-                "address": port.address, "port": port.number, "family": port.family_name,
-                "stamps": "kernel_rx" if port.stamps else "user",
+                "address": sock.address, "port": sock.port, "family": sock.family_name,
+                "stamps": "kernel_rx" if sock.stamps else "user",
             }  # fmt: skip
 
-    def probe(self, args):
-        """Probe and answer the peers of a plan for `for_s` seconds; the same `session` again only prolongs it.
+    def probe(self, args: "dict[str, Any]") -> "dict[str, Any]":
+        """Probe and answer the peers of a plan for `for_s` seconds; the same `session` again extends it.
 
-        {"probing": false} where the port is no longer open: then listen first.
+        {"probing": false} if the socket is closed: the console must send `listen` first.
         """
-        plan, for_s = Plan(args), seconds(args)
+        plan, for_s = ProbePlan(args), duration_s(args)
         with self._lock:
-            if not self._is_open():
+            thread = self._running()
+            if thread is None:
                 return {"probing": False}
-            self._probing.until = time.monotonic() + for_s
-            self._probing.follow(plan, read_peers(self._probing.port, args.get("peers") or []))
+            thread.until = time.monotonic() + for_s
+            thread.set_plan(plan, parse_peers(thread.sock, args.get("peers") or []))
             return {"probing": True}
 
-    def stop(self):
-        """Close the port; nothing is answered any more when this returns."""
+    def stop(self) -> "dict[str, Any]":
+        """Close the socket; no packet is answered after this returns."""
         with self._lock:
             self._close()
         return {"probing": False}
 
     @property
-    def is_probing(self):
-        """Whether a socket is open now; asked without waiting for anybody."""
-        probing = self._probing
-        return probing is not None and probing.is_alive()
+    def is_probing(self) -> bool:
+        """Whether a socket is open; does not block."""
+        return self._running() is not None
 
-    def spent(self, cpu_s, size):
-        """Probing has a budget of its own: the agent's cost and its brake leave this out."""
+    def add_cost(self, cpu_s: float, size: int) -> None:
+        """Add CPU seconds and record bytes of probing, which has its own budget outside the agent's cost limit."""
         shared = self._agent.context.shared
-        with self._counting:
+        with self._cost_lock:
             cpu, sent = shared.get("probing", (0.0, 0))
             shared["probing"] = (cpu + cpu_s, sent + size)
 
-    def _is_open(self):
-        return self._probing is not None and self._probing.is_alive()
+    def _running(self) -> "ProbeThread | None":
+        thread = self._thread
+        return thread if thread is not None and thread.is_alive() else None
 
-    def _close(self):
-        if self._probing is not None:
-            self._probing.stop()
-            self._probing = None
+    def _close(self) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None

@@ -1,10 +1,9 @@
-"""Every GPU's global timer beside this machine's clock, through the CUDA driver: a program of its own.
+"""Standalone program: the global timer of every GPU against the node's clock, through the CUDA driver.
 
-The agent starts it once a minute where `[clock] gpu_clock` asks for that, and reads a line of JSON for each GPU. The
-driver has no call that reads the timer, so a kernel of a few instructions does: the machine's clock is read before it
-is launched and after what it wrote can be seen, and the tightest of many such brackets is kept. That takes a CUDA
-context on the GPU (some hundred MB of its memory, for about a second), and code of a driver that may fault: both go
-with this process. Nothing of gconsole is imported here; it runs on Python 3.6.
+The agent runs it once a minute if `[clock] gpu_clock` is on, and reads one line of JSON per GPU. The driver has no call
+that reads the timer, so a kernel of a few instructions does, bracketed by reads of the node's clock; the tightest of
+many brackets is kept. The CUDA context (some hundred MB of GPU memory, for about a second) and any fault of the driver
+end with this process. Imports nothing of gconsole; runs on Python 3.6.
 """
 
 import ctypes
@@ -13,20 +12,24 @@ import os
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 #: cuda.h: CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST, CU_MEMHOSTALLOC_DEVICEMAP.
 _CONTEXT, _MAPPED = 0x01 | 0x08, 0x02
-#: cuda.h, CUresult: there is no GPU; the library is a stub without a driver.
+#: cuda.h, CUresult: no GPU; stub library without a driver.
 _NO_DEVICE, _STUB = 100, 34
-#: The tightest of so many brackets, or of those that fit into so long.
+#: Brackets per GPU, and their time limit in seconds.
 _READS, _READS_S = 64, 1.0
-#: A GPU that a job keeps busy runs the kernel when that job's turn is over: tens of milliseconds.
-_ANSWER_S = 2.0
+#: Seconds. On a busy GPU the kernel waits for the time slice of the job to end: tens of milliseconds.
+_KERNEL_TIMEOUT_S = 2.0
 _STEPS = 8
-#: Where the timer was not seen to move within a kernel: what it moves by on GPUs before Hopper, ns.
+#: ns. Assumed resolution if the timer did not change within a kernel: that of GPUs before Hopper.
 _COARSEST_NS = 1024
 
-#: `read_timer` writes the timer, and behind it `turn`; `time_step` by how much the timer moves when it does.
-#: For every GPU since Pascal: the driver compiles it for the GPU at hand.
+#: `read_timer` writes the timer, then `turn`; `time_step` writes the timer's increment. For Pascal and newer; the
+#: driver compiles it for the GPU.
 PTX = b"""
 .version 6.3
 .target sm_60
@@ -71,43 +74,43 @@ changed:
 
 
 class CudaError(Exception):
-    """A call of the driver failed; `code` is its CUresult, None where the driver has no such call."""
+    """A failed call of the driver; `code` is its CUresult, None if the driver has no such call."""
 
-    def __init__(self, name, code, words):
+    def __init__(self, name: str, code: "int | None", words: str) -> None:
         super(CudaError, self).__init__("%s: %s" % (name, words))
         self.code = code
 
 
-class Driver(object):
-    """libcuda, by the names of its calls. Raises OSError where it is not installed."""
+class CudaDriver(object):
+    """libcuda. Raises OSError if it is not installed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
 
-    def call(self, name, *args):
-        """Call it; raises CudaError."""
+    def call(self, name: str, *args: "Any") -> None:
+        """Call a function of the driver. Raises CudaError."""
         try:
             function = getattr(self._library, name)
         except AttributeError:
-            raise CudaError(name, None, "this driver has no such call")
+            raise CudaError(name, None, "not supported by this driver")
         code = function(*args)
         if code:
             raise CudaError(name, code, self._words(code))
 
-    def _words(self, code):
+    def _words(self, code: int) -> str:
         text = ctypes.c_char_p()
         try:
             if self._library.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value:
                 return "%s (%d)" % (text.value.decode("utf-8", "replace"), code)
         except AttributeError:
-            pass  # a driver that explains nothing
+            pass  # a driver without error texts
         return "error %d" % code
 
 
-class Timer(object):
-    """The timer of one GPU, in a context of its own; `close` gives that back."""
+class GpuTimer(object):
+    """The timer of one GPU, read in a CUDA context that `close` destroys."""
 
-    def __init__(self, driver, device):
+    def __init__(self, driver: "CudaDriver", device: "ctypes.c_int") -> None:
         self._driver = driver
         self._context = ctypes.c_void_p()
         driver.call("cuCtxCreate_v2", ctypes.byref(self._context), ctypes.c_uint(_CONTEXT), device)
@@ -117,7 +120,7 @@ class Timer(object):
             self.close()
             raise
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         call, module = self._driver.call, ctypes.c_void_p()
         call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(PTX))
         self._kernels = {}
@@ -125,34 +128,34 @@ class Timer(object):
             kernel = ctypes.c_void_p()
             call("cuModuleGetFunction", ctypes.byref(kernel), module, ctypes.c_char_p(name))
             self._kernels[name] = kernel
-        host, self._there = ctypes.c_void_p(), ctypes.c_uint64()
+        host, self._device_address = ctypes.c_void_p(), ctypes.c_uint64()
         call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(64), ctypes.c_uint(_MAPPED))
-        call("cuMemHostGetDevicePointer_v2", ctypes.byref(self._there), host, ctypes.c_uint(0))
-        self._slot = (ctypes.c_uint64 * 2).from_address(host.value)
+        call("cuMemHostGetDevicePointer_v2", ctypes.byref(self._device_address), host, ctypes.c_uint(0))
+        self._slot = (ctypes.c_uint64 * 2).from_address(host.value or 0)
         self._turn = 0
 
-    def close(self):
-        """Give the context back, and all that it has."""
+    def close(self) -> None:
+        """Destroy the context with everything allocated in it."""
         self._driver.call("cuCtxDestroy_v2", self._context)
 
-    def ask(self, name):
-        """(what the kernel wrote, the clock before, the clock after). Raises CudaError."""
+    def run_kernel(self, name: bytes) -> "tuple[int, int, int]":
+        """(value written by the kernel, clock before, clock after), ns. Raises CudaError."""
         self._turn += 1
         slot, turn = self._slot, self._turn
-        asked = ctypes.c_uint64(turn)
-        args = (ctypes.c_void_p * 2)(ctypes.addressof(self._there), ctypes.addressof(asked))
+        argument = ctypes.c_uint64(turn)
+        args = (ctypes.c_void_p * 2)(ctypes.addressof(self._device_address), ctypes.addressof(argument))
         before = raw_ns()
         self._driver.call("cuLaunchKernel", self._kernels[name], 1, 1, 1, 1, 1, 1, 0, None, args, None)
-        until = before + int(_ANSWER_S * 1e9)
+        until = before + int(_KERNEL_TIMEOUT_S * 1e9)
         while slot[1] != turn:
             if raw_ns() > until:
-                raise CudaError("cuLaunchKernel", None, "the kernel did not run within %.0f s" % _ANSWER_S)
+                raise CudaError("cuLaunchKernel", None, "kernel timed out after %.0f s" % _KERNEL_TIMEOUT_S)
         after = raw_ns()
         self._driver.call("cuCtxSynchronize")
         return slot[0], before, after
 
 
-def raw_ns():
+def raw_ns() -> int:
     """CLOCK_MONOTONIC_RAW, ns."""
     return _read(time.CLOCK_MONOTONIC_RAW)
 
@@ -162,76 +165,77 @@ if hasattr(time, "clock_gettime_ns"):
 
 else:  # Python 3.6
 
-    def _read(clock):
+    def _read(clock: int) -> int:
         return int(time.clock_gettime(clock) * 1e9)
 
 
-def correlate(timer):
+def correlate(timer: "GpuTimer") -> "dict[str, Any]":
     """{gpu_ns, raw, width_ns, step_ns, reads}: the timer at `raw`, the middle of the tightest bracket."""
-    best, reads = None, 0
+    best: "dict[str, Any]" = {}
+    reads = 0
     until = time.monotonic() + _READS_S
     while reads < _READS and (not reads or time.monotonic() < until):
-        gpu_ns, before, after = timer.ask(b"read_timer")
+        gpu_ns, before, after = timer.run_kernel(b"read_timer")
         reads += 1
-        if best is None or after - before < best["width_ns"]:
+        if not best or after - before < best["width_ns"]:
             best = {"gpu_ns": gpu_ns, "raw": (before + after) // 2, "width_ns": after - before}
-    steps = [timer.ask(b"time_step")[0] for _ in range(_STEPS)]
+    steps = [timer.run_kernel(b"time_step")[0] for _ in range(_STEPS)]
     return dict(best, step_ns=max(steps) or _COARSEST_NS, reads=reads)
 
 
-def uuid_of(driver, device):
-    """As NVML writes it: GPU-53494d00-0000-4000-8000-000000000000."""
-    said = (ctypes.c_ubyte * 16)()
+def uuid_of(driver: "CudaDriver", device: "ctypes.c_int") -> str:
+    """The UUID in NVML's format: GPU-53494d00-0000-4000-8000-000000000000. Raises CudaError."""
+    digits = (ctypes.c_ubyte * 16)()
     try:
-        driver.call("cuDeviceGetUuid_v2", ctypes.byref(said), device)  # of a MIG device its own
+        driver.call("cuDeviceGetUuid_v2", ctypes.byref(digits), device)  # the MIG device's own UUID
     except CudaError as error:
         if error.code is not None:
             raise
-        driver.call("cuDeviceGetUuid", ctypes.byref(said), device)
-    text = "".join("%02x" % byte for byte in said)
+        driver.call("cuDeviceGetUuid", ctypes.byref(digits), device)
+    text = "".join("%02x" % byte for byte in digits)
     return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def look(driver, index):
-    """The line of one GPU."""
-    found = {"index": index, "uuid": None}
+def measure(driver: "CudaDriver", index: int) -> "dict[str, Any]":
+    """The output line of one GPU."""
+    line: "dict[str, Any]" = {"index": index, "uuid": None}
     try:
         device = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), index)
-        found["uuid"] = uuid_of(driver, device)
-        timer = Timer(driver, device)
+        line["uuid"] = uuid_of(driver, device)
+        timer = GpuTimer(driver, device)
         try:
-            found.update(correlate(timer))
+            line.update(correlate(timer))
         finally:
             timer.close()
     except CudaError as error:
-        return {"index": index, "uuid": found["uuid"], "error": str(error)}
-    return found
+        return {"index": index, "uuid": line["uuid"], "error": str(error)}
+    return line
 
 
-def main():
-    """A line for each GPU, or one that says why there is none."""
-    # What it compiles is not left in a home, GPUs are counted as NVML counts them, and none is hidden.
+def main() -> None:
+    """Print a line for each GPU, or one with the reason why there is none."""
+    # No compile cache in $HOME, GPUs in NVML's order, none hidden.
     os.environ.update(CUDA_CACHE_DISABLE="1", CUDA_DEVICE_ORDER="PCI_BUS_ID")
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     count = ctypes.c_int()
     try:
-        driver = Driver()
+        driver = CudaDriver()
         driver.call("cuInit", 0)
         driver.call("cuDeviceGetCount", ctypes.byref(count))
     except OSError as error:
-        say({"none": "no_library", "text": str(error)})
+        _print({"none": "no_library", "text": str(error)})
         return
     except CudaError as error:
-        say({"none": "no_gpu" if error.code in (_NO_DEVICE, _STUB) else "failed", "text": str(error)})
+        _print({"none": "no_gpu" if error.code in (_NO_DEVICE, _STUB) else "failed", "text": str(error)})
         return
     if not count.value:
-        say({"none": "no_gpu", "text": "the CUDA driver runs, and sees no GPU"})
+        _print({"none": "no_gpu", "text": "the CUDA driver finds no GPU"})
     for index in range(count.value):
-        say(look(driver, index))
+        _print(measure(driver, index))
 
 
-def say(line):
+def _print(line: "dict[str, Any]") -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

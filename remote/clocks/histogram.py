@@ -1,112 +1,114 @@
-"""What is kept of the exchanges of one edge: per bin the extreme one-way delays and a few fast exchanges."""
+"""Exchanges of one edge, reduced per bin to the extreme one-way delays and a few fast exchanges."""
 
-#: The exchanges of the least round trip that are kept, per bin.
-BESTS = 4
-#: A reply that takes longer than this is lost: its bin has left.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Point = tuple[int, int]  # (stamp of the near node, far minus near), ns
+
+#: Exchanges with the shortest round trip that are kept per bin.
+MAX_BEST = 4
+#: ns. A later reply counts as lost: its bin has been sent.
 REPLY_NS = 250000000
-#: Of the pairs of a bin the share that travelled fastest tells how noisy stamps are, and so many at least.
-_FAST_SHARE, _LEAST_PAIRS = 16, 3
-#: No clock has run for so long (146 years); a difference to any other stamp still fits 64 bits.
-_MOST_NS = 1 << 62
+#: Time stamp noise is estimated from the fastest 1/16 of the pairs of a bin, at least 3.
+_FAST_SHARE, _MIN_PAIRS = 16, 3
+#: ns (146 years). Larger stamps are invalid; the difference of two smaller ones fits 64 bits.
+_MAX_NS = 1 << 62
 _ROUND_NS = 1000000  # `ahead` is a multiple of this
 
 
-class Bin(object):
-    """One bin of one edge, as it fills; all stamps are as they were taken."""
+class DelayBin(object):
+    """One bin of one edge; stamps in ns of their own node."""
 
     __slots__ = ("backward", "best", "forward", "got", "mismatches", "noncausal", "sent")
 
-    def __init__(self):
-        self.forward = self.backward = None  # (at, far minus near)
-        self.best = []  # (rtt, t1, t2 - t1, t3 - t2), the least first
+    def __init__(self) -> None:
+        self.forward: "Point | None" = None
+        self.backward: "Point | None" = None
+        self.best: "list[tuple[int, int, int, int]]" = []  # (rtt, t1, t2 - t1, t3 - t2), shortest first
         self.sent = self.got = self.noncausal = 0
-        self.mismatches = []  # (the longer of both delays, how much the spacing changed)
+        self.mismatches: "list[tuple[int, int]]" = []  # (the longer of both delays, change of spacing)
 
-    def add(self, t1, t2, t3, t4):
-        """One exchange that came back."""
+    def add(self, t1: int, t2: int, t3: int, t4: int) -> None:
+        """Add one completed exchange."""
         self.got += 1
         rtt = (t4 - t1) - (t3 - t2)
-        if rtt < 0 or t3 < t2 or abs(t2) > _MOST_NS or abs(t3) > _MOST_NS:
+        if rtt < 0 or t3 < t2 or abs(t2) > _MAX_NS or abs(t3) > _MAX_NS:
             self.noncausal += 1
             return
         if self.forward is None or t2 - t1 < self.forward[1]:
             self.forward = (t1, t2 - t1)
         if self.backward is None or t3 - t4 > self.backward[1]:
             self.backward = (t4, t3 - t4)
-        if len(self.best) < BESTS or rtt < self.best[-1][0]:
+        if len(self.best) < MAX_BEST or rtt < self.best[-1][0]:
             self.best.append((rtt, t1, t2 - t1, t3 - t2))
             self.best.sort()
-            del self.best[BESTS:]
+            del self.best[MAX_BEST:]
 
-    def said(self, base, ahead):
-        """As it travels: see `ClockBin` of the console's records."""
+    def encode(self, base: int, ahead: int) -> "list[Any]":
+        """The wire form: see `ClockBin` of the console's records."""
         best = sorted([t1 - base, gap - ahead, turn, rtt] for rtt, t1, gap, turn in self.best)
-        return [_said(self.forward, base, ahead), _said(self.backward, base, ahead), best, self.sent, self.got,
-                self.noncausal, self._noise()]  # fmt: skip
+        forward, backward = (_encode_point(point, base, ahead) for point in (self.forward, self.backward))
+        return [forward, backward, best, self.sent, self.got, self.noncausal, self._noise()]
 
-    def _noise(self):
-        """The median change of spacing among the few pairs that travelled fastest; queues change it, too."""
-        fast = sorted(self.mismatches)[: max(_LEAST_PAIRS, len(self.mismatches) // _FAST_SHARE)]
+    def _noise(self) -> "int | None":
+        """Median change of spacing among the fastest pairs, ns: of slow pairs, queueing changes it as well."""
+        fast = sorted(self.mismatches)[: max(_MIN_PAIRS, len(self.mismatches) // _FAST_SHARE)]
         return sorted(change for _, change in fast)[len(fast) // 2] if fast else None
 
 
-def _said(point, base, ahead):
+def _encode_point(point: "Point | None", base: int, ahead: int) -> "list[int] | None":
     return None if point is None else [point[0] - base, point[1] - ahead]
 
 
-class Bins(object):
-    """The bins of one edge from the one that is oldest and has not been said. `start` is the base of the first, ns."""
+class EdgeBins(object):
+    """The bins of one edge that have not been sent. `start` is the base of the first, ns."""
 
-    def __init__(self, start, bin_ns):
+    def __init__(self, start: int, bin_ns: int) -> None:
         self.bin_ns = bin_ns
-        self.kernel = True  # every stamp of an arrival since the last `take` was the kernel's
+        self.is_kernel = True  # whether every arrival since the last `flush` has a kernel stamp
         self._start = start
-        self._bins = []
-        self._ahead = None
+        self._bins: "list[DelayBin]" = []
+        self._ahead: "int | None" = None
 
-    def sent(self, t1):
-        found = self._at(t1)
-        if found is not None:
-            found.sent += 1
+    def add_sent(self, t1: int) -> None:
+        """Count a request sent at t1."""
+        target = self._bin_of(t1)
+        if target is not None:
+            target.sent += 1
 
-    def exchanged(self, t1, t2, t3, t4, kernel):
-        """A reply: t1 and t4 of this node, t2 and t3 of the other."""
-        found = self._at(t1)
-        if found is None:
+    def add_exchange(self, t1: int, t2: int, t3: int, t4: int, is_kernel_stamp: bool) -> None:
+        """Add a reply: t1 and t4 of this node, t2 and t3 of the other."""
+        target = self._bin_of(t1)
+        if target is None:
             return
-        if self._ahead is None and abs(t2) <= _MOST_NS:
+        if self._ahead is None and abs(t2) <= _MAX_NS:
             self._ahead = (t2 - t1) // _ROUND_NS * _ROUND_NS
-        self.kernel = self.kernel and kernel
-        found.add(t1, t2, t3, t4)
+        self.is_kernel = self.is_kernel and is_kernel_stamp
+        target.add(t1, t2, t3, t4)
 
-    def mismatched(self, t1, delay, change):
-        """Two neighbours of a triple arrived that much closer or further apart (ns) than they were sent."""
-        found = self._at(t1)
-        if found is not None and change <= _MOST_NS:
-            found.mismatches.append((delay, change))
+    def add_mismatch(self, t1: int, delay: int, change: int) -> None:
+        """Add the change of spacing, ns, of two neighbours of a triple between sending and arrival."""
+        target = self._bin_of(t1)
+        if target is not None and change <= _MAX_NS:
+            target.mismatches.append((delay, change))
 
-    def take(self, now):
-        """(base, ahead, bins as they travel) of the bins to which nothing will come any more; they are forgotten here.
-
-        None where nothing was sent in them.
-        """
+    def flush(self, now: int) -> "tuple[int, int, list[Any]] | None":
+        """Remove the complete bins: (base, ahead, encoded bins), or None if nothing was sent in them."""
         count = max(0, (now - REPLY_NS - self._start) // self.bin_ns)
-        taken = self._bins[:count]
-        if not any(one.sent for one in taken):
-            del self._bins[:count]
-            self._start += count * self.bin_ns
-            return None
-        base, ahead = self._start, self._ahead or 0
-        said = [one.said(base, ahead) for one in taken]
+        complete, base = self._bins[:count], self._start
         del self._bins[:count]
         self._start += count * self.bin_ns
-        self._ahead, self.kernel = None, True
-        return base, ahead, said
+        if not any(delay_bin.sent for delay_bin in complete):
+            return None
+        ahead = self._ahead or 0
+        self._ahead, self.is_kernel = None, True
+        return base, ahead, [delay_bin.encode(base, ahead) for delay_bin in complete]
 
-    def _at(self, t1):
+    def _bin_of(self, t1: int) -> "DelayBin | None":
         index = (t1 - self._start) // self.bin_ns
         if index < 0:
             return None
         while len(self._bins) <= index:
-            self._bins.append(Bin())
+            self._bins.append(DelayBin())
         return self._bins[index]

@@ -1,25 +1,32 @@
-"""The probe's packet: 64 bytes, the same there and back, each with a keyed tag.
+"""Probe packets: 64 bytes in both directions, each with a keyed tag.
 
 magic 4 | version 1 | type 1 | edge 2 | number 4 | position 1 | stamps 1 | zero 2 | t2 8 | t3 8 | zero 24 | tag 8
 
-`number` counts the triples of one edge, `position` (0 to 2) the packets of a triple. t2 and t3 are those of the
-answering node, ns of its MONOTONIC_RAW, and zero in a request; t1 never travels, the sender keeps it.
+`number` counts the triples of one edge, `position` (0 to 2) the packets of a triple. t2 and t3 are receive and send
+time of the replying node, ns of its MONOTONIC_RAW, and zero in a request; the sender keeps t1.
 """
 
 import struct
 
-try:  # without hashlib, which loads OpenSSL: 4 MB for as long as the agent lives
-    from _blake2 import blake2b
-    from _operator import _compare_digest as same_digest
-except ImportError:  # an interpreter that is not CPython's own build
+TYPE_CHECKING = False
+if TYPE_CHECKING:
     from hashlib import blake2b
-    from hmac import compare_digest as same_digest
+    from hmac import compare_digest
+
+    Head = tuple[int, int, int, int, int]  # (type, edge, number, position, stamps)
+else:
+    try:  # without hashlib, which loads OpenSSL: 4 MB of RSS
+        from _blake2 import blake2b
+        from _operator import _compare_digest as compare_digest
+    except ImportError:  # an interpreter other than CPython
+        from hashlib import blake2b
+        from hmac import compare_digest
 
 SIZE = 64
 MAGIC = b"gcCk"
 VERSION = 1
 REQUEST, REPLY = 0, 1
-#: Bits of `stamps`: this t2 is the kernel's.
+#: Bit of `stamps`: t2 is a kernel time stamp.
 KERNEL = 1
 KEY_BYTES = 16
 
@@ -28,21 +35,23 @@ _TIMES = struct.Struct("!qq24x")  # 40 bytes
 _TAG_BYTES = 8
 
 
-def sealer(key):
-    """What makes tags with that key. BLAKE2b keyed, 8 bytes: forged with chance 2**-64 a packet."""
+def sealer(key: bytes) -> "blake2b":
+    """Keyed BLAKE2b with 8-byte tags: a forged packet passes with probability 2**-64."""
     return blake2b(key=key, digest_size=_TAG_BYTES)
 
 
-def pack(seal, kind, edge, number, position, stamps=0, t2=0, t3=0):
-    """A packet's 64 bytes."""
+def pack(
+    seal: "blake2b", kind: int, edge: int, number: int, position: int, stamps: int = 0, t2: int = 0, t3: int = 0
+) -> bytes:
+    """The 64 bytes of a packet."""
     body = _HEAD.pack(MAGIC, VERSION, kind, edge, number, position, stamps, 0) + _TIMES.pack(t2, t3)
     tag = seal.copy()
     tag.update(body)
     return body + tag.digest()
 
 
-def head(data):
-    """(type, edge, number, position, stamps) of what may be a packet; None for what is none."""
+def head(data: bytes) -> "Head | None":
+    """(type, edge, number, position, stamps) of a well-formed packet, tag unchecked; else None."""
     if len(data) != SIZE:
         return None
     magic, version, kind, edge, number, position, stamps, _ = _HEAD.unpack_from(data)
@@ -51,13 +60,13 @@ def head(data):
     return kind, edge, number, position, stamps
 
 
-def is_genuine(seal, data):
-    """Whether the tag is that of who has the key."""
+def is_genuine(seal: "blake2b", data: bytes) -> bool:
+    """Whether the tag was made with the key of `seal`."""
     tag = seal.copy()
     tag.update(data[:-_TAG_BYTES])
-    return same_digest(tag.digest(), data[-_TAG_BYTES:])
+    return compare_digest(tag.digest(), data[-_TAG_BYTES:])
 
 
-def times(data):
-    """(t2, t3)."""
+def times(data: bytes) -> "tuple[int, int]":
+    """(t2, t3), ns."""
     return _TIMES.unpack_from(data, _HEAD.size)

@@ -1,54 +1,52 @@
-"""How many packets there may be, and none of them twice."""
+"""Rate limit and replay protection of probe packets."""
 
-#: No agent ever sends or reads more than this many packets a second.
-MOST_PER_S = 60000
-#: A burst of so many seconds of the rate passes at once: all triples of a tick, and those of several peers together.
+#: Packets per second. Upper limit of every bucket, whatever the plan.
+MAX_PER_S = 60000
+#: Seconds of the rate that pass as one burst: all triples of a tick, of several peers together.
 _BURST_S = 0.1
-_LEAST_BURST = 60
-#: A request may be overtaken by so many of its fellows (UDP does not keep order); a later one is not answered.
+_MIN_BURST = 60
+#: Packets. A request that was overtaken by more than this (UDP reorders) is not answered.
 _WINDOW = 64
 
 
-class Bucket(object):
-    """A token bucket: `rate` packets a second in the long run. `now` is time.monotonic() in seconds."""
+class TokenBucket(object):
+    """Limits packets to `rate` per second on average. `now` is time.monotonic() in seconds."""
 
-    def __init__(self, rate, now):
-        self.set_rate(rate)
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate = min(float(rate), MAX_PER_S)
+        self.burst = max(_MIN_BURST, self.rate * _BURST_S)
         self._tokens = self.burst
-        self._at = now
+        self._filled = now
 
-    def set_rate(self, rate):
-        self.rate = min(float(rate), MOST_PER_S)
-        self.burst = max(_LEAST_BURST, self.rate * _BURST_S)
-
-    def take(self, now):
-        """Whether one more may pass; it is counted."""
+    def acquire(self, now: float) -> bool:
+        """Take one token; False if there is none."""
         self._fill(now)
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
-    def wait_s(self, now):
-        """Seconds until one may pass; a second at a time where none ever may, because there are no peers."""
+    def wait_s(self, now: float) -> float:
+        """Seconds until the next token; 1.0 at rate 0 (no peers)."""
         self._fill(now)
         if self.rate <= 0.0:
             return 0.0 if self._tokens >= 1.0 else 1.0
         return max(0.0, (1.0 - self._tokens) / self.rate)
 
-    def _fill(self, now):
-        self._tokens = min(self.burst, self._tokens + max(0.0, now - self._at) * self.rate)
-        self._at = now
+    def _fill(self, now: float) -> None:
+        self._tokens = min(self.burst, self._tokens + max(0.0, now - self._filled) * self.rate)
+        self._filled = now
 
 
-class Once(object):
-    """Accepts each number once, in about their order: the window of IPsec (RFC 4303, 3.4.3)."""
+class ReplayWindow(object):
+    """Accepts each number once, in approximate order: the anti-replay window of IPsec (RFC 4303, 3.4.3)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._highest = -1
-        self._seen = 0  # bit i: highest - i has come
+        self._seen = 0  # bit i: highest - i was accepted
 
-    def accept(self, number):
+    def accept(self, number: int) -> bool:
+        """Whether `number` is new and within the window; it counts as seen from now on."""
         ahead = number - self._highest
         if ahead > 0:
             self._seen = ((self._seen << ahead) | 1) & ((1 << _WINDOW) - 1) if ahead < _WINDOW else 1

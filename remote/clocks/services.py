@@ -1,93 +1,141 @@
-"""What the node's own time service says of its clock: chronyd, ntpd, timesyncd, ptp4l, or the kernel alone.
+"""Clock state claimed by the node's time service: chronyd, ntpd, timesyncd, ptp4l, or the kernel alone.
 
-Read only, without root where the service allows. Every answer is a claim of that service, none a measurement of ours.
+Read only, without root where the service allows. Nothing here is measured.
 """
 
+import ctypes
 import os
 
 from ..agent import commands
-from . import kernel_clock
 
-_ANSWER_S = 2.0
-#: Names of processes (/proc/PID/comm holds 15 letters) → the service.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Claim = dict[str, Any]  # fields of a `clock_source`
+
+_TIMEOUT_S = 2.0
+#: Process name (/proc/PID/comm has at most 15 characters) → service.
 _PROCESSES = {
     "chronyd": "chrony", "ntpd": "ntpd", "ntpd:": "ntpd", "systemd-timesyn": "timesyncd", "ptp4l": "ptp4l",
 }  # fmt: skip
-#: Who is asked first where several run: ptp4l steers the card's clock, and the others may follow that.
+#: Order of preference: ptp4l steers the network card's clock, which the others may follow.
 _ORDER = ("ptp4l", "chrony", "ntpd", "timesyncd")
-_NOTHING = {
+_UNKNOWN: "Claim" = {
     "daemon": None, "synced": None, "offset_ns": None, "bound_ns": None, "source": None, "stratum": None,
     "frequency_ppm": None, "text": "",
 }  # fmt: skip
+_STA_UNSYNC = 0x0040
+_TIME_ERROR = 5
+#: `freq` is in ppm with 16 fractional bits.
+_FREQUENCY = 65536.0
 
 
-def look(proc="/proc"):
-    """The fields of a `clock_source`: of the first service that runs and answers, else what the kernel knows."""
+def read_clock_source(proc: str = "/proc") -> "Claim":
+    """Fields of a `clock_source`: of the first running service that responds, else of the kernel."""
     running = _running(proc)
     texts = []
     for daemon in _ORDER:
         if daemon not in running:
             continue
-        found = _ask(daemon)
-        if "synced" in found:
-            return dict(_NOTHING, **dict(found, daemon=daemon))
-        texts.append(found["text"])
-    return _of_the_kernel(next((name for name in _ORDER if name in running), None), "; ".join(texts))
+        claim = _query(daemon)
+        if "synced" in claim:
+            return dict(_UNKNOWN, **dict(claim, daemon=daemon))
+        texts.append(claim["text"])
+    return _of_kernel(next((name for name in _ORDER if name in running), None), "; ".join(texts))
 
 
-def _running(proc):
-    found = set()
+def _running(proc: str) -> "set[str | None]":
+    services: "set[str | None]" = set()
     try:
         pids = [name for name in os.listdir(proc) if name.isdigit()]
     except OSError:
-        return found
+        return services
     for pid in pids:
         try:
             with open("%s/%s/comm" % (proc, pid)) as f:
-                found.add(_PROCESSES.get(f.read().rstrip("\n")))
+                services.add(_PROCESSES.get(f.read().rstrip("\n")))
         except (OSError, ValueError):
-            continue  # it has ended
-    return found
+            continue  # ended
+    return services
 
 
-def _of_the_kernel(daemon, text):
-    """adjtimex: whether somebody keeps the clock in step, and the largest error they admit."""
-    state = kernel_clock.read()
+def _of_kernel(daemon: "str | None", text: str) -> "Claim":
+    """adjtimex: whether the clock is synchronised, and its maximum error."""
+    state = read_kernel_clock()
     if state is None:
-        return dict(_NOTHING, daemon=daemon, text=text)
-    found = dict(_NOTHING, daemon=daemon or ("kernel" if state.synced else None), synced=state.synced, text=text)
+        return dict(_UNKNOWN, daemon=daemon, text=text)
+    claim = dict(_UNKNOWN, daemon=daemon or ("kernel" if state.synced else None), synced=state.synced, text=text)
     if state.synced:
-        found.update(bound_ns=state.max_error_ns, frequency_ppm=state.frequency_ppm)
+        claim.update(bound_ns=state.max_error_ns, frequency_ppm=state.frequency_ppm)
     elif daemon is None and not text:
-        found["text"] = "no time service was found, and the kernel's clock is not steered"
-    return found
+        claim["text"] = "no time service found and the kernel clock is not synchronised"
+    return claim
 
 
-def _ask(daemon):
-    """What a service answers, read; {"text"} alone where it does not, or cannot be understood."""
-    name, parse = _QUESTIONS[daemon]
+def _query(daemon: str) -> "Claim":
+    """The claim of a service; {"text"} alone if it does not respond or its output cannot be parsed."""
+    name, parse = _QUERIES[daemon]
     try:
-        status, out, err = commands.run_apart(name, _ANSWER_S)
+        status, out, err = commands.run_apart(name, _TIMEOUT_S)
     except (OSError, commands.NoAnswer) as error:
-        return {"text": "%s runs, %s: %s" % (daemon, commands.COMMANDS[name][0], error)}
+        return _failure(daemon, name, str(error))
     text = out.decode("utf-8", "replace").strip()
     try:
         if status == 0:
             return parse(text)
     except (ValueError, IndexError, KeyError):
-        pass  # said below, with the words that were not understood
+        pass  # reported below with the output
     words = (err.decode("utf-8", "replace").strip() or text).splitlines()
-    return {"text": "%s runs, %s: %s" % (daemon, commands.COMMANDS[name][0], words[0][:200] if words else "no answer")}
+    return _failure(daemon, name, words[0][:200] if words else "no output")
 
 
-def parse_chrony(text):
-    """`chronyc -c -n tracking`: 14 values. Its bound is ClockBound's: |offset| + root dispersion + root delay / 2."""
+def _failure(daemon: str, command: str, text: str) -> "Claim":
+    return {"text": "%s is running, but %s failed: %s" % (daemon, commands.COMMANDS[command][0], text)}
+
+
+class _Timex(ctypes.Structure):
+    """struct timex of <sys/timex.h>; 44 reserved bytes at its end."""
+
+    _fields_ = [
+        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long), ("tolerance", ctypes.c_long), ("time_s", ctypes.c_long),
+        ("time_us", ctypes.c_long), ("tick", ctypes.c_long), ("rest", ctypes.c_long * 8), ("tai", ctypes.c_int),
+        ("reserve", ctypes.c_int * 11),
+    ]  # fmt: skip
+
+
+class KernelClock(object):
+    """Whether the kernel clock is synchronised, and its maximum error."""
+
+    def __init__(self, synced: bool, max_error_ns: int, frequency_ppm: float) -> None:
+        self.synced = synced
+        self.max_error_ns = max_error_ns
+        self.frequency_ppm = frequency_ppm
+
+
+def read_kernel_clock() -> "KernelClock | None":
+    """The state by adjtimex(2), which needs no privilege to read; None if the call fails."""
+    buffer = _Timex()
+    try:
+        status = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(buffer))
+    except (OSError, AttributeError):
+        return None
+    if status < 0:
+        return None
+    synced = status != _TIME_ERROR and not buffer.status & _STA_UNSYNC
+    return KernelClock(synced, buffer.maxerror * 1000, round(buffer.freq / _FREQUENCY, 3))
+
+
+def parse_chrony(text: str) -> "Claim":
+    """`chronyc -c -n tracking`: 14 values. Bound as in ClockBound: |offset| + root dispersion + root delay / 2."""
     values = text.splitlines()[0].split(",")
     correction, frequency, delay, dispersion = (float(values[index]) for index in (4, 7, 10, 11))
     synced = values[13] != "Not synchronised" and int(values[2]) > 0
     return {
         "synced": synced,
-        "offset_ns": _ns(-correction) if synced else None,  # chronyc's is positive where the clock is slow
+        "offset_ns": _ns(-correction) if synced else None,  # chronyc: positive if the clock is slow
         "bound_ns": _ns(abs(correction) + dispersion + delay / 2) if synced else None,
         "source": values[1] or None,
         "stratum": int(values[2]) if synced else None,
@@ -96,15 +144,15 @@ def parse_chrony(text):
     }
 
 
-def parse_ntpd(text):
-    """`ntpq -c rv`: name=value, between commas; offsets, delays and dispersions in ms."""
+def parse_ntpd(text: str) -> "Claim":
+    """`ntpq -c rv`: comma-separated name=value; offsets, delays and dispersions in ms."""
     values = _pairs(text.replace("\n", " "), ",")
     stratum, leap = int(values["stratum"]), values.get("leap", "")
     synced = stratum < 16 and leap != "11"
     offset, delay, dispersion = (float(values[name]) * 1e-3 for name in ("offset", "rootdelay", "rootdisp"))
     return {
         "synced": synced,
-        "offset_ns": _ns(-offset) if synced else None,  # ntpd's is what has to be added
+        "offset_ns": _ns(-offset) if synced else None,  # ntpd: the correction to apply
         "bound_ns": _ns(abs(offset) + dispersion + delay / 2) if synced else None,
         "source": values.get("refid"),
         "stratum": stratum if synced else None,
@@ -113,22 +161,22 @@ def parse_ntpd(text):
     }
 
 
-def parse_timesyncd(text):
-    """`timedatectl show-timesync`: name=value a line. It tells its server, and the kernel whether that helps."""
+def parse_timesyncd(text: str) -> "Claim":
+    """`timedatectl show-timesync`: name=value per line. It has the server; the kernel has the state."""
     values = _pairs(text, "\n")
-    state = kernel_clock.read()
+    state = read_kernel_clock()
     synced = bool(state and state.synced)
     return {
         "synced": synced,
         "bound_ns": state.max_error_ns if state and synced else None,
         "source": values.get("ServerName") or values.get("ServerAddress") or None,
         "frequency_ppm": state.frequency_ppm if state else None,
-        "text": "" if synced else "timesyncd is not in step with a server",
+        "text": "" if synced else "timesyncd is not synchronised",
     }
 
 
-def parse_ptp(text):
-    """`pmc GET TIME_STATUS_NP`: "name value" a line. gmPresent false also means "I am the grandmaster"."""
+def parse_ptp(text: str) -> "Claim":
+    """`pmc GET TIME_STATUS_NP`: "name value" per line. gmPresent is also false on the grandmaster itself."""
     values = {}
     for line in text.splitlines():
         words = line.split()
@@ -139,20 +187,20 @@ def parse_ptp(text):
         "synced": True if has_master else None,
         "offset_ns": offset if has_master else None,
         "source": values.get("gmIdentity"),
-        "text": "" if has_master else "no grandmaster is present, or this is it",
+        "text": "" if has_master else "no grandmaster present, or this node is the grandmaster",
     }
 
 
-def _pairs(text, between):
-    pairs = (part.strip().partition("=") for part in text.split(between))
+def _pairs(text: str, separator: str) -> "dict[str, str]":
+    pairs = (part.strip().partition("=") for part in text.split(separator))
     return {name.strip().rpartition(" ")[2]: value.strip().strip('"') for name, equals, value in pairs if equals}
 
 
-def _ns(seconds):
+def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-_QUESTIONS = {
+_QUERIES: "dict[str, tuple[str, Callable[[str], Claim]]]" = {
     "chrony": ("chrony_tracking", parse_chrony),
     "ntpd": ("ntpd_variables", parse_ntpd),
     "timesyncd": ("timesyncd_state", parse_timesyncd),

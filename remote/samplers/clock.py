@@ -92,4 +92,4 @@ class ServiceSampler(Sampler):
 
     def tick(self, now):
         if self._agent.snapshot_period_ms:
-            yield "clock_source", services.look(self.context.proc)
+            yield "clock_source", services.read_clock_source(self.context.proc)

@@ -18,7 +18,7 @@ from shifted import Truth, Wrong, copy_with_wrong_clock
 from gconsole.analysis.clock.edge import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
-from .desks import Agent, listen, peer, probe, wait_for
+from .probe_agents import Agent, listen, peer, probe, wait_for
 from .relay import Delay, Relay
 
 NEAR, FAR = "near", "far"
@@ -64,9 +64,9 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
     own = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
     sys.path.insert(0, str(folder))
     try:
-        agent = Agent(importlib.import_module(f"{name}.clocks.desk").Desk)
+        agent = Agent(importlib.import_module(f"{name}.clocks.probes").ProbeService)
         yield agent, Truth(own.epoch, {FAR: wrong})
-        agent.desk.stop()
+        agent.probes.stop()
     finally:
         sys.path.remove(str(folder))
         for module in [module for module in sys.modules if module.partition(".")[0] == name]:
@@ -85,7 +85,7 @@ def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pac
             probe(near, [peer(relay.near_door, key, probes=True, name=FAR)], **pace)
             wait_for(lambda: sum(len(fields["bins"]) for fields in near.said("clock_bins")) >= 35)
         finally:
-            near.desk.stop()
+            near.probes.stop()
             relay.close()
     records = [read(fields) for fields in near.said("clock_bins")]
     return Seen(edge_window(records), records, truth)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote.clocks import addresses, plan, stamps
-from gconsole_remote.clocks.rate_limit import MOST_PER_S
+from gconsole_remote.clocks.rate_limit import MAX_PER_S
 from gconsole_remote.samplers.base import Unavailable
 
-from .desks import Agent, desks, listen, open_ports, peer, probe, wait_for
+from .probe_agents import Agent, listen, open_ports, peer, probe, probe_agents, wait_for
 
 KEY = secrets.token_hex(16)
 
@@ -30,13 +30,13 @@ def exchanges(agent: Agent) -> int:
 
 def test_a_socket_is_open_only_while_probes_are_wanted():
     before = open_ports()
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         during = open_ports() - before
         assert len(during) == 2
         wait_for(lambda: exchanges(asking) > 100)
 
-        assert asking.desk.stop() == {"probing": False}
+        assert asking.probes.stop() == {"probing": False}
         assert len(open_ports() & during) == 1
     assert not open_ports() & during
 
@@ -48,32 +48,32 @@ def test_no_tcp_port_is_ever_opened():
         mine = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
         return {inode for inode in inodes if f"socket:[{inode}]" in mine}
 
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: exchanges(asking))
         assert not listening()
 
 
 def test_a_console_that_has_gone_is_probed_for_no_longer_than_its_lease():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         port = listen(asking, for_s=0.3)
         wait_for(lambda: port["port"] not in open_ports())
-        assert asking.desk.probe({"session": "late", "for_s": 5, "peers": [], "cadence_us": 5000, "spacing_us": 100,
+        assert asking.probes.probe({"session": "late", "for_s": 5, "peers": [], "cadence_us": 5000, "spacing_us": 100,
                                   "bin_ms": 100, "cpu_cap_pct": 15}) == {"probing": False}  # fmt: skip
-        assert not answering.desk.is_probing
+        assert not answering.probes.is_probing
 
 
 def test_the_same_session_again_prolongs_it_and_changes_nothing():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         there = listen(answering)
         args = {"session": "s", "for_s": 60.0, "peers": [peer(there, KEY, probes=True)], "cadence_us": 5000,
                 "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60}  # fmt: skip
         probe(asking, [])
-        asking.desk.probe(args)
+        asking.probes.probe(args)
         wait_for(lambda: exchanges(asking) > 100)
         bases = [record["base"] for record in asking.said("clock_bins")]
-        asking.desk.probe(args)
+        asking.probes.probe(args)
         wait_for(lambda: len(asking.said("clock_bins")) > len(bases) + 1)
 
         steps = [b["base"] - a["base"] for a, b in zip(asking.said("clock_bins"), asking.said("clock_bins")[1:],
@@ -83,7 +83,7 @@ def test_the_same_session_again_prolongs_it_and_changes_nothing():
 
 def test_the_bins_hold_the_truth_between_their_extremes():
     """Both ends read the same clock: far is ahead by nothing."""
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_bins")) >= 3)
 
@@ -98,7 +98,7 @@ def test_the_bins_hold_the_truth_between_their_extremes():
 
 
 def test_what_probes_cost_is_told_apart_from_the_agent():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_cost")) >= 3 and len(answering.said("clock_cost")) >= 3)
 
@@ -111,7 +111,7 @@ def test_what_probes_cost_is_told_apart_from_the_agent():
 
 
 def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=500, cpu_cap_pct=1)
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 2000)
 
@@ -121,16 +121,16 @@ def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
 def test_a_cadence_in_the_wrong_unit_never_sends_more_than_any_agent_may(monkeypatch):
     """5 us for 5 ms, had neither the console nor the agent refused it: the bucket and the cap hold it."""
     monkeypatch.setattr(plan, "_CADENCE_US", (1, 1_000_000))
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=10)
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 5)
 
         for cost in (*asking.said("clock_cost"), *answering.said("clock_cost")):
-            assert cost["tx_packets_s"] <= 1.2 * MOST_PER_S  # and what a bucket holds at once
+            assert cost["tx_packets_s"] <= 1.2 * MAX_PER_S  # and what a bucket holds at once
 
 
 def test_a_tick_that_was_missed_is_counted_and_not_made_up_for():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=500, spacing_us=100, cpu_cap_pct=100)
         wait_for(lambda: sum(record["ticks"] for record in asking.said("clock_bins")) > 2000)
 
@@ -147,7 +147,7 @@ def test_ipv6_works_alike():
             one.bind(("::1", 0))
         except OSError as error:
             pytest.skip(f"no IPv6 on this machine: {error}")
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering, "::1")
         wait_for(lambda: exchanges(asking) > 100)
 
@@ -155,7 +155,7 @@ def test_ipv6_works_alike():
 
 
 def test_a_peer_that_never_answers_costs_bins_without_replies():
-    with desks(1) as (asking,):
+    with probe_agents(1) as (asking,):
         listen(asking)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
             silent.bind(("127.0.0.1", 0))
@@ -168,13 +168,13 @@ def test_a_peer_that_never_answers_costs_bins_without_replies():
 
 
 def test_the_interface_is_chosen_as_nccl_does():
-    family, address = addresses.choose("=lo")
+    family, address = addresses.bind_address("=lo")
     assert (family, address) == (socket.AF_INET, "127.0.0.1")
-    assert addresses.choose("l") == addresses.choose("lo") == addresses.choose("127.0.0.1")
-    assert addresses.choose("::1") == (socket.AF_INET6, "::1")
-    with pytest.raises(Unavailable, match="no interface here is called nosuch"):
-        addresses.choose("nosuch")
-    with pytest.raises(Unavailable, match="no UDP socket at"), desks(1) as (agent,):
+    assert addresses.bind_address("l") == addresses.bind_address("lo") == addresses.bind_address("127.0.0.1")
+    assert addresses.bind_address("::1") == (socket.AF_INET6, "::1")
+    with pytest.raises(Unavailable, match="interface nosuch not found"):
+        addresses.bind_address("nosuch")
+    with pytest.raises(Unavailable, match="cannot open a UDP socket at"), probe_agents(1) as (agent,):
         listen(agent, "192.0.2.77")
 
 
@@ -184,11 +184,11 @@ def test_the_interface_is_chosen_as_nccl_does():
     ("::ffff:10.1.0.9 50000 ::ffff:10.1.0.5 22", (socket.AF_INET, "10.1.0.5")),
 ])  # fmt: skip
 def test_without_an_interface_probes_leave_where_ssh_came_in(connection, chosen):
-    assert addresses.choose("", {"SSH_CONNECTION": connection}) == chosen
+    assert addresses.bind_address("", {"SSH_CONNECTION": connection}) == chosen
 
 
 def test_bins_never_say_the_same_instant_twice():
-    with desks(2) as (asking, answering):
+    with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_bins")) >= 3)
 

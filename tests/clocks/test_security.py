@@ -15,17 +15,17 @@ import pytest
 from gconsole.analysis.clock.edge import edge_window
 from gconsole.records import ClockBins
 from gconsole_remote.clocks import packet
-from gconsole_remote.clocks.plan import BadPlan
-from gconsole_remote.clocks.rate_limit import MOST_PER_S, Bucket, Once
+from gconsole_remote.clocks.plan import BadProbePlan
+from gconsole_remote.clocks.rate_limit import MAX_PER_S, ReplayWindow, TokenBucket
 
-from .desks import Agent, desks, listen, peer, probe, wait_for
+from .probe_agents import Agent, listen, peer, probe, probe_agents, wait_for
 
 KEY = secrets.token_hex(16)
 EDGE = 7
 
 
 class Asker:
-    """A socket that asks a desk; `answers` is what came back until a genuine request was answered."""
+    """A socket that probes a service; `answers` are its replies until a genuine request was answered."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -77,7 +77,7 @@ class Asker:
 
 @pytest.fixture
 def asker() -> Iterator[Asker]:
-    with desks(1) as (agent,):
+    with probe_agents(1) as (agent,):
         asker = Asker(agent)
         probe(agent, [asker.named])
         asker.settle()
@@ -174,7 +174,7 @@ def test_a_flood_is_neither_answered_nor_read_beyond_the_bucket(asker):
 def test_a_peer_whose_stamps_are_absurd_spoils_nothing_but_its_own_edge(stamps):
     """It has the key: its tags are right. What the agent says of it can be read, and makes no line."""
     seal = packet.sealer(bytes.fromhex(KEY))
-    with desks(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
+    with probe_agents(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
         liar.bind(("127.0.0.1", 0))
         liar.settimeout(5.0)
         address, port = liar.getsockname()
@@ -195,15 +195,15 @@ def test_a_peer_whose_stamps_are_absurd_spoils_nothing_but_its_own_edge(stamps):
 
 
 def test_a_bucket_gives_its_rate_and_never_more_than_the_agents_limit():
-    bucket = Bucket(1000, now=0.0)
-    assert sum(bucket.take(0.0) for _ in range(5000)) == 100
-    assert sum(bucket.take(1 + i / 10_000) for i in range(10_000)) == pytest.approx(1100, abs=2)
-    assert Bucket(10**9, now=0.0).rate == MOST_PER_S
+    bucket = TokenBucket(1000, now=0.0)
+    assert sum(bucket.acquire(0.0) for _ in range(5000)) == 100
+    assert sum(bucket.acquire(1 + i / 10_000) for i in range(10_000)) == pytest.approx(1100, abs=2)
+    assert TokenBucket(10**9, now=0.0).rate == MAX_PER_S
 
 
 def test_the_window_of_numbers_accepts_each_once_and_none_that_is_old():
-    once = Once()
-    assert [once.accept(number) for number in (0, 0, 3, 1, 1, 100, 36, 37, 37, 2**32 * 3, 100)] == [
+    window = ReplayWindow()
+    assert [window.accept(number) for number in (0, 0, 3, 1, 1, 100, 36, 37, 37, 2**32 * 3, 100)] == [
         True, False, True, True, False, True, False, True, False, True, False,
     ]  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_the_window_of_numbers_accepts_each_once_and_none_that_is_old():
 ])  # fmt: skip
 def test_an_agent_refuses_a_pace_that_would_harm_its_node(wrong):
     """A cadence in the wrong unit (5 µs for 5 ms) would saturate both ends."""
-    with desks(1) as (agent,):
+    with probe_agents(1) as (agent,):
         port = listen(agent)
-        with pytest.raises(BadPlan):
+        with pytest.raises(BadProbePlan):
             probe(agent, [peer(port, KEY, probes=True)], **wrong)

@@ -84,7 +84,7 @@ async def test_what_is_saved_in_clock_is_what_the_agents_do_from_then_on(changed
     await fleet.until(lambda: {json.loads(line)["type"] for line in written.read_text().splitlines()} == types)
 
     await changed.save(interface="nosuch0")
-    await fleet.until(lambda: any("no interface here is called nosuch0" in one.text for one in changed.since(Log)))
+    await fleet.until(lambda: any("interface nosuch0 not found" in one.text for one in changed.since(Log)))
 
     await changed.save(enabled="false")
     await fleet.until(lambda: len(changed.since(AgentCost)) >= 12)

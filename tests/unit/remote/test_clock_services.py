@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote.agent import commands
-from gconsole_remote.clocks import kernel_clock, services
+from gconsole_remote.clocks import services
 
 CHRONY = (
     "A29FC87B,162.159.200.123,4,1795251871.123456789,-0.000012345,0.000001,0.000020,-17.250,0.001,0.050,"
@@ -63,7 +63,7 @@ def test_timesyncd_names_its_server_and_the_kernel_says_whether_that_helps():
     found = services.parse_timesyncd(TIMESYNCD)
 
     assert found["source"] == "ntp.example.net"
-    assert found["synced"] is kernel_clock.read().synced
+    assert found["synced"] is services.read_kernel_clock().synced
 
 
 def a_node(tmp_path: Path, *comms: str) -> str:
@@ -86,7 +86,7 @@ def a_tool(tmp_path: Path, monkeypatch, name: str, said: str, status: int = 0) -
 def test_the_service_that_runs_is_asked(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", CHRONY)
 
-    found = services.look(a_node(tmp_path, "systemd", "chronyd"))
+    found = services.read_clock_source(a_node(tmp_path, "systemd", "chronyd"))
 
     assert (found["daemon"], found["synced"], found["offset_ns"]) == ("chrony", True, 12_345)
 
@@ -94,20 +94,23 @@ def test_the_service_that_runs_is_asked(tmp_path, monkeypatch):
 def test_a_service_that_does_not_answer_leaves_the_kernels_word_and_says_why(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", "506 Cannot talk to daemon", status=1)
 
-    found = services.look(a_node(tmp_path, "chronyd"))
+    found = services.read_clock_source(a_node(tmp_path, "chronyd"))
 
-    assert found["daemon"] == "chrony" and found["synced"] is kernel_clock.read().synced
-    assert found["text"] == "chrony runs, chronyc: 506 Cannot talk to daemon"
+    assert found["daemon"] == "chrony" and found["synced"] is services.read_kernel_clock().synced
+    assert found["text"] == "chrony is running, but chronyc failed: 506 Cannot talk to daemon"
 
 
 def test_words_that_make_no_sense_are_kept_as_the_reason(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", "what?")
 
-    assert services.look(a_node(tmp_path, "chronyd"))["text"] == "chrony runs, chronyc: what?"
+    assert (
+        services.read_clock_source(a_node(tmp_path, "chronyd"))["text"]
+        == "chrony is running, but chronyc failed: what?"
+    )
 
 
 def test_without_any_service_there_is_none_and_its_clock_is_not_called_synchronised(tmp_path):
-    found = services.look(a_node(tmp_path, "bash"))
+    found = services.read_clock_source(a_node(tmp_path, "bash"))
 
     assert found["daemon"] in (None, "kernel")
     assert found["offset_ns"] is None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gconsole_remote.clocks.commands import Desk
+from gconsole_remote.clocks.commands import ProbeService
 from gconsole_remote.samplers.base import Context
 
 #: As a fleet at default would ask; tests are on machines that others use, too.
@@ -31,11 +31,11 @@ class Outbox:
 
 
 class Agent:
-    """What a desk needs of an agent."""
+    """What a probe service needs of an agent."""
 
-    def __init__(self, desk: type = Desk) -> None:
+    def __init__(self, service: type = ProbeService) -> None:
         self.outbox, self.context = Outbox(), Context()
-        self.desk = desk(self)
+        self.probes = service(self)
 
     def on_end(self, action: Callable[[], object]) -> None:
         """These end with their test."""
@@ -51,22 +51,22 @@ class Agent:
 
 
 @contextmanager
-def desks(count: int) -> Iterator[list[Agent]]:
+def probe_agents(count: int) -> Iterator[list[Agent]]:
     agents = [Agent() for _ in range(count)]
     try:
         yield agents
     finally:
         for agent in agents:
-            agent.desk.stop()
+            agent.probes.stop()
 
 
 def listen(agent: Agent, interface: str = "127.0.0.1", for_s: float = 60.0) -> dict[str, Any]:
-    return agent.desk.listen({"interface": interface, "for_s": for_s})
+    return agent.probes.listen({"interface": interface, "for_s": for_s})
 
 
 def probe(agent: Agent, peers: list[dict[str, Any]], for_s: float = 60.0, **pace: int) -> dict[str, Any]:
     session = secrets.token_hex(4)
-    return agent.desk.probe({"session": session, "for_s": for_s, "peers": peers, **PACE, **pace})
+    return agent.probes.probe({"session": session, "for_s": for_s, "peers": peers, **PACE, **pace})
 
 
 def peer(port: dict[str, Any], key: str, *, probes: bool, edge: int = 1, name: str = "other") -> dict[str, Any]:
