@@ -5,6 +5,7 @@ Nothing waits on the console: records queue in the outbox. Nothing waits on a sa
 
 import importlib.util
 import os
+import signal
 import sys
 import threading
 import time
@@ -29,6 +30,16 @@ from .binaries import Blobs
 from .detached_start import Starter
 from .outbox import Outbox
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Callable, NoReturn
+
+    from ..clocks.commands import ProbeService
+    from ..jobs.output import Follower
+    from ..samplers.base import Fields, Sampler
+    from .bootstrap import BundleImporter
+    from .cache import Cache
+
 #: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
 #: Facts of one tick come from several threads within a few milliseconds; waiting for them makes one write of them.
@@ -40,15 +51,15 @@ PSUTIL_S = 5.0
 class SamplerThread(threading.Thread):
     """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped."""
 
-    def __init__(self, sampler, agent):
+    def __init__(self, sampler: "Sampler", agent: "Agent") -> None:
         super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
         self.daemon = True
         self.sampler = sampler
         self.agent = agent
         self.ready = threading.Event()  # set after the first tick, or when there will be none
-        self.began = None  # time.monotonic() of the tick under way
+        self.began: float | None = None  # time.monotonic() of the tick under way
 
-    def run(self):
+    def run(self) -> None:
         try:
             self._start()
         except Unavailable as error:
@@ -59,14 +70,14 @@ class SamplerThread(threading.Thread):
             self._loop()
         self.ready.set()
 
-    def _start(self):
+    def _start(self) -> None:
         self.began = time.monotonic()
         try:
             self.sampler.start()
         finally:
             self.began = None
 
-    def _loop(self):
+    def _loop(self) -> None:
         failures = 0
         while not self.agent.ended.is_set():
             self.began = time.monotonic()
@@ -84,12 +95,12 @@ class SamplerThread(threading.Thread):
             self.ready.set()
             self.agent.ended.wait(self._until_next_slot())
 
-    def _until_next_slot(self):
+    def _until_next_slot(self) -> float:
         """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
         interval = self.sampler.interval_s
         return interval - (time.monotonic() - self.agent.epoch) % interval
 
-    def is_hung(self, now):
+    def is_hung(self, now: float) -> bool:
         began = self.began
         return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
@@ -97,12 +108,12 @@ class SamplerThread(threading.Thread):
 class Agent(object):
     """One incarnation of the agent on a node, with the id that all its records carry."""
 
-    def __init__(self, start, place, importer):
+    def __init__(self, start: "Fields", place: "Cache", importer: "BundleImporter") -> None:
         config = start["config"]
         self.id = "%016x" % int.from_bytes(os.urandom(8), "big")
         self.console = start["console"]
         self.bundle = start["bundle"]
-        self.config = config
+        self.config: Fields = config
         self.place = place
         self.linger_s = config.get("linger_s", 0)
         self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
@@ -110,15 +121,15 @@ class Agent(object):
         self.ended = threading.Event()
         self.heard = time.monotonic()  # when the console last said anything
         self.epoch = time.monotonic()  # where the grid of ticks begins
-        self.missing = []
-        self.threads = []
+        self.missing: list[Fields] = []
+        self.threads: list[SamplerThread] = []
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
-        self.clocks = None  # the desk of the probes, once the console has asked for any
-        self.farewell = None  # called when the agent ends
-        self._at_end = []
-        self._presence = None  # the file that tells others that this agent uses the cache
+        self.clocks: ProbeService | None = None  # created by the first request for probes
+        self.farewell: Callable[[], None] | None = None  # called when the agent ends
+        self._at_end: list[Callable[[], None]] = []
+        self._presence: str | None = None  # the file that tells others that this agent uses the cache
         self._label = start.get("label", "")
-        self._sink = None
+        self._sink: Any = None
         self._sampling = False
         self._lock = threading.Lock()
         self._importer = importer
@@ -130,21 +141,21 @@ class Agent(object):
         self.context.import_nvml = self._import_nvml
         if not self.context.simulate_gpus:
             importer.compile_aside("pynvml")  # now, while this process has one thread
-        self.followed = {}  # job: whose output somebody reads
-        self.left_off = {}  # job: whose output somebody has read, and how far
+        self.followed: dict[str, Follower] = {}  # job: whose output somebody reads
+        self.left_off: dict[str, Follower] = {}  # job: whose output somebody has read, and how far
         self.starter = Starter()
         os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
 
     # -- a connection ------------------------------------------------------------------------------------------------
 
-    def run(self, reader, sink):
+    def run(self, reader: "BinaryIO", sink: "Any") -> None:
         """Serve the only connection this agent will have, then end the process."""
         threading.Thread(target=self._watch, name="gconsole-watch", daemon=True).start()
         self.connect(sink, None)
         self.serve(reader)
         self.end()
 
-    def connect(self, sink, after):
+    def connect(self, sink: "Any", after: "int | None") -> None:
         """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held)."""
         with self._lock:
             old, self._sink = self._sink, None
@@ -156,7 +167,7 @@ class Agent(object):
         threading.Thread(target=self._write, args=(sink, turn), name="gconsole-writer", daemon=True).start()
         self._begin_sampling()
 
-    def serve(self, reader):
+    def serve(self, reader: "BinaryIO") -> None:
         """Act on the console's frames until the connection ends."""
         try:
             for line in wire.read_lines(reader):
@@ -168,19 +179,19 @@ class Agent(object):
         except (OSError, ValueError):
             return  # the connection is gone, or was closed for a newer one
 
-    def _act(self, frame):
+    def _act(self, frame: "Fields") -> None:
         try:
             requests.act(self, frame)
         except Exception:  # noqa: BLE001 - one frame that makes no sense costs itself, not the agent
             self.report_crash("a frame of the console")
 
-    def disconnect(self, sink):
+    def disconnect(self, sink: "Any") -> None:
         """The connection of `sink` is over; a newer one stays."""
         with self._lock:
             if self._sink is sink:
                 self._sink = None
 
-    def end(self):
+    def end(self) -> "NoReturn":
         """End the process now, whatever its threads are stuck in."""
         try:
             self.ended.set()
@@ -193,18 +204,23 @@ class Agent(object):
         finally:
             os._exit(0)
 
-    def on_end(self, action):
+    def end_on_signals(self) -> None:
+        """End in order on SIGTERM, SIGHUP and SIGINT, so that no file is left behind."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: self.end())
+
+    def on_end(self, action: "Callable[[], None]") -> None:
         """Have something done when the agent ends; the same thing once."""
         if action not in self._at_end:
             self._at_end.append(action)
 
-    def read_clocks_every(self, period_ms):
+    def read_clocks_every(self, period_ms: int) -> None:
         """So many ms between two reads of the node's clocks against each other from now on; 0: none. ValueError."""
         if not isinstance(period_ms, int) or (period_ms and not 10 <= period_ms <= 1000):
             raise ValueError("clocks are read every 10 to 1000 ms, not every %r" % (period_ms,))
         self.snapshot_period_ms = period_ms
 
-    def describe(self):
+    def describe(self) -> "Fields":
         """Who this is, for whoever asks on the socket of a lingering agent."""
         return {
             "agent": self.id,
@@ -215,7 +231,7 @@ class Agent(object):
             "silent_s": round(time.monotonic() - self.heard, 1),
         }
 
-    def _write(self, sink, turn):
+    def _write(self, sink: "Any", turn: int) -> None:
         while self._sink is sink:
             data = self.outbox.take(turn, 1.0, GATHER_S)
             if data is None:
@@ -227,7 +243,7 @@ class Agent(object):
                 self.disconnect(sink)
                 return
 
-    def _hello(self, resumed):
+    def _hello(self, resumed: bool) -> "Fields":
         return {
             "protocol": list(wire.PROTOCOL),
             "agent": self.id,
@@ -248,7 +264,7 @@ class Agent(object):
 
     # -- samplers ----------------------------------------------------------------------------------------------------
 
-    def _begin_sampling(self):
+    def _begin_sampling(self) -> None:
         if self._sampling:
             return
         self._sampling = True
@@ -267,7 +283,7 @@ class Agent(object):
             samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
-    def _simulated_nvml(self):
+    def _simulated_nvml(self) -> "Any":
         """What stands in for pynvml; None where GPUs are real ones, or none."""
         if not self.context.simulate_gpus:
             return None
@@ -277,17 +293,17 @@ class Agent(object):
         host = "%s %s" % (os.uname().nodename, self.context.process_filter)
         return simulate.SimulatedNvml(self.context.simulate_gpus, host)
 
-    def _import_nvml(self):
+    def _import_nvml(self) -> "Any":
         """The module pynvml. Raises Unavailable."""
         self._importer.wait_compiled()
         init.check_library()
         try:
-            import pynvml
+            import pynvml  # type: ignore[import-untyped]
         except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures
             raise Unavailable("pynvml cannot be loaded here: %s" % error, name="gpu_no_binding")
         return pynvml
 
-    def _prepare(self, samplers):
+    def _prepare(self, samplers: "list[Sampler]") -> None:
         """Say who this node is and start the samplers, once psutil is here or known not to come."""
         try:
             self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
@@ -304,22 +320,22 @@ class Agent(object):
             thread.start()
         SamplerThread(CostSampler(self.context, self), self).start()
 
-    def miss(self, name, text, try_):
+    def miss(self, name: str, text: str, try_: str) -> None:
         """Note that something is not to be had here; the `node` record is said again if it was already out."""
         self.missing.append({"name": name, "text": text, "try": try_})
         if self.threads:
             self.outbox.post([("node", node_fields(self))])
 
-    def log(self, severity, text, try_=""):
+    def log(self, severity: str, text: str, try_: str = "") -> None:
         self.outbox.post([("log", {"source": "agent", "severity": severity, "text": text, "try_": try_})])
 
-    def report_crash(self, what):
+    def report_crash(self, what: str) -> None:
         """Say that `what` went wrong, with the innermost lines of the exception being handled."""
         self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
 
     # -- the watch ---------------------------------------------------------------------------------------------------
 
-    def _watch(self):
+    def _watch(self) -> None:
         """End an agent whose console has gone without a word (a half-open connection gives no end of file)."""
         orphan_s = self.config.get("orphan_s", 15)
         while not self.ended.wait(1.0):

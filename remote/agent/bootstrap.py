@@ -14,6 +14,11 @@ import os
 import sys
 import zlib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import BufferedReader
+    from typing import Any
+
 #: Modules that only some nodes need, and cost much to compile: those on which this shared library can be loaded.
 SELDOM = {"pynvml": "libnvidia-ml.so.1"}
 
@@ -26,13 +31,13 @@ class BundleImporter(object):
     `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
     """
 
-    def __init__(self, modules):
+    def __init__(self, modules: "dict[str, Any]") -> None:
         self.modules = modules
-        self.extensions = {}
-        self.code_dir = None
-        self._compiling = None  # pid of the child that compiles what only some nodes need
+        self.extensions: dict[str, str] = {}
+        self.code_dir: str | None = None
+        self._compiling: int | None = None  # pid of the child that compiles what only some nodes need
 
-    def use_code_dir(self, folder):
+    def use_code_dir(self, folder: "str | None") -> None:
         """Keep compiled code in `folder` (None: nowhere), and compile now what it lacks.
 
         A child does that: the memory that compiling takes, 6 MB, goes with it.
@@ -43,21 +48,21 @@ class BundleImporter(object):
         if child is not None:
             os.waitpid(child, 0)
 
-    def compile_aside(self, name):
+    def compile_aside(self, name: str) -> None:
         """Begin to compile a module of SELDOM in a child, while this process goes on. Call it before threads start."""
         if name in self.modules and self._lacks(name):
             self._compiling = self._compile_in_child([name])
 
-    def wait_compiled(self):
+    def wait_compiled(self) -> None:
         """Wait until the child of `compile_aside` is done."""
         child, self._compiling = self._compiling, None
         if child is not None:
             os.waitpid(child, 0)
 
-    def _lacks(self, name):
+    def _lacks(self, name: str) -> bool:
         return bool(self.code_dir) and not os.path.exists(self._path(self.modules[name][0]))
 
-    def _compile_in_child(self, names):
+    def _compile_in_child(self, names: "list[str]") -> "int | None":
         """The child's pid; None where no more processes are allowed: then this one compiles, module by module."""
         try:
             child = os.fork()
@@ -75,19 +80,19 @@ class BundleImporter(object):
         finally:
             os._exit(0)  # whatever went wrong: the parent compiles what it does not find
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "importlib.machinery.ModuleSpec | None":
         if name in self.extensions:
             location = self.extensions[name]
             loader = importlib.machinery.ExtensionFileLoader(name, location)
             return importlib.util.spec_from_file_location(name, location, loader=loader)
         if name not in self.modules:
             return None
-        return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])
+        return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])  # type: ignore[arg-type]
 
-    def create_module(self, spec):
+    def create_module(self, spec: "importlib.machinery.ModuleSpec") -> None:
         return None
 
-    def exec_module(self, module):
+    def exec_module(self, module: "Any") -> None:
         name = module.__spec__.name
         digest = self.modules[name][0]
         code = self._cached(digest)
@@ -96,19 +101,19 @@ class BundleImporter(object):
             self._keep(digest, code)
         exec(code, module.__dict__)
 
-    def get_source(self, name):
+    def get_source(self, name: str) -> str:
         """The text of a module, as importlib's loaders give it."""
         return self._source(name).decode("utf-8")
 
-    def _source(self, name):
+    def _source(self, name: str) -> bytes:
         return zlib.decompress(base64.b64decode(self.modules[name][1]))
 
-    def _compiled(self, name, tree=None):
+    def _compiled(self, name: str, tree: "Any" = None) -> "Any":
         file = "gconsole:" + name.replace(".", "/") + ".py"
         source = self._source(name) if tree is None else tree
         return compile(source, file, "exec", dont_inherit=True, optimize=2)  # nobody reads docstrings on a node
 
-    def _pruned(self, name):
+    def _pruned(self, name: str) -> "Any":
         """The code of a module with only what is asked of it; None where that does not run: then the whole is taken.
 
         Only for a child: a syntax tree of pynvml takes more memory than all of the agent.
@@ -123,11 +128,11 @@ class BundleImporter(object):
             return None
         return code
 
-    def _path(self, digest):
+    def _path(self, digest: str) -> str:
         version = "%s-%s" % (sys.implementation.cache_tag, importlib.util.MAGIC_NUMBER.hex())
-        return os.path.join(self.code_dir, "%s.%s" % (digest[:32], version))
+        return os.path.join(self.code_dir or "", "%s.%s" % (digest[:32], version))
 
-    def _cached(self, digest):
+    def _cached(self, digest: str) -> "Any":
         if not self.code_dir:
             return None
         try:
@@ -137,7 +142,7 @@ class BundleImporter(object):
         except (OSError, ValueError, EOFError, TypeError):
             return None  # absent or torn: it is compiled and written again
 
-    def _keep(self, digest, code):
+    def _keep(self, digest: str, code: "Any") -> None:
         if not self.code_dir:
             return
         path = self._path(digest)
@@ -152,12 +157,12 @@ class BundleImporter(object):
             _remove(draft)
 
 
-def _checksum(data):
+def _checksum(data: bytes) -> bytes:
     """Four bytes that tell a torn file: unmarshalling half a module can crash the interpreter."""
     return zlib.crc32(data).to_bytes(4, "big")
 
 
-def _can_load(library):
+def _can_load(library: str) -> bool:
     import ctypes  # only the child pays for it
 
     try:
@@ -167,14 +172,14 @@ def _can_load(library):
     return True
 
 
-def _remove(path):
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
         pass  # it was never made, or the folder is gone
 
 
-def boot(stdin, payload):
+def boot(stdin: "BufferedReader", payload: bytes) -> None:
     """Install the importer, read the start frame (one line of JSON on `stdin`), run the agent. Does not return."""
     importer = BundleImporter(json.loads(zlib.decompress(payload).decode("ascii")))
     sys.meta_path.insert(0, importer)

@@ -10,13 +10,12 @@ import sys
 import tempfile
 
 try:
-    from _sha2 import sha256
+    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore]
 except ImportError:
     try:
-        from _sha256 import sha256  # Python 3.11 and older
+        from _sha256 import sha256  # type: ignore[import-not-found,no-redef,unused-ignore]  # Python up to 3.11
     except ImportError:
         from hashlib import sha256  # last: it loads OpenSSL, 4 MB that the agent would carry for ever
-
 
 #: The folders in it. One in which jobs run has another (see jobs/folder.py).
 PARTS = ("blob", "code", "run")
@@ -26,7 +25,7 @@ class Unusable(Exception):
     """A place that cannot be the cache; the text says why."""
 
 
-def places(configured, uid):
+def places(configured: str, uid: int) -> "list[str]":
     """Where the cache may be, best first; a home comes last, because a shared home may be what hangs."""
     if configured:
         return [os.path.expanduser(configured)]
@@ -38,14 +37,14 @@ def places(configured, uid):
     ]
 
 
-def check(path, uid):
+def check(path: str, uid: int) -> None:
     """Raise Unusable unless `path` is a real folder of ours that nobody else may enter and we may write."""
     _judge(os.lstat(path), path, uid)
     if not os.access(path, os.W_OK):
         raise Unusable("%s cannot be written" % path)
 
 
-def check_above(path):
+def check_above(path: str) -> None:
     """Raise Unusable where others than root could put something else in the place of `path` at any time.
 
     They can where they may write to a folder above it, unless that is sticky as /tmp is. A folder of ours that a group
@@ -63,7 +62,7 @@ def check_above(path):
             raise Unusable("%s is below %s, where others may rename it (mode %o, not sticky)" % (path, folder, mode))
 
 
-def _lineage(folder):
+def _lineage(folder: str) -> "list[str]":
     """A folder and all above it."""
     found = [folder]
     while os.path.dirname(found[-1]) != found[-1]:
@@ -71,7 +70,7 @@ def _lineage(folder):
     return found
 
 
-def opened(path, uid):
+def opened(path: str, uid: int) -> "tuple[int, int]":
     """(descriptor of the folder above, descriptor of `path`), which `check` finds good. Raises Unusable and OSError.
 
     Whatever somebody puts in their places from now on: these stay the folders that were looked at.
@@ -93,7 +92,7 @@ def opened(path, uid):
     return above, folder
 
 
-def _judge(info, path, uid):
+def _judge(info: "os.stat_result", path: str, uid: int) -> None:
     if stat.S_ISLNK(info.st_mode):
         raise Unusable("%s is a link" % path)
     if not stat.S_ISDIR(info.st_mode):
@@ -104,7 +103,7 @@ def _judge(info, path, uid):
         raise Unusable("%s may be entered by others (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
 
 
-def is_noexec(path):
+def is_noexec(path: str) -> bool:
     """Whether the file system of `path` refuses to run programs and map shared objects."""
     return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
 
@@ -112,11 +111,11 @@ def is_noexec(path):
 class Cache(object):
     """The cache folder in use. `root` is None where there is none (asked for, or no place would do: see `refused`)."""
 
-    def __init__(self, configured="", ephemeral=False):
-        self.root = None
+    def __init__(self, configured: str = "", ephemeral: bool = False) -> None:
+        self.root: str | None = None
         self.noexec = False
-        self.refused = []  # why the better places were not taken
-        self._memory = {}  # sha256 -> file descriptor, for binaries that live in memory
+        self.refused: list[str] = []  # why the better places were not taken
+        self._memory: dict[str, int] = {}  # sha256 -> file descriptor, for binaries that live in memory
         if ephemeral:
             return
         uid = os.geteuid()
@@ -134,7 +133,7 @@ class Cache(object):
             self.refused.append("%s is mounted noexec" % path)
 
     @staticmethod
-    def _open(path, uid):
+    def _open(path: str, uid: int) -> None:
         check_above(path)
         try:
             os.makedirs(path, 0o700)
@@ -150,11 +149,11 @@ class Cache(object):
                     raise
             check(os.path.join(path, name), uid)
 
-    def folder(self, name):
+    def folder(self, name: str) -> "str | None":
         """The folder of that name inside the cache ("code", "run"), or None without a cache."""
         return os.path.join(self.root, name) if self.root else None
 
-    def find(self, digest):
+    def find(self, digest: str) -> "str | None":
         """The path of the binary with that SHA-256, or None; its content has been checked just now."""
         if digest in self._memory:
             return self._memory_path(digest)
@@ -169,48 +168,52 @@ class Cache(object):
         except OSError:
             return None
 
-    def writer(self, digest):
+    def writer(self, digest: str) -> "BlobWriter":
         """A `BlobWriter` for the binary with that SHA-256: into the folder, or into memory where that cannot run it."""
         if self.root is None or self.noexec:
             return BlobWriter(self, digest, memory_file("gconsole-" + digest[:8]), None)
         draft, path = tempfile.mkstemp(prefix=".draft-", dir=os.path.join(self.root, "blob"))
         return BlobWriter(self, digest, draft, path)
 
-    def keep_in_memory(self, digest, fd):
+    def keep_in_memory(self, digest: str, fd: int) -> str:
+        """Adopt the descriptor of a binary in memory; its path for as long as this process lives."""
         self._memory[digest] = fd
+        return self._memory_path(digest)
 
-    def _memory_path(self, digest):
+    def _memory_path(self, digest: str) -> str:
         return "/proc/%d/fd/%d" % (os.getpid(), self._memory[digest])
 
 
 class BlobWriter(object):
     """Takes the pieces of one binary, checks the whole, and puts it in its place; nothing of a bad one stays."""
 
-    def __init__(self, cache, digest, fd, draft):
-        self.cache, self.digest, self.fd, self.draft = cache, digest, fd, draft
+    def __init__(self, cache: "Cache", digest: str, fd: int, draft: "str | None") -> None:
+        self.cache, self.digest, self.draft = cache, digest, draft
+        self.fd: int | None = fd
         self._hash = sha256()
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         self._hash.update(data)
+        assert self.fd is not None
         while data:
             data = data[os.write(self.fd, data) :]
 
-    def finish(self):
+    def finish(self) -> str:
         """The path of the finished binary. Raises Unusable where its content is not what its name says, and OSError."""
         if self._hash.hexdigest() != self.digest:
             raise Unusable("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
+        assert self.fd is not None
         os.fchmod(self.fd, 0o700)
         if self.draft is None:
-            self.cache.keep_in_memory(self.digest, self.fd)
-            self.fd = None
-            return self.cache.find(self.digest)
+            fd, self.fd = self.fd, None
+            return self.cache.keep_in_memory(self.digest, fd)
         self._close()
         path = os.path.join(os.path.dirname(self.draft), self.digest)
         os.rename(self.draft, path)
         self.draft = None
         return path
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Leave nothing of what was written, unless it was finished."""
         self._close()
         if self.draft is not None:
@@ -220,22 +223,22 @@ class BlobWriter(object):
             except OSError:
                 pass  # somebody cleaned up already
 
-    def _close(self):
+    def _close(self) -> None:
         if self.fd is not None:
             fd, self.fd = self.fd, None
             os.close(fd)
 
 
-def sha256_of(path):
+def sha256_of(path: str) -> str:
     """Hex SHA-256 of a file's content."""
     digest = sha256()
     with open(path, "rb") as f:
         for piece in iter(lambda: f.read(1 << 16), b""):
             digest.update(piece)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
-def memory_file(name):
+def memory_file(name: str) -> int:
     """The descriptor of a nameless file in memory (memfd), inherited by no child unless passed on."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC)
@@ -245,7 +248,7 @@ def memory_file(name):
     if number is None:
         raise OSError(errno.ENOSYS, "no memfd on %s with Python %d.%d" % ((os.uname().machine,) + sys.version_info[:2]))
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(number, name.encode("ascii"), 1)
+    fd: int = libc.syscall(number, name.encode("ascii"), 1)
     if fd < 0:
         raise OSError(ctypes.get_errno(), "memfd_create: " + os.strerror(ctypes.get_errno()))
     return fd

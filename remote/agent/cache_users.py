@@ -9,8 +9,16 @@ import os
 import signal
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def register(place, agent, label):
+    from ..samplers.base import Fields
+    from .agent import Agent
+    from .cache import Cache
+
+
+def register(place: "Cache", agent: "Agent", label: str) -> "str | None":
     """Write this agent's file; the path to remove at its end, or None without a cache. Raises OSError."""
     folder = place.folder("run")
     if folder is None:
@@ -35,7 +43,7 @@ def register(place, agent, label):
     return path
 
 
-def withdraw(path):
+def withdraw(path: "str | None") -> None:
     """Remove what `register` wrote; None, and a file that somebody removed already, are fine."""
     if path is not None:
         try:
@@ -44,7 +52,7 @@ def withdraw(path):
             pass  # `clean` was there, or the file system is gone: the agent ends all the same
 
 
-def users(root):
+def users(root: str) -> "tuple[list[Fields], list[str]]":
     """(living, leftovers): facts of the agents that use the cache at `root`, and paths of files of dead ones."""
     folder = os.path.join(root, "run")
     living, leftovers = [], []
@@ -65,7 +73,7 @@ def users(root):
     return living, leftovers
 
 
-def end(fact, patience_s=3.0):
+def end(fact: "Fields", patience_s: float = 3.0) -> bool:
     """End the agent of one living user; True where it is gone. Only ever called for a process of one's own uid."""
     if not _lives(fact["pid"], fact["start_ticks"]):
         return True
@@ -81,10 +89,11 @@ def end(fact, patience_s=3.0):
     return False
 
 
-def kill(root, console):
+def kill(root: "str | None", console: str) -> None:
     """End the agents of one console that use the cache at `root`, without a word to them: they hear none."""
-    living = users(root)[0] if root else []
-    for fact in living:
+    if root is None:
+        return
+    for fact in users(root)[0]:
         if fact.get("console") == console and fact["here"] and _lives(fact["pid"], fact["start_ticks"]):
             try:
                 os.kill(fact["pid"], signal.SIGKILL)
@@ -93,12 +102,12 @@ def kill(root, console):
             withdraw(os.path.join(root, "run", os.path.basename(str(fact.get("agent"))) + ".who"))
 
 
-def _lives(pid, ticks):
+def _lives(pid: "Any", ticks: "Any") -> bool:
     """Whether that very process is there. A pid below 2 would mean all processes, or one's own group, to kill(2)."""
     return isinstance(pid, int) and pid > 1 and ticks is not None and start_ticks(pid) == ticks
 
 
-def start_ticks(pid):
+def start_ticks(pid: int) -> "int | None":
     """Start time of a process in clock ticks after boot (field 22 of its stat), or None where there is none."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as f:
@@ -107,7 +116,7 @@ def start_ticks(pid):
         return None
 
 
-def pid_ns():
+def pid_ns() -> "str | None":
     """The PID namespace of this process: containers of one machine may share a cache, but not their pids."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -115,7 +124,7 @@ def pid_ns():
         return None
 
 
-def boot_id():
+def boot_id() -> str:
     """The random id of this boot."""
     with open("/proc/sys/kernel/random/boot_id") as f:
         return f.read().strip()

@@ -12,6 +12,13 @@ from ..jobs import job_dir as job_folder
 from ..jobs import state as job_state
 from . import cache, cache_users
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence
+
+    from ..samplers.base import Fields
+    from .agent import Agent
+
 #: The part of a cache that goes last: what has it is still known as one where a removal was interrupted.
 _LAST = "blob"
 _OURS = cache.PARTS + (job_folder.JOBS,)
@@ -19,13 +26,13 @@ _OURS = cache.PARTS + (job_folder.JOBS,)
 _SOCKETS = (".sock", ".sock.lock")
 
 
-def clean(agent, args):
+def clean(agent: "Agent", args: "Fields") -> "Fields":
     """Remove unused cache folders. With `force`, agents of one's own uid are ended first.
 
     The answer: {"removed": [paths], "kept": [{"path", "why", "users": [facts]}], "ended": [facts]}.
     """
     uid = os.geteuid()
-    answer = {"removed": [], "kept": [], "ended": []}
+    answer: Fields = {"removed": [], "kept": [], "ended": []}
     for path in _places(agent.config.get("cache_dir", ""), uid) + _linger_folders(uid):
         if not os.path.lexists(path):
             continue
@@ -45,18 +52,18 @@ def clean(agent, args):
 class _Opened(object):
     """The folder that stood at `path` when it was opened. `inside` leads into it, whatever stands at `path` now."""
 
-    def __init__(self, path, above, folder):
+    def __init__(self, path: str, above: int, folder: int) -> None:
         self.path, self._above = path, above
         self.inside = "/proc/self/fd/%d" % folder
 
-    def strange(self):
+    def strange(self) -> "list[str]":
         """What is in it that no agent puts into its cache."""
         names = os.listdir(self.inside)
         if _LAST not in names:
             return sorted(name for name in names if not name.endswith(_SOCKETS))
         return sorted(name for name in names if name not in _OURS)
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove what is in it, and then its name, which only a folder that is empty can lose. Raises OSError."""
         for name in sorted(os.listdir(self.inside), key=lambda name: name == _LAST):
             path = os.path.join(self.inside, name)
@@ -67,7 +74,7 @@ class _Opened(object):
         os.rmdir(os.path.basename(os.path.abspath(self.path)), dir_fd=self._above)
 
 
-def _clean_one(opened, agent, force, answer):
+def _clean_one(opened: "_Opened", agent: "Agent", force: bool, answer: "Fields") -> None:
     strange = opened.strange()
     if strange:
         names = ", ".join(map(repr, strange[:3]))
@@ -97,16 +104,16 @@ def _clean_one(opened, agent, force, answer):
         answer["removed"].append(opened.path)
 
 
-def _kept(path, why, users=()):
+def _kept(path: str, why: str, users: "Sequence[Fields]" = ()) -> "Fields":
     return {"path": path, "why": why, "users": list(users)}
 
 
-def _places(configured, uid):
+def _places(configured: str, uid: int) -> "list[str]":
     """The configured folder and all the usual ones: an earlier run may have had another configuration."""
     return list(dict.fromkeys((cache.places(configured, uid) if configured else []) + cache.places("", uid)))
 
 
-def _linger_folders(uid):
+def _linger_folders(uid: int) -> "list[str]":
     """Folders of ephemeral agents that lingered (see linger.py); normally they remove theirs themselves."""
     prefix = "gconsole-%d-" % uid
     return [os.path.join("/tmp", name) for name in sorted(os.listdir("/tmp")) if name.startswith(prefix)]

@@ -1,9 +1,14 @@
 """Every command the agent may run, in one list; nothing else is ever started."""
 
+import importlib
 import os
 import signal
 import subprocess
 import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: name → the arguments; `{blob}` is replaced by the path of a program whose content or place was checked, `{pid}` by a
 #: number.
@@ -28,7 +33,7 @@ COMMANDS = {
 #: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.
 REAP_S = 0.5
 
-_running = set()
+_running: "set[subprocess.Popen[bytes]]" = set()
 _lock = threading.Lock()
 
 
@@ -36,7 +41,7 @@ class NoAnswer(Exception):
     """A command did not end in time; it and all it started were killed."""
 
 
-def run(name, timeout_s, blob=None):
+def run(name: str, timeout_s: float, blob: "str | None" = None) -> "tuple[int | None, str]":
     """(exit status, what it wrote) of a listed command; the status is None where it could not be run in time."""
     try:
         status, out, err = run_apart(name, timeout_s, blob)
@@ -47,10 +52,17 @@ def run(name, timeout_s, blob=None):
     return status, (out + err).decode("utf-8", "backslashreplace").strip()
 
 
-def run_apart(name, timeout_s, blob=None, pid=None, python=None, given=None):
+def run_apart(
+    name: str,
+    timeout_s: float,
+    blob: "str | None" = None,
+    pid: "int | None" = None,
+    python: "str | None" = None,
+    given: "bytes | None" = None,
+) -> "tuple[int, bytes, bytes]":
     """(exit status, stdout, stderr) of a listed command, which reads `given`. Raises OSError where it does not start,
     NoAnswer."""
-    words = {"{blob}": blob, "{pid}": str(pid), "{python}": python}
+    words = {"{blob}": blob or "", "{pid}": str(pid), "{python}": python or ""}
     process = subprocess.Popen(
         [words.get(word, word) for word in COMMANDS[name]],
         stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
@@ -71,7 +83,14 @@ def run_apart(name, timeout_s, blob=None, pid=None, python=None, given=None):
             _running.discard(process)
 
 
-def detach(name, words, log):
+def source_of(module: str) -> str:
+    """The source of one of the agent's modules, for a command that runs it in a process of its own."""
+    loader: Any = importlib.import_module(module).__loader__
+    source: str = loader.get_source(module)
+    return source
+
+
+def detach(name: str, words: "dict[str, str]", log: str) -> None:
     """Start a listed command that outlives the agent; its output goes to the file `log`. Raises OSError."""
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
         process = subprocess.Popen(
@@ -81,21 +100,21 @@ def detach(name, words, log):
     threading.Thread(target=process.wait, name="gconsole-reap", daemon=True).start()
 
 
-def end_all():
+def end_all() -> None:
     """Kill whatever still runs; for an agent that ends."""
     with _lock:
         for process in _running:
             _kill(process)
 
 
-def _kill(process):
+def _kill(process: "subprocess.Popen[bytes]") -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it has just ended by itself
 
 
-def _reap(process):
+def _reap(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.communicate(timeout=REAP_S)
     except subprocess.TimeoutExpired:

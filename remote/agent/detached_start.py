@@ -5,6 +5,10 @@ import threading
 
 from . import commands
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Starter(object):
     """A thread that starts jobs. It is older than the agent's own `nice`, which a job must not inherit.
@@ -12,19 +16,19 @@ class Starter(object):
     On Linux a thread has a niceness of its own, and nobody but root may lower it again.
     """
 
-    def __init__(self):
-        self._orders = queue.Queue()
+    def __init__(self) -> None:
+        self._orders: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._run, name="gconsole-starter", daemon=True).start()
 
-    def start(self, name, words, log):
+    def start(self, name: str, words: "dict[str, str]", log: str) -> None:
         """Start a listed command, detached; its output goes to the file `log`. Raises OSError."""
-        answer = queue.Queue()
+        answer: queue.Queue[OSError | None] = queue.Queue()
         self._orders.put((name, words, log, answer))
         error = answer.get()
         if error is not None:
             raise error
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             name, words, log, answer = self._orders.get()
             try:

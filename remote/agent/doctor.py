@@ -7,6 +7,16 @@ import time
 
 from . import commands
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..samplers.base import Fields
+    from .agent import Agent
+
+    #: (state, text, what to try)
+    Result = tuple[str, str, str]
+
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
 
 #: nvml.h: what a person should read for the return values of nvmlInit that happen in practice.
@@ -20,21 +30,21 @@ _STA_UNSYNC = 0x0040  # linux/timex.h
 _TIME_ERROR = 5
 
 
-def examine(agent, args):
+def examine(agent: "Agent", args: "Fields") -> "list[Fields]":
     """All checks as a list of {"name", "state", "text", "try"}."""
     return [_check(name, function, agent) for name, function in CHECKS]
 
 
-def _check(name, function, agent):
+def _check(name: str, function: "Callable[[Agent], Result]", agent: "Agent") -> "Fields":
     state, text, try_ = function(agent)
     return {"name": name, "state": state, "text": text, "try": try_}
 
 
-def _python(agent):
+def _python(agent: "Agent") -> "Result":
     return OK, "%d.%d.%d at %s" % (sys.version_info[:3] + (sys.executable or "?",)), ""
 
 
-def _cache(agent):
+def _cache(agent: "Agent") -> "Result":
     place = agent.place
     if place.root is None:
         if agent.config.get("ephemeral"):
@@ -49,7 +59,7 @@ def _cache(agent):
     return OK, text, ""
 
 
-def _proc(agent):
+def _proc(agent: "Agent") -> "Result":
     try:
         with open("/proc/1/stat") as f:
             f.read()
@@ -61,7 +71,7 @@ def _proc(agent):
     return OK, "all processes visible", ""
 
 
-def _ptrace(agent):
+def _ptrace(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
         return OK, "root may read any process", ""
     try:
@@ -78,7 +88,7 @@ def _ptrace(agent):
     )
 
 
-def _sudo(agent):
+def _sudo(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
         return OK, "not needed: the agent is root", ""
     status, said = commands.run("sudo_probe", 5.0)
@@ -87,7 +97,7 @@ def _sudo(agent):
     return INFO, "not available (%s)" % (said.splitlines()[0] if said else "status %s" % status), ""
 
 
-def _py_spy(agent):
+def _py_spy(agent: "Agent") -> "Result":
     agent.blobs.wait("py-spy", 30.0)
     path = agent.blobs.path("py-spy")
     if path is None:
@@ -98,14 +108,14 @@ def _py_spy(agent):
     return OK, "%s at %s" % (said, path), ""
 
 
-def _psutil(agent):
+def _psutil(agent: "Agent") -> "Result":
     if agent.context.psutil is None:
         reasons = [missing["text"] for missing in agent.missing if missing["name"] == "psutil"]
         return WARN, (reasons or ["absent"])[0], "host figures stay partly unknown; gconsole bundle"
     return OK, agent.context.psutil.__version__, ""
 
 
-def _nvml(agent):
+def _nvml(agent: "Agent") -> "Result":
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -120,7 +130,7 @@ def _nvml(agent):
     return OK, "%d GPUs" % count.value, ""
 
 
-def _clock(agent):
+def _clock(agent: "Agent") -> "Result":
     """The kernel's own word on whether the clock is disciplined: adjtimex(2), read only (modes = 0)."""
     words = (ctypes.c_long * 64)()  # struct timex is 208 bytes on 64-bit Linux; modes is its first int
     state = ctypes.CDLL(None).adjtimex(ctypes.byref(words))
@@ -132,7 +142,7 @@ def _clock(agent):
     return OK, "synchronised, says the kernel; within %d ms" % max(1, max_error_us // 1000), ""
 
 
-def _buffer(agent):
+def _buffer(agent: "Agent") -> "Result":
     """How long the records of this node would fit into the buffer, at the rate of the last seconds, uncompressed."""
     before, began = agent.outbox.posted_bytes, time.monotonic()
     time.sleep(max(2.0, 2 * agent.context.interval_s))
@@ -146,7 +156,7 @@ def _buffer(agent):
     return OK, "%s fit" % covers, ""
 
 
-def _rounded(number):
+def _rounded(number: float) -> str:
     """To one leading digit, so that equal nodes say equal things."""
     unit = 10 ** (len(str(int(number))) - 1)
     return "{:,}".format(int(number / unit) * unit)

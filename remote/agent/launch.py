@@ -1,12 +1,18 @@
 """How the agent starts: alone on its channel, or detached behind a socket that this process only relays to."""
 
 import os
-import signal
 
 from . import cache
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import BufferedReader
 
-def launch(stdin, start, importer):
+    from ..samplers.base import Fields
+    from .bootstrap import BundleImporter
+
+
+def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter") -> None:
     """Run what `start` asks for on this channel; ends the process. `start` is the console's start frame."""
     config = start["config"]
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
@@ -15,14 +21,8 @@ def launch(stdin, start, importer):
     from .agent import Agent
 
     if config.get("linger_s", 0) > 0:
-        linger.attach(stdin, start, place, lambda: Agent(start, place, importer), end_on_signals)
+        linger.attach(stdin, start, place, lambda: Agent(start, place, importer))
         return
     agent = Agent(start, place, importer)
-    end_on_signals(agent)
+    agent.end_on_signals()
     agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))
-
-
-def end_on_signals(agent):
-    """Leave nothing behind when somebody ends this process politely."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.end())

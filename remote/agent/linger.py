@@ -14,6 +14,15 @@ import time
 
 from . import cache, cache_users, wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import BufferedReader
+    from typing import IO, Any, Callable, NoReturn
+
+    from ..samplers.base import Fields
+    from .agent import Agent
+    from .cache import Cache
+
 #: How long an agent may take to answer before another takes its place: it may be stopped for a while, or the node
 #: overloaded, and what it holds goes with it. Less than the console waits for a hello.
 PATIENCE_S = 10.0
@@ -23,10 +32,15 @@ class Silent(Exception):
     """Somebody holds the socket and does not answer."""
 
 
-def attach(stdin, start, place, make_agent, prepare):
+def attach(
+    stdin: "BufferedReader",
+    start: "Fields",
+    place: "Cache",
+    make_agent: "Callable[[], Agent]",
+) -> None:
     """Connect this channel to the lingering agent of this console, starting one where there is none. Does not return.
 
-    `make_agent` makes that agent, in a process of its own; `prepare(agent)` is called there before it serves.
+    `make_agent` makes that agent, in a process of its own.
     """
     folder = place.folder("run") or _own_folder(start["console"])
     path = os.path.join(folder, "%s.sock" % start["console"])
@@ -43,17 +57,18 @@ def attach(stdin, start, place, make_agent, prepare):
             if child == 0:
                 _detach(lock)
                 agent = make_agent()
-                prepare(agent)
+                agent.end_on_signals()
                 _serve_forever(agent, listener, path, None if place.root else folder)
             listener.close()
             os.waitpid(child, 0)
             peer = _connect(path, start["bundle"])
+    assert peer is not None
     os.nice(10)  # the agent itself does so on its own
     peer.sendall(wire.encode({"start": start}))
     _relay(stdin, peer, start["config"].get("orphan_s", 15))
 
 
-def _own_folder(console):
+def _own_folder(console: str) -> str:
     """A folder for the socket of an agent that has no cache; it goes when the agent goes."""
     folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), console)
     try:
@@ -65,7 +80,7 @@ def _own_folder(console):
     return folder
 
 
-def describe(path, patience_s=PATIENCE_S):
+def describe(path: str, patience_s: float = PATIENCE_S) -> "Fields | None":
     """What the agent behind a socket says of itself (a dict), or None where nobody is. Raises Silent."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(patience_s)
@@ -81,7 +96,7 @@ def describe(path, patience_s=PATIENCE_S):
         connection.close()
 
 
-def ask_to_end(path):
+def ask_to_end(path: str) -> bool:
     """Ask the agent behind a socket to end; True where it heard."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(2.0)
@@ -96,7 +111,7 @@ def ask_to_end(path):
         connection.close()
 
 
-def _connect(path, bundle):
+def _connect(path: str, bundle: str) -> "socket.socket | None":
     """A connection to the agent behind `path`, or None. One of another version is ended first."""
     found = describe(path)
     if found is None:
@@ -113,7 +128,7 @@ def _connect(path, bundle):
     return connection
 
 
-def _listen(path):
+def _listen(path: str) -> "socket.socket":
     try:
         os.unlink(path)
     except OSError as error:
@@ -126,7 +141,7 @@ def _listen(path):
     return listener
 
 
-def _detach(lock):
+def _detach(lock: "IO[Any]") -> None:
     """Leave the session and the channel: a new session, and nothing inherited but the listener."""
     os.setsid()
     if os.fork():
@@ -139,10 +154,10 @@ def _detach(lock):
     os.close(lock.fileno())
 
 
-def _serve_forever(agent, listener, path, own_folder):
+def _serve_forever(agent: "Agent", listener: "socket.socket", path: str, own_folder: "str | None") -> "NoReturn":
     own = OwnSocket(path)
 
-    def farewell():
+    def farewell() -> None:
         own.remove()
         if own_folder:
             os.rmdir(own_folder)
@@ -157,7 +172,7 @@ def _serve_forever(agent, listener, path, own_folder):
         threading.Thread(target=_serve, args=(agent, connection), name="gconsole-reader", daemon=True).start()
 
 
-def _serve(agent, connection):
+def _serve(agent: "Agent", connection: "socket.socket") -> None:
     """One connection: the first frame says who is there."""
     reader = connection.makefile("rb")
     sink = _Sink(connection)
@@ -183,16 +198,16 @@ def _serve(agent, connection):
 class OwnSocket(object):
     """The socket at `path` as it is now."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self._path, self._inode = path, _inode(path)
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove it and its lock, unless another agent has taken this one's place: then it is the way to that one."""
         if _inode(self._path) == self._inode:
             _remove(self._path, self._path + ".lock")
 
 
-def _inode(path):
+def _inode(path: str) -> "int | None":
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -202,13 +217,13 @@ def _inode(path):
 class _Sink(object):
     """A socket with the two calls a writer needs."""
 
-    def __init__(self, connection):
+    def __init__(self, connection: "socket.socket") -> None:
         self._connection = connection
 
-    def write(self, data):
+    def write(self, data: bytes) -> int:
         return self._connection.send(data)
 
-    def close(self):
+    def close(self) -> None:
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -216,14 +231,14 @@ class _Sink(object):
         self._connection.close()
 
 
-def _watch(agent):
+def _watch(agent: "Agent") -> None:
     """End the agent when no console has spoken for as long as it lingers."""
     while not agent.ended.wait(1.0):
         if time.monotonic() - agent.heard > agent.linger_s:
             agent.end()
 
 
-def _relay(stdin, peer, orphan_s):
+def _relay(stdin: "BufferedReader", peer: "socket.socket", orphan_s: float) -> "NoReturn":
     """Copy both ways until either side ends, or the console says nothing for `orphan_s`; then end this process."""
     heard = [time.monotonic()]
     threading.Thread(target=_copy_out, args=(peer,), daemon=True).start()
@@ -237,13 +252,13 @@ def _relay(stdin, peer, orphan_s):
     os._exit(0)
 
 
-def _end_when_silent(heard, orphan_s):
+def _end_when_silent(heard: "list[float]", orphan_s: float) -> "NoReturn":
     while time.monotonic() - heard[0] <= orphan_s:
         time.sleep(1.0)
     os._exit(0)
 
 
-def _copy_out(peer):
+def _copy_out(peer: "socket.socket") -> "NoReturn":
     try:
         while True:
             data = peer.recv(1 << 16)
@@ -256,12 +271,12 @@ def _copy_out(peer):
     os._exit(0)
 
 
-def _uid_of_peer(connection):
+def _uid_of_peer(connection: "socket.socket") -> int:
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", packed)[1]
+    return int(struct.unpack("3i", packed)[1])
 
 
-def _remove(*paths):
+def _remove(*paths: str) -> None:
     for path in paths:
         try:
             os.unlink(path)

@@ -6,10 +6,18 @@ import time
 from ..clocks import stamps
 from ..samplers.base import Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..clocks.commands import ProbeService
+    from ..samplers.base import Fields
+    from .agent import Agent
+
 _opening = threading.Lock()
 
 
-def act(agent, frame):
+def act(agent: "Agent", frame: "Fields") -> None:
     """Do what one frame asks. A frame that asks for nothing known is answered, where it has an id, with an error."""
     if "ping" in frame:
         agent.outbox.control({"pong": frame["ping"], "t": stamps.realtime_ns(), "mono": stamps.mono_ns()})
@@ -25,8 +33,8 @@ def act(agent, frame):
         threading.Thread(target=_answer, args=(agent, frame), name="gconsole-request", daemon=True).start()
 
 
-def _answer(agent, frame):
-    verb = VERBS.get(frame.get("do"))
+def _answer(agent: "Agent", frame: "Fields") -> None:
+    verb = VERBS.get(frame.get("do", ""))
     try:
         if verb is None:
             raise Refused("unknown_request", "this agent cannot %r" % frame.get("do"), "use the same version on both")
@@ -46,19 +54,19 @@ def _answer(agent, frame):
 class Refused(Exception):
     """A request that cannot be met; name, text and what to try."""
 
-    def __init__(self, name, text, try_=""):
+    def __init__(self, name: str, text: str, try_: str = "") -> None:
         super(Refused, self).__init__(text)
         self.name, self.text, self.try_ = name, text, try_
 
 
-def _offer(agent, args):
+def _offer(agent: "Agent", args: "Fields") -> "list[str]":
     """Binaries the console could send, {name: {arch: sha256}}; the answer names those this node lacks."""
     for name, by_arch in args.items():
         agent.blobs.offer(name, by_arch)
     return [name for name in agent.blobs.wanted() if name in args]
 
 
-def _settled(agent, args):
+def _settled(agent: "Agent", args: "Fields") -> "Fields":
     """Wait for a binary on its way; where it lies, or a refusal."""
     agent.blobs.wait(args["name"], 110.0)
     path = agent.blobs.path(args["name"])
@@ -67,20 +75,20 @@ def _settled(agent, args):
     return {"path": path}
 
 
-def _doctor(agent, args):
+def _doctor(agent: "Agent", args: "Fields") -> "list[Fields]":
     from . import doctor  # ctypes and subprocess: memory that an agent nobody asks need not hold
 
     return doctor.examine(agent, args)
 
 
-def _clean(agent, args):
+def _clean(agent: "Agent", args: "Fields") -> "Fields":
     from . import clean
 
     return clean.clean(agent, args)
 
 
-def _clock(agent, args, ask):
-    """Ask the desk of the probes something; it is there from the first such question on."""
+def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields], Any]") -> "Any":
+    """Send a request to the probe service, which is created by the first one."""
     began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
     from ..clocks import commands as clock_commands
     from ..clocks import peers, plan
@@ -98,19 +106,19 @@ def _clock(agent, args, ask):
         raise Refused(error.name, error.text, error.try_)
 
 
-def _clock_listen(agent, args):
+def _clock_listen(agent: "Agent", args: "Fields") -> "Any":
     return _clock(agent, args, lambda service, args: service.listen(args))
 
 
-def _clock_probe(agent, args):
+def _clock_probe(agent: "Agent", args: "Fields") -> "Any":
     return _clock(agent, args, lambda service, args: service.probe(args))
 
 
-def _clock_stop(agent, args):
+def _clock_stop(agent: "Agent", args: "Fields") -> "Fields":
     return agent.clocks.stop() if agent.clocks is not None else {"probing": False}
 
 
-def _capture(agent, args):
+def _capture(agent: "Agent", args: "Fields") -> "Any":
     from ..stacks import capture
 
     try:
@@ -119,10 +127,10 @@ def _capture(agent, args):
         raise Refused("bad_request", str(error), "use the same version on both")
 
 
-def _job(name, module="work"):
+def _job(name: str, module: str = "work") -> "Callable[[Agent, Fields], Any]":
     """A request of `gconsole run`; only that asks for it."""
 
-    def answer(agent, args):
+    def answer(agent: "Agent", args: "Fields") -> "Any":
         from ..jobs import errors as problem
         from ..jobs import requests, sync
 

@@ -6,15 +6,19 @@ neither the wanted names nor anything that stays refers to.
 
 import ast
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable
+
 #: pynvml makes an exception class of each of these, by going through its own names.
 _ALWAYS = ("NVML_ERROR_", "NVML_SUCCESS")
 
 
-def prune(source, wanted):
+def prune(source: bytes, wanted: "Iterable[str]") -> "ast.Module":
     """The syntax tree of a module with only what `wanted` names need. Raises SyntaxError."""
     tree = ast.parse(source)
     needs = [_needs(statement) for statement in tree.body]
-    by_name = {}
+    by_name: dict[str, list[int]] = {}
     for place, statement in enumerate(tree.body):
         for name in _droppable(statement):
             by_name.setdefault(name, []).append(place)
@@ -32,7 +36,7 @@ def prune(source, wanted):
     return tree
 
 
-def _droppable(statement):
+def _droppable(statement: "ast.stmt") -> "tuple[str, ...]":
     """The names that a statement makes and does nothing else; () for one that has to stay."""
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
         return (statement.name,)
@@ -43,7 +47,7 @@ def _droppable(statement):
     return ()
 
 
-def _needs(statement):
+def _needs(statement: "ast.stmt") -> "set[str]":
     """Every word in a statement that may be a name of the module: also in strings, which may be looked up."""
     found = set()
     for node in ast.walk(statement):

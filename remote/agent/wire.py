@@ -5,6 +5,12 @@ import json
 import re
 import zlib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Iterator
+
+    from ..samplers.base import Fields
+
 #: Highest and lowest version of this protocol that this agent speaks.
 PROTOCOL = (1, 1)
 #: No line may be longer, whoever sends it: memory is finite. A piece of a file, 1 MiB, is the longest that is usual.
@@ -17,7 +23,7 @@ class BadFrame(ValueError):
     """A line that is no frame; the text says why."""
 
 
-def encode(frame):
+def encode(frame: "Fields") -> bytes:
     """One frame as a line of bytes. Raises ValueError for NaN and infinity (unknown is None) and for one too long."""
     text = json.dumps(frame, separators=(",", ":"), allow_nan=False)
     if _LONE_SURROGATE.search(text):
@@ -30,7 +36,7 @@ def encode(frame):
     return line + b"\n"
 
 
-def decode(line):
+def decode(line: bytes) -> "Fields":
     """The frame in one line. Raises BadFrame."""
     try:
         frame = json.loads(line.decode("utf-8"))
@@ -44,7 +50,7 @@ def decode(line):
     return frame
 
 
-def _speakable(value):
+def _speakable(value: "Any") -> "Any":
     """`value` with bytes that were no UTF-8 (lone surrogates here) written as \\xNN."""
     if isinstance(value, str):
         try:
@@ -59,7 +65,7 @@ def _speakable(value):
     return value
 
 
-def read_lines(stream):
+def read_lines(stream: "BinaryIO") -> "Iterator[bytes]":
     """The lines of a binary stream, without their newline, until it ends. Raises BadFrame for one over MAX_LINE."""
     while True:
         line = stream.readline(MAX_LINE + 1)

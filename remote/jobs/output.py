@@ -6,6 +6,13 @@ import re
 
 from . import job_dir as files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..samplers.base import Fact, Fields
+    from .job_dir import JobFolder
+
 #: So much of one file is read at once; a job that writes faster is followed with a delay, not with the node's memory.
 PIECE = 1 << 20
 #: Of a file that grew by more than this while nobody read it, only the last lines are read.
@@ -17,9 +24,9 @@ LONGEST = 64 << 10
 _RANK_FILE = re.compile(r"/attempt_(\d+)/(\d+)/[^/]+$")
 
 
-def outputs(folder, spec):
+def outputs(folder: "JobFolder", spec: "Fields") -> "list[tuple[str, int | None]]":
     """[(path, rank or None)]: of the launcher itself, and of each rank that has files of its own, by attempt."""
-    found = [(folder.file(files.OUTPUT), None)]
+    found: list[tuple[str, int | None]] = [(folder.file(files.OUTPUT), None)]
     for path in sorted(glob.glob(folder.file("ranks/*/attempt_*/*/*.log")), key=_in_order):
         match = _RANK_FILE.search(path)
         if match:
@@ -27,13 +34,13 @@ def outputs(folder, spec):
     return [(path, rank) for path, rank in found if os.path.exists(path)]
 
 
-def _in_order(path):
+def _in_order(path: str) -> "tuple[str, bool, str]":
     """By attempt and rank; what was said before what went wrong: of both files nobody knows how they interlace."""
     place, _, name = path.rpartition("/")
     return place, name != "stdout.log", name
 
 
-def tail_offset(path, lines):
+def tail_offset(path: str, lines: int) -> int:
     """Where the last `lines` lines of a file begin; it looks back 8 MiB at most."""
     with open(path, "rb") as f:
         size = f.seek(0, os.SEEK_END)
@@ -51,10 +58,10 @@ def tail_offset(path, lines):
 class Reader(object):
     """Reads one file from an offset on, whole lines at a time."""
 
-    def __init__(self, path, rank, offset=0):
+    def __init__(self, path: str, rank: "int | None", offset: int = 0) -> None:
         self.path, self.rank, self.offset = path, rank, offset
 
-    def read(self, whole):
+    def read(self, whole: bool) -> bytes:
         """The next lines as bytes, without the last newline; b"" for none. With `whole` also a line without its end."""
         try:
             with open(self.path, "rb") as f:
@@ -74,12 +81,12 @@ class Reader(object):
 class Follower(object):
     """Everything a job writes on this node, from the beginning or from the last lines on."""
 
-    def __init__(self, folder, spec, tail=None):
+    def __init__(self, folder: "JobFolder", spec: "Fields", tail: "int | None" = None) -> None:
         self.folder, self.spec = folder, spec
-        self._readers = {}
+        self._readers: dict[str, Reader] = {}
         self._add(tail)
 
-    def catch_up(self, tail):
+    def catch_up(self, tail: int) -> None:
         """Leave out what is older than the last `tail` lines of each file that is far ahead of us."""
         for reader in self._readers.values():
             try:
@@ -88,10 +95,10 @@ class Follower(object):
             except OSError:
                 pass  # it was removed; there is nothing to read
 
-    def facts(self, whole):
+    def facts(self, whole: bool) -> "list[Fact]":
         """(kind, fields) of `log` records with what came since the last call; [] for nothing."""
         self._add(None)
-        found = []
+        found: list[Fact] = []
         for reader in self._readers.values():
             data = reader.read(whole)
             for piece in _pieces(data):
@@ -100,13 +107,13 @@ class Follower(object):
                 found.append(("log", fields))
         return found
 
-    def _add(self, tail):
+    def _add(self, tail: "int | None") -> None:
         for path, rank in outputs(self.folder, self.spec):
             if path not in self._readers:
                 self._readers[path] = Reader(path, rank, tail_offset(path, tail) if tail is not None else 0)
 
 
-def _pieces(data):
+def _pieces(data: bytes) -> "Iterator[bytes]":
     """`data` cut at line ends into pieces of about CHUNK."""
     while len(data) > CHUNK:
         end = data.rfind(b"\n", 0, CHUNK)

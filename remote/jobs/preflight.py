@@ -7,11 +7,17 @@ import shutil
 import socket
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from ..samplers.base import Fields
+
 #: linux/sockios.h
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 
 
-def ready(args):
+def ready(args: "Fields") -> "Fields":
     """What this node says to a job that wants to run in `workdir`, start `programs` and perhaps listen at a port.
 
     {"workdir": path, "problems": [text], "port": a free one of `ports` or None, "addresses": [[interface, address,
@@ -41,7 +47,7 @@ def ready(args):
     }
 
 
-def _cannot_take(workdir, brings):
+def _cannot_take(workdir: str, brings: int) -> "list[str]":
     """Why a folder of so many bytes cannot be copied to `workdir`, which need not be there yet."""
     there = _nearest(workdir)
     if not os.path.isdir(there):
@@ -54,7 +60,7 @@ def _cannot_take(workdir, brings):
     return []
 
 
-def _nearest(path):
+def _nearest(path: str) -> str:
     """The path, or the first above it that is there."""
     path = os.path.abspath(path)
     while not os.path.exists(path) and path != "/":
@@ -62,7 +68,7 @@ def _nearest(path):
     return path
 
 
-def find_program(program, workdir):
+def find_program(program: str, workdir: str) -> "str | None":
     """The path of what would be executed, as execvp in `workdir` finds it; None where nothing is."""
     if "/" in program:
         path = os.path.join(workdir, os.path.expanduser(program))
@@ -70,7 +76,7 @@ def find_program(program, workdir):
     return shutil.which(program)
 
 
-def free_port(ports):
+def free_port(ports: "Iterable[int]") -> "int | None":
     """The first port that nobody listens at or is bound to; None."""
     for port in ports:
         if is_free(port):
@@ -78,7 +84,7 @@ def free_port(ports):
     return None
 
 
-def is_free(port):
+def is_free(port: int) -> bool:
     """Whether a port can be bound on every address, IPv4 and, where there is one, IPv6."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
@@ -100,9 +106,9 @@ def is_free(port):
     return True
 
 
-def addresses():
+def addresses() -> "list[Any]":
     """[[interface, IPv4 address, prefix length]] of the interfaces that are up, as the kernel lists them."""
-    found = []
+    found: list[Any] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = array.array("B", b"\0" * 40 * 256)
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
@@ -119,12 +125,12 @@ def addresses():
     return found
 
 
-def _ssh_address():
+def _ssh_address() -> "str | None":
     words = os.environ.get("SSH_CONNECTION", "").split()
     return words[2] if len(words) == 4 else None
 
 
-def _disk_free(path):
+def _disk_free(path: str) -> "int | None":
     try:
         usage = os.statvfs(path)
     except OSError:

@@ -6,11 +6,15 @@ import time
 
 from ..proc.procfs import GONE, ProcFs
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 #: Between two looks while processes are ending.
 LOOK_S = 0.05
 
 
-def marked(job, index, proc=None):
+def marked(job: str, index: int, proc: "ProcFs | None" = None) -> "dict[int, int]":
     """{pid: start_ticks} of the living processes that carry the job's mark in their environment."""
     proc = proc or ProcFs()
     wanted = {b"GCONSOLE_JOB=" + job.encode(), b"GCONSOLE_NODE_RANK=%d" % index}
@@ -29,10 +33,10 @@ def marked(job, index, proc=None):
     return found
 
 
-def below(pid, proc=None):
+def below(pid: int, proc: "ProcFs | None" = None) -> "dict[int, int]":
     """{pid: start_ticks} of the living descendants of a process, itself not among them."""
     proc = proc or ProcFs()
-    children = {}
+    children: dict[int, list[int]] = {}
     ticks = {}
     for name in proc.names():
         if not name.isdigit():
@@ -54,7 +58,7 @@ def below(pid, proc=None):
     return found
 
 
-def members(job, index, watcher):
+def members(job: str, index: int, watcher: "int | None") -> "dict[int, int]":
     """All living processes of the job here: by their mark, and by their descent from what watches it."""
     proc = ProcFs()
     found = marked(job, index, proc)
@@ -65,13 +69,15 @@ def members(job, index, watcher):
     return found
 
 
-def end(list_members, grace_s, kill_s=5.0):
+def end(
+    list_members: "Callable[[], dict[int, int]]", grace_s: float, kill_s: float = 5.0
+) -> "tuple[int, dict[int, int]]":
     """TERM to every process, KILL to those that are there after the grace; (how many at first, who is left).
 
     `list_members` gives {pid: start_ticks}; it is asked again and again, for those that were born meanwhile.
     """
     first = list_members()
-    told = set()
+    told: set[tuple[int, int]] = set()
     deadline = time.monotonic() + grace_s
     left = first
     while left and time.monotonic() < deadline:
@@ -89,7 +95,7 @@ def end(list_members, grace_s, kill_s=5.0):
     return len(first), left
 
 
-def _send(processes, number):
+def _send(processes: "dict[int, int]", number: int) -> None:
     proc = ProcFs()
     for pid, ticks in processes.items():
         try:

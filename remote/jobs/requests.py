@@ -4,16 +4,24 @@ A start has two steps, so that it is all or nothing: every node prepares (nothin
 """
 
 import base64
-import importlib.util
 import os
 import sys
 import time
 
+from ..agent import commands
 from ..clocks import stamps
 from . import job_dir as files
 from . import preflight, process_tree, state
 from .errors import Problem
 from .output import Follower, tail_offset
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable
+
+    from ..agent.agent import Agent
+    from ..samplers.base import Fields
+    from .job_dir import JobFolder
 
 #: A supervisor that has said neither that it runs nor why not, after so long, has failed.
 BEGIN_S = 20.0
@@ -23,7 +31,7 @@ PIECE = 1 << 20
 MOST_FILES = 10000
 
 
-def probe(agent, args):
+def probe(agent: "Agent", args: "Fields") -> "Fields":
     """See `ready.ready`; a port that a job of ours was given and has not bound yet is not free either."""
     given = {spec.get("master_port") for folder, spec in _all(agent) if not state.is_over(state.state_of(folder, spec))}
     ports = [port for port in args.get("ports", ()) if port not in given]
@@ -33,7 +41,7 @@ def probe(agent, args):
     return answer
 
 
-def prepare(agent, args):
+def prepare(agent: "Agent", args: "Fields") -> "Fields":
     """Make the job's folder, once more checked: nothing runs yet. Raises Problem."""
     spec = args["spec"]
     checked = probe(agent, {"workdir": spec["workdir"], "programs": sorted({c["argv"][0] for c in spec["commands"]}),
@@ -44,7 +52,7 @@ def prepare(agent, args):
         text = "port %d was taken since the plan was made" % spec["master_port"]
         raise Problem("port_taken", text, "start again: another one will be chosen")
     try:
-        folder = files.create(agent.place.root, spec["job"], spec["index"])
+        folder = files.create(agent.place.root or "", spec["job"], spec["index"])
     except FileExistsError:
         raise Problem("job_exists", "a job %s is here already" % spec["job"])
     except OSError as error:
@@ -54,14 +62,14 @@ def prepare(agent, args):
         _write_config(folder, kept.pop("files", ()))
         folder.write(files.SPEC, kept)
         with open(os.open(folder.file("supervisor.py"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            f.write(_supervisor_source())
+            f.write(commands.source_of(__package__ + ".supervisor"))
     except OSError as error:
         folder.remove()
         raise Problem("job_folder", "it cannot be written: %s" % error, "is the disk full?")
     return {"folder": folder.path}
 
 
-def _write_config(folder, texts):
+def _write_config(folder: "JobFolder", texts: "Iterable[tuple[str, str]]") -> None:
     """The files that the console adjusted to this job. Raises OSError."""
     for name, text in texts:
         os.makedirs(folder.file(files.CONFIG), 0o700, exist_ok=True)
@@ -70,7 +78,7 @@ def _write_config(folder, texts):
             f.write(text.replace("$GCONSOLE_JOB_DIR", folder.path))
 
 
-def begin(agent, args):
+def begin(agent: "Agent", args: "Fields") -> "Fields":
     """Start what was prepared; its state once it runs. Raises Problem where it does not."""
     folder, spec = _find(agent, args["job"])
     if folder.read(files.SUPERVISOR) is not None:
@@ -88,7 +96,7 @@ def begin(agent, args):
     raise Problem("not_started", "no word within %d s: %s" % (BEGIN_S, _words(log)))
 
 
-def drop(agent, args):
+def drop(agent: "Agent", args: "Fields") -> bool:
     """Forget a job that never began, or is over; False where it runs."""
     folder, spec = _find(agent, args["job"])
     if folder.read(files.SUPERVISOR) is not None and not state.is_over(state.state_of(folder, spec)):
@@ -97,7 +105,7 @@ def drop(agent, args):
     return True
 
 
-def stop(agent, args):
+def stop(agent: "Agent", args: "Fields") -> "Fields":
     """End every process of the job here; how many there were, and those that are left, which is the proof."""
     folder, spec = _find(agent, args["job"])
     watcher = folder.read(files.SUPERVISOR)
@@ -118,7 +126,7 @@ def stop(agent, args):
     return {"found": found, "left": sorted(left), "state": now["state"], "was": before["state"]}
 
 
-def follow(agent, args):
+def follow(agent: "Agent", args: "Fields") -> "Fields":
     """Say what the job has written so far, from its last `tail` lines on, and with `follow` what it writes from now on.
 
     The answer is the number of the last record of it.
@@ -126,17 +134,17 @@ def follow(agent, args):
     folder, spec = _find(agent, args["job"])
     follower = Follower(folder, spec, args.get("tail"))
     is_over = state.is_over(state.state_of(folder, spec))
-    posted = True
-    while posted:
-        posted = follower.facts(whole=is_over or not args.get("follow"))
-        if posted:
-            agent.outbox.post(posted)
+    while True:
+        facts = follower.facts(whole=is_over or not args.get("follow"))
+        if not facts:
+            break
+        agent.outbox.post(facts)
     if args.get("follow"):
         agent.followed[args["job"]] = follower
     return {"last_seq": agent.outbox.last_seq}
 
 
-def watch(agent, args):
+def watch(agent: "Agent", args: "Fields") -> "Fields":
     """With `wanted` say what the job writes from now on, at first its last `tail` lines; without it, no more.
 
     Whoever comes back to a job gets what it wrote meanwhile, from where it was left, or its last lines where that is
@@ -158,7 +166,7 @@ def watch(agent, args):
     return {}
 
 
-def list_files(agent, args):
+def list_files(agent: "Agent", args: "Fields") -> "Fields":
     """[[path below `path`, size]] of the files at `path` in the job's folder of work; [["", size]] for one file."""
     _, spec = _find(agent, args["job"])
     path = os.path.join(spec["workdir"], os.path.expanduser(args["path"]))
@@ -177,7 +185,7 @@ def list_files(agent, args):
     return {"path": path, "files": sorted(found)}
 
 
-def read_file(agent, args):
+def read_file(agent: "Agent", args: "Fields") -> "Fields":
     """A piece of a file, base64: {"data", "end"}; `end` where nothing follows."""
     _find(agent, args["job"])
     try:
@@ -189,23 +197,18 @@ def read_file(agent, args):
     return {"data": base64.b64encode(data).decode("ascii"), "end": len(data) < PIECE}
 
 
-def _all(agent):
+def _all(agent: "Agent") -> "list[tuple[JobFolder, Fields]]":
     return files.folders(agent.place.root, files.identity_of(agent.context))
 
 
-def _find(agent, job):
+def _find(agent: "Agent", job: str) -> "tuple[JobFolder, Fields]":
     for folder, spec in _all(agent):
         if spec["job"] == job:
             return folder, spec
     raise Problem("no_job", "there is no job %s here" % job, "gconsole run status lists them")
 
 
-def _supervisor_source():
-    name = __package__ + ".supervisor"
-    return importlib.util.find_spec(name).loader.get_source(name)
-
-
-def _words(path):
+def _words(path: str) -> str:
     try:
         with open(path, "rb") as f:
             f.seek(tail_offset(path, 3))

@@ -7,15 +7,22 @@ from ..proc.procfs import printable
 from . import job_dir as files
 from . import process_tree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..samplers.base import Fields
+    from .job_dir import JobFolder
+
 #: A job that was prepared and never begun, because its console went, is given up after this.
 NEVER_BEGUN_S = 120.0
 
 
-def state_of(folder, spec, now_s=None):
+def state_of(folder: "JobFolder", spec: "Fields", now_s: "float | None" = None) -> "Fields":
     """The fields of a `job_node` record."""
     watcher = folder.read(files.SUPERVISOR)
     ended = folder.read(files.EXIT)
-    fields = {
+    fields: Fields = {
         "job": spec["job"],
         "index": spec["index"],
         "gpus": spec.get("gpus", []),
@@ -37,11 +44,11 @@ def state_of(folder, spec, now_s=None):
     return fields
 
 
-def is_over(fields):
+def is_over(fields: "Fields") -> bool:
     return fields["state"] in ("completed", "failed", "stopped")
 
 
-def unfinished(root, identity):
+def unfinished(root: str, identity: "list[Any]") -> "list[str]":
     """Names of the jobs below a cache that may still run, also on other nodes that share it."""
     found = []
     for folder, spec in files.every(root):
@@ -51,7 +58,7 @@ def unfinished(root, identity):
     return sorted(set(found))
 
 
-def _end(ended, is_stopping):
+def _end(ended: "Fields", is_stopping: bool) -> "Fields":
     code, number = ended.get("code"), ended.get("signal")
     state = "stopped" if is_stopping else "completed" if code == 0 else "failed"
     reason = "; ".join(ended.get("reasons", ())) or None
@@ -65,17 +72,17 @@ def _end(ended, is_stopping):
     }
 
 
-def _not_begun(spec, now_s):
+def _not_begun(spec: "Fields", now_s: float) -> "Fields":
     if now_s - spec["prepared_s"] < NEVER_BEGUN_S:
         return {"state": "dispatching"}
     return {"state": "failed", "reason": "it was prepared here, but never told to begin"}
 
 
-def _unseen(watcher, is_stopping):
+def _unseen(watcher: "Fields", is_stopping: bool) -> "Fields":
     why = "the node was restarted" if watcher.get("boot_id") != cache_users.boot_id() else "what watched it was killed"
     return {"state": "stopped" if is_stopping else "failed", "reason": why + ": nobody saw how the job ended"}
 
 
-def _lives(watcher):
+def _lives(watcher: "Fields") -> bool:
     ticks = cache_users.start_ticks(watcher["pid"])
     return watcher.get("boot_id") == cache_users.boot_id() and ticks == watcher["start_ticks"]

@@ -15,6 +15,10 @@ import subprocess
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
 #: linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 #: What a command leaves running may finish by itself (a logger that uploads) for so long; then it is asked to end,
@@ -26,7 +30,7 @@ _ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: (\d+)\)\s*exitcode\s*: (
 _KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 
 
-def main(folder):
+def main(folder: str) -> None:
     with open(os.path.join(folder, "spec.json")) as f:
         spec = json.load(f)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -51,19 +55,28 @@ def main(folder):
     first = commands.wait()
     ended = time.time()
     _end_what_is_left(commands)
-    code, number = (first.returncode, None) if first.returncode >= 0 else (None, -first.returncode)
-    reasons = [] if code == 0 else _story(folder, first.command) + _reasons(before, began)
-    _write(folder, "exit.json", _ending(code, number, first.command, reasons, ended))
+    code = first.returncode if first.returncode >= 0 else None
+    killed_by = -first.returncode if first.returncode < 0 else None
+    reasons = [] if code == 0 else _story(folder, first.order) + _reasons(before, began)
+    _write(folder, "exit.json", _ending(code, killed_by, first.order, reasons, ended))
+
+
+class Command(object):
+    """A started command of the job; `order` is its entry in spec.json."""
+
+    def __init__(self, order: "dict[str, Any]", process: "subprocess.Popen[bytes]") -> None:
+        self.order, self.process = order, process
+        self.returncode = 0
 
 
 class Commands(object):
     """The commands of the job; `decides` is the first that failed, or the last to end."""
 
-    def __init__(self):
-        self.running = {}  # pid → Popen
-        self.decides = None
+    def __init__(self) -> None:
+        self.running: dict[int, Command] = {}  # by pid
+        self.decides: Command | None = None
 
-    def start(self, folder, spec, command):
+    def start(self, folder: str, spec: "dict[str, Any]", command: "dict[str, Any]") -> None:
         """Start one. Raises OSError."""
         output = os.path.join(folder, command["output"])
         os.makedirs(os.path.dirname(output), 0o700, exist_ok=True)
@@ -78,31 +91,32 @@ class Commands(object):
                 stdout=stream, stderr=subprocess.STDOUT, close_fds=True, start_new_session=True,
                 preexec_fn=_as_usual,
             )  # fmt: skip
-        process.command = command
-        self.running[process.pid] = process
+        self.running[process.pid] = Command(command, process)
 
-    def wait(self):
+    def wait(self) -> "Command":
         """Wait for all; the one that decides. Where one fails, the others are ended, who would wait for it for ever."""
         while self.running:
             self.take(block=True)
             if self.decides is not None and self.decides.returncode != 0 and self.running:
                 self.end_all(GRACE_S)
+        assert self.decides is not None
         return self.decides
 
-    def take(self, block=False):
+    def take(self, block: bool = False) -> bool:
         """Take the exit of one child, also of a process that lost its parent to us; False where none has ended."""
         try:
             pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
         except ChildProcessError:
             return False
-        process = self.running.pop(pid, None)
-        if process is not None:
-            process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            if self.decides is None or (self.decides.returncode == 0 and process.returncode != 0):
-                self.decides = process
+        command = self.running.pop(pid, None)
+        if command is not None:
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            command.returncode = command.process.returncode = code
+            if self.decides is None or (self.decides.returncode == 0 and code != 0):
+                self.decides = command
         return pid != 0
 
-    def end_all(self, grace_s):
+    def end_all(self, grace_s: float) -> None:
         """TERM, and after the grace KILL, to what runs; to each with its group."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in self.running:
@@ -113,13 +127,13 @@ class Commands(object):
                     time.sleep(LOOK_S)
 
 
-def _as_usual():
+def _as_usual() -> None:
     """What the commands get is what a shell would give them, not what this process ignores."""
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
-def _end_what_is_left(commands):
+def _end_what_is_left(commands: "Commands") -> None:
     """The commands have ended; what they started may linger a little, and then has to go."""
     for number, patience_s in ((None, LINGER_S), (signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
         told = set()
@@ -131,15 +145,15 @@ def _end_what_is_left(commands):
             if not left:
                 return
             for pid in left if number is not None else ():
-                if pid not in told:
+                if number is not None and pid not in told:
                     _kill(pid, number)
                     told.add(pid)
             time.sleep(LOOK_S)
 
 
-def _descendants():
+def _descendants() -> "list[int]":
     table = _table()
-    children = {}
+    children: dict[int, list[int]] = {}
     for pid, (ppid, _, _) in table.items():
         children.setdefault(ppid, []).append(pid)
     found, waiting = [], list(children.get(os.getpid(), ()))
@@ -151,7 +165,7 @@ def _descendants():
     return found
 
 
-def _table():
+def _table() -> "dict[int, tuple[int, int, str]]":
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -162,21 +176,21 @@ def _table():
     return found
 
 
-def _stat(pid):
+def _stat(pid: int) -> "tuple[int, int, str]":
     """(parent, start time in ticks, state) of a process."""
     with open("/proc/%d/stat" % pid, "rb") as f:
         fields = f.read().rpartition(b")")[2].split()
     return int(fields[1]), int(fields[19]), fields[0].decode("ascii")
 
 
-def _kill(pid, number):
+def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:
         pass  # gone, or it took another identity
 
 
-def _kill_group(pid, number):
+def _kill_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except OSError:
@@ -186,7 +200,7 @@ def _kill_group(pid, number):
 # -- the ranks' own words ---------------------------------------------------------------------------------------------
 
 
-def _story(folder, command):
+def _story(folder: str, command: "dict[str, Any]") -> "list[str]":
     """Which rank it was, as torchrun's report at the end of its output has it, and the last line that rank wrote."""
     local_rank, found = command.get("local_rank"), []
     if local_rank is None:
@@ -206,7 +220,7 @@ def _story(folder, command):
     return found
 
 
-def _tail(path, most=32768):
+def _tail(path: str, most: int = 32768) -> str:
     """The end of a file as text; "" where there is none."""
     try:
         with open(path, "rb") as f:
@@ -219,11 +233,15 @@ def _tail(path, most=32768):
 # -- the kernel's word -----------------------------------------------------------------------------------------------
 
 
-def _reasons(before, began):
+def _reasons(before: "dict[str, int | None]", began: float) -> "list[str]":
     """What the kernel says of the time of this job: its OOM killer, and the driver's XIDs."""
     found = []
     after = _oom_kills()
-    killed = {name: after[name] - before[name] for name in after if None not in (before[name], after[name])}
+    killed = {}
+    for name, count in after.items():
+        count_before = before[name]
+        if count is not None and count_before is not None:
+            killed[name] = count - count_before
     if killed.get("cgroup"):
         found.append("the kernel's OOM killer ended %d process(es) of its cgroup" % killed["cgroup"])
     elif killed.get("node"):
@@ -231,12 +249,12 @@ def _reasons(before, began):
     return found + _kernel_lines(began)
 
 
-def _oom_kills():
+def _oom_kills() -> "dict[str, int | None]":
     """How many processes the OOM killer has ended so far, in this cgroup and on the node; None where nobody says."""
     return {"cgroup": _cgroup_kills(), "node": _number("/proc/vmstat", "oom_kill")}
 
 
-def _cgroup_kills():
+def _cgroup_kills() -> "int | None":
     """Of cgroup v1 where that has the memory, else of v2."""
     lines = [line.split(":", 2) for line in (_text("/proc/self/cgroup") or "").splitlines()]
     for _, controllers, path in lines:
@@ -248,7 +266,7 @@ def _cgroup_kills():
     return None
 
 
-def _kernel_lines(began):
+def _kernel_lines(began: float) -> "list[str]":
     """Lines of the kernel's log since an instant of CLOCK_MONOTONIC (s) that tell of a kill or an XID; most 3."""
     found = []
     for record in _kernel_log():
@@ -259,7 +277,7 @@ def _kernel_lines(began):
     return found[-3:]
 
 
-def _kernel_log():
+def _kernel_log() -> "Iterator[str]":
     """Every record of it, "priority,number,µs,flags;text"; none where it may not be read."""
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -280,21 +298,27 @@ def _kernel_log():
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _ending(code, number, command, reasons, ended_s=None):
+def _ending(
+    code: "int | None",
+    number: "int | None",
+    command: "dict[str, Any]",
+    reasons: "list[str]",
+    ended_s: "float | None" = None,
+) -> "dict[str, Any]":
     return {
         "code": code, "signal": number, "local_rank": command.get("local_rank"), "reasons": reasons,
         "ended": int((ended_s or time.time()) * 1e9),
     }  # fmt: skip
 
 
-def _write(folder, name, value):
+def _write(folder: str, name: str, value: "Any") -> None:
     path = os.path.join(folder, name)
     with open(os.open(path + ".draft", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
         json.dump(value, f)
     os.rename(path + ".draft", path)
 
 
-def _text(path):
+def _text(path: str) -> "str | None":
     try:
         with open(path) as f:
             return f.read().strip()
@@ -302,7 +326,7 @@ def _text(path):
         return None
 
 
-def _number(path, name):
+def _number(path: str, name: str) -> "int | None":
     for line in (_text(path) or "").splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name and words[1].isdigit():

@@ -11,12 +11,19 @@ import shutil
 
 from .errors import Problem
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..agent.agent import Agent
+    from ..samplers.base import Fields
+
 #: Pieces of files that have not arrived whole lie here, below the folder.
 DRAFTS = ".gconsole-sync"
 _BLOCK = 1 << 20
 
 
-def compare(agent, args):
+def compare(agent: "Agent", args: "Fields") -> "Fields":
     """Make the folder and its links; {"wanted": numbers of the files that are not here as they should be, "folder"}."""
     root = os.path.abspath(os.path.expanduser(args["workdir"]))
     files = args["files"]
@@ -35,7 +42,7 @@ def compare(agent, args):
     return {"wanted": wanted, "folder": root}
 
 
-def put(agent, args):
+def put(agent: "Agent", args: "Fields") -> "Fields":
     """Take a piece of one file; the last one, which comes with its mode, puts the file into its place."""
     root = os.path.abspath(os.path.expanduser(args["workdir"]))
     path, sha256 = args["path"], args["sha256"]
@@ -59,14 +66,14 @@ def put(agent, args):
     return {}
 
 
-def done(agent, args):
+def done(agent: "Agent", args: "Fields") -> "Fields":
     """All of it is here."""
     root = os.path.abspath(os.path.expanduser(args["workdir"]))
     shutil.rmtree(os.path.join(root, DRAFTS), ignore_errors=True)
     return {}
 
 
-def _place(root, path):
+def _place(root: str, path: str) -> str:
     """Where a file of the folder belongs; the folders above it are made. Raises Problem and OSError."""
     parts = path.split("/")
     if path.startswith("/") or not all(parts) or ".." in parts or "." in parts or parts[0] == DRAFTS:
@@ -80,7 +87,7 @@ def _place(root, path):
     raise Problem("sync_refused", "%s leads out of %s here, by a link" % (parent, root), "take another --workdir")
 
 
-def _is_here(place, file):
+def _is_here(place: str, file: "list[Any]") -> bool:
     _, size, sha256, mode = file
     try:
         found = os.lstat(place)
@@ -88,10 +95,10 @@ def _is_here(place, file):
         return False
     if os.path.islink(place) or not os.path.isfile(place) or found.st_size != size:
         return False
-    return found.st_mode & 0o777 == mode and _sha256(place) == sha256
+    return found.st_mode & 0o777 == mode and _sha256(place) == str(sha256)
 
 
-def _link(place, target):
+def _link(place: str, target: str) -> None:
     if os.path.islink(place) and os.readlink(place) == target:
         return
     if os.path.isdir(place) and not os.path.islink(place):
@@ -103,7 +110,7 @@ def _link(place, target):
     os.rename(draft, place)
 
 
-def _has_room(root, wanted):
+def _has_room(root: str, wanted: int) -> None:
     usage = os.statvfs(root)
     free = usage.f_bavail * usage.f_frsize
     if wanted > free:
@@ -111,7 +118,7 @@ def _has_room(root, wanted):
         raise Problem("sync_failed", text, "free some space")
 
 
-def _sha256(path):
+def _sha256(path: str) -> str:
     found = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
@@ -119,5 +126,5 @@ def _sha256(path):
     return found.hexdigest()
 
 
-def _told(error):
+def _told(error: OSError) -> str:
     return "%s: %s" % (error.filename, error.strerror) if error.filename else str(error)

@@ -6,6 +6,11 @@ import time
 
 from .procfs import GONE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..samplers.base import Fields
+    from .procfs import ProcFs, Stat
+
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -22,13 +27,14 @@ class Pulse(object):
 
     __slots__ = ("_at", "_cpu_ticks", "_switches", "pid", "start_ticks")
 
-    def __init__(self, pid, start_ticks):
+    def __init__(self, pid: int, start_ticks: int) -> None:
         self.pid = pid
         self.start_ticks = start_ticks
-        self._at = None
-        self._cpu_ticks = self._switches = None
+        self._at: float | None = None
+        self._cpu_ticks = 0
+        self._switches: int | None = None
 
-    def look(self, procfs):
+    def look(self, procfs: "ProcFs") -> "tuple[Fields, Stat]":
         """(figures of this instant and the time since the last look, stat). Raises Gone.
 
         CPU time is of all threads, context switches of the main thread: each costs one read.
@@ -41,9 +47,11 @@ class Pulse(object):
         if stat.start_ticks != self.start_ticks:
             raise Gone()
         now = time.monotonic()
-        elapsed = now - self._at if self._at is not None else None
+        elapsed = now - self._at if self._at is not None else 0.0
         worked = stat.cpu_ticks - self._cpu_ticks if elapsed else None
-        switched = switches - self._switches if elapsed and None not in (switches, self._switches) else None
+        switched = None
+        if elapsed and switches is not None and self._switches is not None:
+            switched = switches - self._switches
         self._at, self._cpu_ticks, self._switches = now, stat.cpu_ticks, switches
         figures = {
             "pid": self.pid,
@@ -59,7 +67,7 @@ class Pulse(object):
         return figures, stat
 
 
-def _state(stat, worked, switched):
+def _state(stat: "Stat", worked: "int | None", switched: "int | None") -> str:
     if stat.state in LETTERS and (stat.dead or stat.state not in "ZXx"):
         return LETTERS[stat.state]
     if worked is None and switched is None:
@@ -67,14 +75,14 @@ def _state(stat, worked, switched):
     return "moving" if worked or switched else "idle"
 
 
-def exit_code_of(stat, readable):
+def exit_code_of(stat: "Stat", readable: bool) -> "int | None":
     """How a zombie ended, as subprocess numbers it: the exit code, or minus the signal; None where not readable."""
     if not readable and stat.exit_code == 0:
         return None
     return -(stat.exit_code & 0x7F) or stat.exit_code >> 8 & 0xFF
 
 
-def end_of(stat, readable):
+def end_of(stat: "Stat", readable: bool) -> str:
     """How a zombie ended, in words. `readable`: whether the kernel shows this process's exit code to the agent."""
     if not readable and stat.exit_code == 0:
         return "ended; its exit code may not be read"

@@ -10,6 +10,12 @@ import struct
 from .procfs import GONE
 from .symbols import BadImage, find_symbol
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Iterator
+
+    from .procfs import ProcFs
+
 #: An array of more pointers, or a longer value, is garbage or none of ours.
 MOST_VARIABLES, LONGEST_VALUE = 8192, 4096
 PAGE = 4096
@@ -20,26 +26,27 @@ class Live(object):
 
     __slots__ = ("address", "array", "values")
 
-    def __init__(self, address):
+    def __init__(self, address: "int | None") -> None:
         self.address = address
-        self.array = None
-        self.values = None
+        self.array: bytes | None = None
+        self.values: dict[str, str] | None = None
 
 
 class EnvironReader(object):
     """Reads the variables called `names` of processes; remembers where each libc keeps its environment."""
 
-    def __init__(self, procfs, names):
+    def __init__(self, procfs: "ProcFs", names: "Iterable[str]") -> None:
         self.procfs = procfs
         self.names = frozenset(name.encode() for name in names)
-        self._offsets = {}  # (device, inode) of an image: the offset of `environ` in it, or None
+        #: (device, inode) of an image: offset of `environ` in it, or None.
+        self._offsets: dict[tuple[bytes, bytes], int | None] = {}
 
-    def static(self, pid):
+    def static(self, pid: int) -> "tuple[dict[str, str], bytes]":
         """The wanted variables as they were at exec, and the raw block. Raises PermissionError where denied."""
         block = self.procfs.read(pid, "environ")
         return self._wanted(block.split(b"\0")), block
 
-    def locate(self, pid):
+    def locate(self, pid: int) -> "Live":
         """Find the live environment of a process. Raises PermissionError where its memory is not ours to read."""
         try:
             fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
@@ -52,7 +59,7 @@ class EnvironReader(object):
         finally:
             os.close(fd)
 
-    def live(self, pid, live, env_start):
+    def live(self, pid: int, live: "Live", env_start: int) -> "dict[str, str] | None":
         """The wanted variables as they are now; None where that cannot be told."""
         if live.address is None:
             return None
@@ -73,8 +80,8 @@ class EnvironReader(object):
         finally:
             os.close(fd)
 
-    def _find(self, pid, fd):
-        def read(address, size):
+    def _find(self, pid: int, fd: int) -> "int | None":
+        def read(address: int, size: int) -> bytes:
             return os.pread(fd, size, address)
 
         for base, image in self._images(pid):
@@ -84,14 +91,15 @@ class EnvironReader(object):
                     self._offsets[image] = find_symbol(read, base, b"__environ") if offset is None else offset
                 except BadImage:
                     self._offsets[image] = None
-            if self._offsets[image] is not None:
-                return base + self._offsets[image]
+            offset = self._offsets[image]
+            if offset is not None:
+                return base + offset
         return None
 
-    def _images(self, pid):
+    def _images(self, pid: int) -> "list[tuple[int, tuple[bytes, bytes]]]":
         """The images that may define `environ`, in the order the linker looks: the program (copy relocation), libc."""
         program = os.fsencode(self.procfs.link(pid, "exe"))
-        found = {}
+        found: dict[int, tuple[int, tuple[bytes, bytes]]] = {}
         for line in self.procfs.read(pid, "maps", 16 << 20).split(b"\n"):
             fields = line.split(None, 5)
             if len(fields) < 6 or fields[2].strip(b"0"):  # without a file, or not its beginning
@@ -108,10 +116,10 @@ class EnvironReader(object):
             found.setdefault(order, (base, (fields[3], fields[4])))
         return [found[order] for order in sorted(found)]
 
-    def _strings(self, pid, fd, array, env_start):
+    def _strings(self, pid: int, fd: int, array: bytes, env_start: int) -> "Iterator[bytes]":
         """The bytes each pointer of `array` leads to. Those of exec time come from one block, the rest from memory."""
         block = self.procfs.read(pid, "environ")
-        pages = {}
+        pages: dict[int, bytes] = {}
         for (pointer,) in struct.iter_unpack("<Q", array):
             at = pointer - env_start
             if env_start and 0 <= at < len(block):
@@ -119,8 +127,8 @@ class EnvironReader(object):
             else:
                 yield _string(fd, pointer, pages)
 
-    def _wanted(self, strings):
-        values = {}
+    def _wanted(self, strings: "Iterable[bytes]") -> "dict[str, str]":
+        values: dict[bytes, bytes] = {}
         for string in strings:
             name, _, value = string.partition(b"=")
             if name in self.names and name not in values:  # getenv gives the first
@@ -130,7 +138,7 @@ class EnvironReader(object):
         }
 
 
-def _array(fd, address):
+def _array(fd: int, address: int) -> "bytes | None":
     """The pointers of the environment as bytes, without the closing null; None before libc has set it up."""
     (start,) = struct.unpack("<Q", os.pread(fd, 8, address))
     if not start:
@@ -148,7 +156,7 @@ def _array(fd, address):
     return None
 
 
-def _string(fd, pointer, pages):
+def _string(fd: int, pointer: int, pages: "dict[int, bytes]") -> bytes:
     """The string at `pointer`, at most LONGEST_VALUE and its page's rest; b"" where the pointer leads nowhere."""
     data = b""
     while len(data) < LONGEST_VALUE:

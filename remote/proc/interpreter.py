@@ -3,6 +3,10 @@
 import os
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .procfs import ProcFs
+
 _EXECUTABLE = re.compile(r"^python(\d+)\.(\d+)(t?)d?$")
 _LIBRARY = re.compile(rb"/libpython(\d+)\.(\d+)(t?)d?\.so")
 
@@ -12,27 +16,27 @@ class Version(object):
 
     __slots__ = ("free_threaded", "number")
 
-    def __init__(self, major, minor, flag):
+    def __init__(self, major: "str | bytes", minor: "str | bytes", flag: "str | bytes") -> None:
         self.number = (int(major), int(minor))
         self.free_threaded = bool(flag)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "Python %d.%d%s" % (self.number[0], self.number[1], "t" if self.free_threaded else "")
 
 
-def version_of(procfs, pid):
+def version_of(procfs: "ProcFs", pid: int) -> "Version | None":
     """The version in the name of the executable, or of the library it has loaded; None where neither tells."""
     try:
-        found = _EXECUTABLE.match(os.path.basename(procfs.link(pid, "exe")))
-        if found:
-            return Version(*found.groups())
-        found = _LIBRARY.search(procfs.read(pid, "maps", 1 << 22))
+        program = _EXECUTABLE.match(os.path.basename(procfs.link(pid, "exe")))
+        if program:
+            return Version(*program.groups())
+        library = _LIBRARY.search(procfs.read(pid, "maps", 1 << 22))
     except OSError:
         return None  # gone, or not for us
-    return Version(*found.groups()) if found else None
+    return Version(*library.groups()) if library else None
 
 
-def folders_of(procfs, pid):
+def folders_of(procfs: "ProcFs", pid: int) -> "list[str]":
     """Where the commands of a process's environment are: beside its first argument, and beside its executable."""
     found = []
     try:

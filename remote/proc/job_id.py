@@ -20,11 +20,17 @@ import zlib
 from .launchers import number, slurm_step
 from .procfs import printable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .launchers import Claim
+
 #: Longer names come from nobody who means well.
 LONGEST = 128
 
 
-def job_key(env, claim, uid, machine):
+def job_key(env: "dict[str, str]", claim: "Claim", uid: "int | None", machine: "Callable[[], str]") -> str:
     """The job's name. `machine()` gives text for the machine and its network: boot id and network namespace."""
     master = _master(env)
     place = "~" + _digest(machine()) if master and _is_loopback(master) else ""
@@ -42,23 +48,23 @@ def job_key(env, claim, uid, machine):
     return "%s~%s" % (printable(master, LONGEST), _digest(weak))
 
 
-def master_key(address, port, world_size, uid):
+def master_key(address: str, port: int, world_size: "int | None", uid: "int | None") -> str:
     """The name that `job_key` gives to a job of which only the master, the size and the user are known."""
     return "%s~%s" % (printable("%s:%s" % (_address(address), port), LONGEST), _digest("%s %s" % (world_size, uid)))
 
 
-def local_key(label, machine):
+def local_key(label: str, machine: str) -> str:
     """A name for what cannot be named: `label` and a mark of the machine."""
     return "%s~%s" % (printable(label, LONGEST), _digest(machine))
 
 
-def restart_family(env, uid):
+def restart_family(env: "dict[str, str]", uid: "int | None") -> "tuple[Any, ...] | None":
     """What stays the same over the restarts of one elastic job even where the master's port does not; or None."""
     run = _run_id(env)
     return (run, _address(env.get("MASTER_ADDR", "")), slurm_step(env), uid) if run else None
 
 
-def _unique_name(env):
+def _unique_name(env: "dict[str, str]") -> "str | None":
     """A name that no other job anywhere has, or None."""
     if slurm_step(env):
         return None
@@ -68,7 +74,7 @@ def _unique_name(env):
     return None
 
 
-def _shared_name(env, claim, master):
+def _shared_name(env: "dict[str, str]", claim: "Claim", master: "str | None") -> "str | None":
     """A name that several jobs may carry at a time, with what tells them apart; or None."""
     step = slurm_step(env)
     if step:
@@ -85,12 +91,12 @@ def _shared_name(env, claim, master):
     return None
 
 
-def _run_id(env):
+def _run_id(env: "dict[str, str]") -> "str | None":
     run = env.get("TORCHELASTIC_RUN_ID", "")
     return run if run not in ("", "none") else None
 
 
-def _master(env):
+def _master(env: "dict[str, str]") -> "str | None":
     """`address:port` of the rendezvous, or None."""
     for address, port in (
         ("MASTER_ADDR", "MASTER_PORT"),
@@ -101,15 +107,15 @@ def _master(env):
     return env.get("JAX_COORDINATOR_ADDRESS") or None
 
 
-def _address(text):
+def _address(text: str) -> str:
     return text.strip("[] ").lower()
 
 
-def _is_loopback(master):
+def _is_loopback(master: str) -> bool:
     address = master.rpartition(":")[0]
     return address.startswith(("127.", "localhost", "ip6-localhost", "::ffff:127.")) or address == "::1"
 
 
-def _digest(text):
+def _digest(text: str) -> str:
     # crc32, because four digits tell apart the handful of jobs that share a master, and hashlib costs memory
     return "%04x" % (zlib.crc32(text.encode("utf-8", "replace")) & 0xFFFF)

@@ -69,17 +69,26 @@ class Claim(object):
         "world_size",
     )
 
-    def __init__(self, rank, world_size, launcher, source, authority=NO_AUTHORITY):
+    def __init__(
+        self,
+        rank: "int | None",
+        world_size: "int | None",
+        launcher: "str | None",
+        source: str,
+        authority: int = NO_AUTHORITY,
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.launcher = launcher
         self.source = source
         self.authority = authority
-        self.local_rank = self.local_world_size = self.group_rank = None
+        self.local_rank: int | None = None
+        self.local_world_size: int | None = None
+        self.group_rank: int | None = None
         self.attempt = 0
 
 
-def claim_of(env, source):
+def claim_of(env: "dict[str, str]", source: str) -> "Claim | None":
     """The claim that an environment makes, or None. Complete sets first; a lone RANK needs another of torch's words."""
     for authority, row in enumerate(TABLE):
         rank, size = number(env.get(row[1])), number(env.get(row[2]))
@@ -92,7 +101,7 @@ def claim_of(env, source):
     return _lightning(env, source)
 
 
-def claim_of_argv(argv, env):
+def claim_of_argv(argv: "list[str]", env: "dict[str, str]") -> "Claim | None":
     """The claim that arguments make (`--rank 3 --world-size 8`), or None.
 
     `--rank` alone is no claim: scripts use the word for other things (the rank of a LoRA matrix).
@@ -108,9 +117,9 @@ def claim_of_argv(argv, env):
     return claim
 
 
-def options_of(argv):
+def options_of(argv: "list[str]") -> "dict[str, str]":
     """`--some-name value` and `--some_name=value` as {"some_name": "value"}; the first of a name counts."""
-    options = {}
+    options: dict[str, str] = {}
     for at, argument in enumerate(argv):
         if not argument.startswith("-"):
             continue
@@ -121,7 +130,7 @@ def options_of(argv):
     return options
 
 
-def number(text, largest=LARGEST):
+def number(text: "str | None", largest: int = LARGEST) -> "int | None":
     """A count as launchers write it, or None for anything else."""
     if not text or len(text) > 9 or not text.isdecimal():
         return None
@@ -129,7 +138,7 @@ def number(text, largest=LARGEST):
     return value if value <= largest else None
 
 
-def gpu_of(env, local_rank):
+def gpu_of(env: "dict[str, str]", local_rank: "int | None") -> "str | None":
     """The GPU that the environment leaves to a rank (an index or a uuid), or None where it does not tell."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         if name not in env:
@@ -144,7 +153,7 @@ def gpu_of(env, local_rank):
     return None
 
 
-def slurm_step(env):
+def slurm_step(env: "dict[str, str]") -> "str | None":
     """`1234.0` for a process of an srun step, `1234` for one of a batch or interactive shell, None outside Slurm."""
     job = env.get("SLURM_JOB_ID", "")
     if not job.isdigit():
@@ -152,18 +161,18 @@ def slurm_step(env):
     return "%s.%s" % (job, env["SLURM_STEP_ID"]) if _is_srun_step(env) else job
 
 
-def _is_parallel_step(env):
+def _is_parallel_step(env: "dict[str, str]") -> bool:
     # everything typed into `srun --pty bash` carries SLURM_PROCID=0 of SLURM_NTASKS=1
     return _is_srun_step(env) and env.get("SLURM_NTASKS") != "1"
 
 
-def _is_srun_step(env):
+def _is_srun_step(env: "dict[str, str]") -> bool:
     # a batch script carries SLURM_PROCID=0 and SLURM_NTASKS=N as well, and is no rank
     step = env.get("SLURM_STEP_ID", "")
     return step.isdigit() and int(step[:12]) < SLURM_SPECIAL_STEP
 
 
-def _completed(claim, env):
+def _completed(claim: "Claim", env: "dict[str, str]") -> "Claim":
     _, _, _, local, local_size, groups = TABLE[claim.authority]
     claim.local_rank = number(env.get(local))
     claim.local_world_size = number(env.get(local_size)) or None
@@ -179,7 +188,7 @@ def _completed(claim, env):
     return claim
 
 
-def _torch_launcher(env):
+def _torch_launcher(env: "dict[str, str]") -> str:
     if "ACCELERATE_MIXED_PRECISION" in env:
         return "accelerate"
     if "TORCHELASTIC_RUN_ID" in env:
@@ -187,7 +196,7 @@ def _torch_launcher(env):
     return "ray" if "RAY_JOB_ID" in env else "torch"
 
 
-def _lightning(env, source):
+def _lightning(env: "dict[str, str]", source: str) -> "Claim | None":
     """Lightning's own launcher sets LOCAL_RANK, NODE_RANK and WORLD_SIZE, no RANK: on the first node they are one."""
     local, size = number(env.get("LOCAL_RANK")), number(env.get("WORLD_SIZE"))
     if local is None or not size or local >= size or env.get("NODE_RANK") != "0" or "RANK" in env:

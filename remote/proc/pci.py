@@ -5,12 +5,19 @@ import re
 
 from .small_files import read_number, read_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..samplers.base import Fields
+
+    #: (fields of a `link` of type pcie, NUMA node, {field: why it is unknown})
+    PciPlace = tuple[Fields | None, int | None, dict[str, str]]
+
 #: GT/s, as the kernel writes it: generation of PCIe.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 
 
-def kernel_address(bus_id):
+def kernel_address(bus_id: str) -> str:
     """The kernel's notation of a PCI address, whoever wrote it: "00000000:18:00.0" is 0000:18:00.0."""
     domain, _, rest = bus_id.lower().partition(":")
     try:
@@ -24,14 +31,14 @@ class Places(object):
 
     simulated = False
 
-    def __init__(self, root="/sys"):
+    def __init__(self, root: str = "/sys") -> None:
         self._root = root
 
-    def of(self, address):
+    def of(self, address: str) -> "PciPlace":
         """The place of a PCI address: (fields of a `link` of type pcie, NUMA node or None, {field: why it is None})."""
         return self.at("%s/bus/pci/devices/%s" % (self._root, address))
 
-    def at(self, folder):
+    def at(self, folder: str) -> "PciPlace":
         """The same of the device behind a folder or a link of sysfs."""
         parts = os.path.realpath(folder).split("/")
         chain = ["/".join(parts[: at + 1]) for at, part in enumerate(parts) if _ADDRESS.match(part)]
@@ -39,7 +46,7 @@ class Places(object):
             return None, None, {"via": "sysfs does not show this device"}
         device, bridges = chain[-1], chain[-2::-1]
         root = chain[0].split("/")[-2]
-        fields = {"via": [bridge.rpartition("/")[2] for bridge in bridges] + [root]}
+        fields: Fields = {"via": [bridge.rpartition("/")[2] for bridge in bridges] + [root]}
         fields.update(_own_link(device, bridges[0] if bridges else None))
         fields.update(_narrowest(bridges))
         cpus = read_text(device + "/local_cpulist")
@@ -49,13 +56,13 @@ class Places(object):
         return fields, numa_node(device), lacking
 
 
-def numa_node(device):
+def numa_node(device: str) -> "int | None":
     """The NUMA node of a device's folder; None on a machine without NUMA."""
     number = read_number(device + "/numa_node")
     return number if number is not None and number >= 0 else None
 
 
-def numa_distances(root="/sys"):
+def numa_distances(root: str = "/sys") -> "dict[int, dict[int, int]]":
     """{NUMA node: its distances to all nodes, in their order}."""
     folder = root + "/devices/system/node"
     try:
@@ -63,7 +70,7 @@ def numa_distances(root="/sys"):
     except OSError:
         return {}
     nodes = sorted(int(name[4:]) for name in names)
-    found = {}
+    found: dict[int, dict[int, int]] = {}
     for node in nodes:
         words = (read_text("%s/node%d/distance" % (folder, node)) or "").split()
         if len(words) == len(nodes) and all(word.isdigit() for word in words):
@@ -71,7 +78,7 @@ def numa_distances(root="/sys"):
     return found
 
 
-def _own_link(device, port):
+def _own_link(device: str, port: "str | None") -> "Fields":
     """The link of a device to the port above it; what it can do is what both of its ends can."""
     gen, width = _generation(device, "current"), read_number(device + "/current_link_width")
     most, widest = _generation(device, "max"), read_number(device + "/max_link_width")
@@ -82,7 +89,7 @@ def _own_link(device, port):
     return {field: value for field, value in found.items() if value is not None}
 
 
-def _narrowest(bridges):
+def _narrowest(bridges: "list[str]") -> "Fields":
     """The narrowest link above a device's own. A port states the link on its outer side, so each is seen from both."""
     links = [(_generation(bridge, "current"), read_number(bridge + "/current_link_width")) for bridge in bridges[1:]]
     known = [(gen, width) for gen, width in links if gen and width]
@@ -92,7 +99,7 @@ def _narrowest(bridges):
     return {"uplink_gen": gen, "uplink_width": width}
 
 
-def _generation(device, which):
+def _generation(device: str, which: str) -> "int | None":
     words = (read_text("%s/%s_link_speed" % (device, which)) or "").split()  # "32.0 GT/s PCIe", "Unknown"
     try:
         return _GENERATIONS.get(float(words[0])) if words else None
@@ -100,6 +107,6 @@ def _generation(device, which):
         return None
 
 
-def _least(one, other):
+def _least(one: "int | None", other: "int | None") -> "int | None":
     known = [number for number in (one, other) if number]
     return min(known) if known else None

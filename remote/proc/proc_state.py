@@ -5,10 +5,15 @@ import os
 from ..clocks import stamps
 from .procfs import GONE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..samplers.base import Fields
+    from .procfs import ProcFs
+
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 #: Names of the system calls that ranks are found waiting in (asm/unistd.h); the others stay numbers.
-_SYSCALLS = {
+_SYSCALLS: "dict[str, dict[int, str]]" = {
     "x86_64": {
         0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 23: "select", 35: "nanosleep", 42: "connect",
         43: "accept", 45: "recvfrom", 44: "sendto", 46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork",
@@ -30,7 +35,7 @@ class Look(object):
 
     __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
 
-    def __init__(self, procfs, pid):
+    def __init__(self, procfs: "ProcFs", pid: int) -> None:
         """Raises FileNotFoundError or ProcessLookupError for a process that is gone, PermissionError (hidepid)."""
         self.stat = procfs.stat(pid)
         self.looked = stamps.realtime_ns()  # between the figures that matter most: state and system call
@@ -40,7 +45,7 @@ class Look(object):
         self.status = procfs.status(pid)
         self.written = procfs.written_bytes(pid)
 
-    def _syscall(self, procfs, pid):
+    def _syscall(self, procfs: "ProcFs", pid: int) -> "str | None":
         try:
             word = procfs.read_at_once(pid, "syscall").split(b" ", 1)[0].strip()
         except PermissionError:
@@ -53,9 +58,9 @@ class Look(object):
         number = int(word)
         return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number))
 
-    def fields(self, before):
+    def fields(self, before: "Look | None") -> "Fields":
         """The fields of a `stack` record that come from here; `before` is the look of the previous sample, or None."""
-        facts = {
+        facts: Fields = {
             "looked": self.looked,
             "proc_state": self.stat.state,
             "wchan": self.wchan,
@@ -69,12 +74,13 @@ class Look(object):
         }
         if before is not None:
             facts["cpu_delta_s"] = round((self.stat.cpu_ticks - before.stat.cpu_ticks) * _TICK_S, 2)
-            if None not in (self.status.switches, before.status.switches):
-                facts["ctx_switches_delta"] = max(0, self.status.switches - before.status.switches)
+            switches, switches_before = self.status.switches, before.status.switches
+            if switches is not None and switches_before is not None:
+                facts["ctx_switches_delta"] = max(0, switches - switches_before)
         return facts
 
 
-def state_of(procfs, pid, start_ticks):
+def state_of(procfs: "ProcFs", pid: int, start_ticks: int) -> "str | None":
     """The kernel's letter for a process now; None where it is gone, or its pid is another's."""
     try:
         stat = procfs.stat(pid)

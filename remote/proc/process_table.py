@@ -10,6 +10,13 @@ import os
 from .process_facts import Entry, Examiner, Facts
 from .procfs import GONE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from .environ import EnvironReader
+    from .procfs import ProcFs
+
 LISTING_S = 2.0
 UNLISTED_S = 10.0  # a listing is never spared for longer
 ROUND_S = 60.0  # every process is looked at again within this time
@@ -21,33 +28,39 @@ DEEPEST = 64  # no chain of parents is followed further
 class ProcessTable(object):
     """All processes by pid. `scan` brings it up to date; `dirty` says that something of interest has changed."""
 
-    def __init__(self, procfs, environ, process_filter=None, boot_id=""):
+    def __init__(
+        self,
+        procfs: "ProcFs",
+        environ: "EnvironReader",
+        process_filter: "tuple[str, str] | None" = None,
+        boot_id: str = "",
+    ) -> None:
         self.procfs = procfs
         self.examiner = Examiner(procfs, environ, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None
-        self.entries = {}
-        self.noted = {}  # those with facts
-        self.hidden = set()  # pids of which not even the name may be read (hidepid)
-        self.watched = frozenset()  # pids whose new children, and whose end, matter
+        self.entries: dict[int, Entry] = {}
+        self.noted: dict[int, Entry] = {}  # those with facts
+        self.hidden: set[int] = set()  # pids of which not even the name may be read (hidepid)
+        self.watched: frozenset[int] = frozenset()  # pids whose new children, and whose end, matter
         self.dirty = True
-        self._names = set()
-        self._young = {}  # pid: until when (time.monotonic)
-        self._round = []  # pids not yet looked at again in this round
-        self._scanned = None
-        self._listed = None
-        self._tasks = None  # what /proc/loadavg said of the tasks at the last listing
+        self._names: set[str] = set()
+        self._young: dict[int, float] = {}  # pid: until when (time.monotonic)
+        self._round: list[int] = []  # pids not yet looked at again in this round
+        self._scanned: float | None = None
+        self._listed: float | None = None
+        self._tasks: str | None = None  # what /proc/loadavg said of the tasks at the last listing
         self._ticks_s = float(os.sysconf("SC_CLK_TCK"))
 
     @property
-    def boot_id(self):
+    def boot_id(self) -> str:
         return self.examiner.boot_id
 
     @property
-    def total(self):
+    def total(self) -> int:
         """The processes that /proc lists."""
         return len(self.entries) + len(self.hidden)
 
-    def scan(self, now):
+    def scan(self, now: float) -> None:
         """List the processes where that is due, and look at what is new, young, or next in the round."""
         if self._scanned is not None and now - self._scanned < LISTING_S - 0.05:
             return
@@ -56,11 +69,11 @@ class ProcessTable(object):
         self._again_young(now)
         self._again_round(elapsed)
         tasks = self._task_count()
-        if tasks is None or tasks != self._tasks or now - self._listed >= UNLISTED_S:
+        if tasks is None or tasks != self._tasks or self._listed is None or now - self._listed >= UNLISTED_S:
             self._tasks, self._listed = tasks, now
             self._list(now)
 
-    def _list(self, now):
+    def _list(self, now: float) -> None:
         names = self.procfs.names()
         for name in self._names - names:
             if name.isdigit():
@@ -71,7 +84,7 @@ class ProcessTable(object):
         for pid in sorted(fresh):
             self._meet(pid, now, uptime)
 
-    def forget(self, pid):
+    def forget(self, pid: int) -> None:
         """A process is gone."""
         self.hidden.discard(pid)
         self._young.pop(pid, None)
@@ -80,14 +93,14 @@ class ProcessTable(object):
         if entry is not None and (entry.facts or pid in self.watched):
             self.dirty = True
 
-    def lose(self, pid):
+    def lose(self, pid: int) -> None:
         """A process is gone, and no listing has said so yet: should its pid be used again, that is somebody new."""
         self.forget(pid)
         self._names.discard(str(pid))
         self._tasks = None  # so that it is listed again in any case
         self.dirty = True
 
-    def lineage(self, entry):
+    def lineage(self, entry: "Entry") -> "Iterator[Entry]":
         """The ancestors of a process, its parent first."""
         for _ in range(DEEPEST):
             parent = self.entries.get(entry.ppid)
@@ -96,21 +109,21 @@ class ProcessTable(object):
             yield parent
             entry = parent
 
-    def children(self):
+    def children(self) -> "dict[int, list[Entry]]":
         """{pid: its children}, of all processes."""
-        found = {}
+        found: dict[int, list[Entry]] = {}
         for entry in self.entries.values():
             found.setdefault(entry.ppid, []).append(entry)
         return found
 
-    def belongs(self, entry):
+    def belongs(self, entry: "Entry") -> bool:
         """Whether the process filter admits a process: it, or one above it, carries the variable."""
         if self.examiner.process_filter is None:
             return True
         carries = self.examiner.carries
         return carries(entry) or any(carries(parent) for parent in self.lineage(entry))
 
-    def describe(self, entry):
+    def describe(self, entry: "Entry") -> "Facts | None":
         """The facts of a process that got none so far because nobody asked; None if it is gone."""
         if entry.facts is None:
             try:
@@ -120,7 +133,7 @@ class ProcessTable(object):
             self.noted[entry.pid] = entry
         return entry.facts
 
-    def _meet(self, pid, now, uptime):
+    def _meet(self, pid: int, now: float, uptime: float) -> None:
         try:
             stat = self.procfs.stat(pid)
         except GONE:
@@ -140,7 +153,7 @@ class ProcessTable(object):
         if age < youth:
             self._young[pid] = now + youth - age
 
-    def _examine(self, entry):
+    def _examine(self, entry: "Entry") -> None:
         was = entry.facts
         self.examiner.examine(entry, self.entries.get(entry.ppid))
         if entry.facts:
@@ -150,13 +163,13 @@ class ProcessTable(object):
         if was or entry.facts:
             self.dirty = True
 
-    def _again_young(self, now):
+    def _again_young(self, now: float) -> None:
         for pid, until in list(self._young.items()):
             self._again(pid)
             if now >= until:
                 self._young.pop(pid, None)
 
-    def _again_round(self, elapsed):
+    def _again_round(self, elapsed: float) -> None:
         """The next slice of the round, as large as the time since the last one demands."""
         if not self._round:
             self._round = list(self.entries)
@@ -166,7 +179,7 @@ class ProcessTable(object):
                 self._again(pid)
         del self._round[-count:]
 
-    def _again(self, pid):
+    def _again(self, pid: int) -> None:
         """Look again: is it the same process, the same program, and has it given itself a rank since?"""
         entry = self.entries.get(pid)
         if entry is None:
@@ -187,11 +200,11 @@ class ProcessTable(object):
         if other:
             self._examine(entry)
             if entry.python:
-                self._young[pid] = self._scanned + YOUNG_PYTHON_S  # as good as new
+                self._young[pid] = (self._scanned or 0.0) + YOUNG_PYTHON_S  # as good as new
         elif entry.python and entry.facts:
             self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
 
-    def _task_count(self):
+    def _task_count(self) -> "str | None":
         """How many tasks there are and the newest one's number, as text: where both stay, nothing began or ended."""
         try:
             with open(self.procfs.root + "/loadavg") as f:
@@ -199,7 +212,7 @@ class ProcessTable(object):
         except (OSError, IndexError):
             return None
 
-    def _uptime(self):
+    def _uptime(self) -> float:
         try:
             with open(self.procfs.root + "/uptime") as f:
                 return float(f.read().split()[0])

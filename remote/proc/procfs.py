@@ -35,7 +35,7 @@ class Stat(object):
         "threads",
     )
 
-    def __init__(self, data):
+    def __init__(self, data: bytes) -> None:
         # comm may hold spaces and parentheses: the last ")" ends it
         head, _, tail = data.rpartition(b")")
         fields = tail.split()
@@ -51,7 +51,7 @@ class Stat(object):
         self.exit_code = int(fields[49]) if len(fields) > 49 else 0
 
     @property
-    def dead(self):
+    def dead(self) -> bool:
         """Dead for good: the main thread of a living process may be a zombie while other threads run."""
         return self.state in "ZXx" and self.threads <= 1
 
@@ -61,7 +61,7 @@ class Status(object):
 
     __slots__ = ("ns_pid", "switches", "tracer_pid", "uid")
 
-    def __init__(self, data):
+    def __init__(self, data: bytes) -> None:
         uids = _line(data, b"\nUid:")
         self.uid = int(uids[0]) if uids else None
         pids = _line(data, b"\nNSpid:")
@@ -76,17 +76,17 @@ class Status(object):
 class ProcFs(object):
     """The proc file system at `root`."""
 
-    def __init__(self, root="/proc"):
+    def __init__(self, root: str = "/proc") -> None:
         self.root = root
 
-    def names(self):
+    def names(self) -> "set[str]":
         """Every name in the root, as a set of strings: the processes and the rest."""
         return set(os.listdir(self.root))
 
-    def path(self, pid, name):
+    def path(self, pid: "int | str", name: str) -> str:
         return "%s/%s/%s" % (self.root, pid, name)
 
-    def read(self, pid, name, limit=1 << 20):
+    def read(self, pid: "int | str", name: str, limit: int = 1 << 20) -> bytes:
         """The bytes of one file of a process, at most about `limit`."""
         fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -101,7 +101,7 @@ class ProcFs(object):
         finally:
             os.close(fd)
 
-    def read_at_once(self, pid, name):
+    def read_at_once(self, pid: "int | str", name: str) -> bytes:
         """The bytes of a file that the kernel makes in one piece (stat, status, wchan, comm): one read."""
         fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -109,22 +109,22 @@ class ProcFs(object):
         finally:
             os.close(fd)
 
-    def stat(self, pid):
+    def stat(self, pid: "int | str") -> "Stat":
         return Stat(self.read_at_once(pid, "stat"))
 
-    def status(self, pid):
+    def status(self, pid: "int | str") -> "Status":
         return Status(self.read_at_once(pid, "status"))
 
-    def link(self, pid, name):
+    def link(self, pid: "int | str", name: str) -> str:
         """Where a link of a process points."""
         return os.readlink(self.path(pid, name))
 
-    def argv(self, pid):
+    def argv(self, pid: "int | str") -> "list[str]":
         """The arguments, decoded; [] for a kernel thread, or a process that has overwritten them with nothing."""
         data = self.read(pid, "cmdline", 1 << 17)
         return [part.decode("utf-8", "replace") for part in data.rstrip(b"\0").split(b"\0")] if data else []
 
-    def wchan(self, pid):
+    def wchan(self, pid: "int | str") -> "str | None":
         """The kernel function the main thread sleeps in; None while it runs or where that may not be read."""
         try:
             name = self.read_at_once(pid, "wchan").decode("ascii", "replace")
@@ -132,7 +132,7 @@ class ProcFs(object):
             return None
         return name if name not in ("", "0") else None
 
-    def written_bytes(self, pid):
+    def written_bytes(self, pid: "int | str") -> "int | None":
         """What a process has written so far, to whatever; None where that may not be read."""
         try:
             data = self.read_at_once(pid, "io")
@@ -141,7 +141,7 @@ class ProcFs(object):
         words = _line(b"\n" + data, b"\nwchar:")
         return int(words[0]) if words else None
 
-    def thread_names(self, pid, most=48):
+    def thread_names(self, pid: "int | str", most: int = 48) -> "list[str]":
         """The names of the first threads of a process: world-readable, and they tell a library from a script."""
         found = []
         try:
@@ -152,7 +152,7 @@ class ProcFs(object):
         return found
 
 
-def _line(data, name):
+def _line(data: bytes, name: bytes) -> "list[bytes]":
     """The values behind `name`; [] where the kernel does not say."""
     at = data.find(name)
     if at < 0:
@@ -161,7 +161,7 @@ def _line(data, name):
     return data[at : data.find(b"\n", at)].split()
 
 
-def command_line(argv):
+def command_line(argv: "list[str]") -> "str | None":
     """Arguments joined by spaces for people: secrets masked, control characters out, at most 512 characters."""
     if not argv:
         return None
@@ -178,12 +178,12 @@ def command_line(argv):
     return printable(" ".join(shown), MAX_CMDLINE)
 
 
-def printable(text, most):
+def printable(text: str, most: int) -> str:
     """`text` with everything unprintable as a space, cut at `most` characters."""
     text = text[:most]
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
-def _is_secret(name):
+def _is_secret(name: str) -> bool:
     name = name.lower().replace("-", "_")
     return any(word in name for word in SECRETS)

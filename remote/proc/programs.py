@@ -55,18 +55,18 @@ COMPILERS = frozenset("nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc
 COMMUNICATION_THREADS = ("pt_tcpstore", "gloo_tcp_loop", "pt_gloo_", "pt_nccl_")
 
 
-def is_python_name(name):
+def is_python_name(name: str) -> bool:
     """Whether a file or process name is that of an interpreter (python3.11, pypy3, pt_main_thread, ray::worker)."""
     return name.startswith(("python", "pypy")) and "config" not in name
 
 
-def is_python_guess(comm, argv):
+def is_python_guess(comm: str, argv: "list[str]") -> bool:
     """Whether a process whose executable may not be seen is Python, by what it calls itself."""
     first = argv[0].rpartition("/")[2] if argv else ""
     return is_python_name(first) or is_python_name(comm) or comm.startswith(("pt_main_thread", "pt_data_", "ray::"))
 
 
-def launcher_of(argv, comm):
+def launcher_of(argv: "list[str]", comm: str) -> "str | None":
     """The launcher that this process is ("torchrun", "slurm", …), or None."""
     if comm in NATIVE:
         return NATIVE[comm]
@@ -87,7 +87,7 @@ def launcher_of(argv, comm):
     return None
 
 
-def program(argv):
+def program(argv: "list[str]") -> "tuple[str, str, list[str]]":
     """(kind, name, arguments) of what an interpreter runs; kind is "module", "script", "code" or "" (interactive)."""
     if not argv:
         return "", "", []
@@ -106,7 +106,7 @@ def program(argv):
     return "", "", []
 
 
-def child_role(argv, comm):
+def child_role(argv: "list[str]", comm: str) -> str:
     """The role of a process below a rank that is not a rank itself."""
     if comm.startswith("pt_data_worker"):
         return "dataloader_worker"
@@ -123,7 +123,7 @@ class LauncherPlan(object):
 
     __slots__ = ("address", "local_world_size", "node_rank", "nodes", "port", "run_id", "world_size")
 
-    def __init__(self, argv):
+    def __init__(self, argv: "list[str]") -> None:
         options = options_of(_launcher_arguments(argv))
         self.local_world_size = number(options.get("nproc_per_node")) or None
         self.nodes = number(options.get("nnodes", "1" if self.local_world_size else "")) or None
@@ -138,7 +138,7 @@ class LauncherPlan(object):
             self.node_rank = 0
         self.world_size = self.nodes * self.local_world_size if self.nodes and self.local_world_size else None
 
-    def _accelerate(self, options):
+    def _accelerate(self, options: "dict[str, str]") -> None:
         processes = number(options.get("num_processes"))
         if not processes:
             return
@@ -149,7 +149,7 @@ class LauncherPlan(object):
         self.port = number(options.get("main_process_port"))
 
 
-def _launcher_arguments(argv):
+def _launcher_arguments(argv: "list[str]") -> "list[str]":
     """The launcher's own arguments: those before the script that it runs."""
     rest = program(argv)[2]
     for at, argument in enumerate(rest):
@@ -158,7 +158,7 @@ def _launcher_arguments(argv):
     return rest
 
 
-def slurm_step_of(argv):
+def slurm_step_of(argv: "list[str]") -> "str | None":
     """`1234.0` from a slurmstepd's title, `slurmstepd: [1234.0]`; None for its batch and extern steps."""
     title = " ".join(argv)
     step = title.partition("[")[2].partition("]")[0]

@@ -5,6 +5,15 @@ of a rank is the topmost *Python* process of a chain that carries the same (job,
 above it is a wrapper. What once was below an owner never becomes one, even when the owner dies and init adopts it.
 """
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..samplers.base import ProcessKey
+    from .launchers import Claim
+    from .process_facts import Entry, Facts
+    from .process_table import ProcessTable
+
 
 class Ownership(object):
     """`owners`: pids of ranks. `owner_of`: pid of a process below a rank: pid of that rank. `launchers`: pids whose
@@ -12,20 +21,29 @@ class Ownership(object):
 
     __slots__ = ("launchers", "owner_of", "owners", "stale")
 
-    def __init__(self, owners, owner_of, launchers, stale):
+    def __init__(
+        self, owners: "set[int]", owner_of: "dict[int, int]", launchers: "set[int]", stale: "set[int]"
+    ) -> None:
         self.owners = owners
         self.owner_of = owner_of
         self.launchers = launchers
         self.stale = stale
 
 
-def ownership(table, former):
+def _claim(entry: "Entry") -> "tuple[Facts, Claim]":
+    """The facts and the claim of a claimant."""
+    facts = entry.details
+    assert facts.claim is not None
+    return facts, facts.claim
+
+
+def ownership(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int | None]]") -> "Ownership":
     """Judge all processes of the table. `former` is {(pid, start_ticks): (job, rank)} of what once was below a rank."""
     excluded = _own(table)
     claimants = {
         entry.pid: entry
         for entry in table.noted.values()
-        if entry.facts.claim
+        if entry.details.claim
         and not entry.launcher
         and entry.pid not in excluded
         and not _was_below(entry, former.get(entry.key))
@@ -37,58 +55,58 @@ def ownership(table, former):
     return Ownership(owners, below(table, owners), launchers, _stale(table, owners))
 
 
-def _own(table):
+def _own(table: "ProcessTable") -> "set[int]":
     """The agent and those above it: started from a job's shell they carry the job's variables, and are no ranks."""
-    agent = table.entries.get(table.own_pid)
+    agent = table.entries.get(table.own_pid or 0)
     return {agent.pid} | {parent.pid for parent in table.lineage(agent)} if agent is not None else set()
 
 
-def _was_below(entry, place):
+def _was_below(entry: "Entry", place: "tuple[str, int | None] | None") -> bool:
     """Whether a process claims the rank that it once was below. One that claims another has become a rank since."""
     if place is None:
         return False
     job, rank = place
-    claim = entry.facts.claim
-    return claim.rank == rank and (claim.world_size is None or entry.facts.job == job)
+    facts, claim = _claim(entry)
+    return claim.rank == rank and (claim.world_size is None or facts.job == job)
 
 
-def _topmost(table, claimants, entry):
+def _topmost(table: "ProcessTable", claimants: "dict[int, Entry]", entry: "Entry") -> "Entry":
     top = entry
     for parent in table.lineage(entry):
-        if parent.pid in claimants and _inherited(entry.facts, parent.facts):
+        if parent.pid in claimants and _inherited(entry, parent):
             top = parent
     return top
 
 
-def _inherited(facts, above):
+def _inherited(entry: "Entry", ancestor: "Entry") -> bool:
     """Whether a process has its claim from one above it: the same, or what is left of it in a trimmed environment."""
-    claim, other = facts.claim, above.claim
+    (facts, claim), (above, other) = _claim(entry), _claim(ancestor)
     if (claim.rank, claim.attempt) != (other.rank, other.attempt):
         return False
     return claim.world_size is None or (facts.job, claim.world_size) == (above.job, other.world_size)
 
 
-def _launchers(table, claimants, owners):
+def _launchers(table: "ProcessTable", claimants: "dict[int, Entry]", owners: "set[int]") -> "set[int]":
     """Owners that only started ranks: under srun + mp.spawn the parent has SLURM_PROCID, its children have RANK."""
     void = set()
     for pid in owners:
-        claim = claimants[pid].facts.claim
+        claim = _claim(claimants[pid])[1]
         launched = False  # whether a launcher stands between the two: then it is a job within a job
         for parent in table.lineage(claimants[pid]):
             launched = launched or bool(parent.launcher)
             if parent.pid not in owners:
                 continue
-            above = parent.facts.claim
+            above = _claim(parent)[1]
             size, size_above = claim.world_size or 0, above.world_size or 0
             if (above.authority > claim.authority and size >= size_above) or (size > size_above and not launched):
                 void.add(parent.pid)
     return void
 
 
-def below(table, owners):
+def below(table: "ProcessTable", owners: "set[int]") -> "dict[int, int]":
     """{pid: pid of the nearest owner above it} of every process that has one."""
     children = table.children() if owners else {}
-    found = {}
+    found: dict[int, int] = {}
     for owner in owners:
         above = [table.entries[owner]]
         while above:
@@ -100,22 +118,23 @@ def below(table, owners):
     return found
 
 
-def _stale(table, owners):
+def _stale(table: "ProcessTable", owners: "set[int]") -> "set[int]":
     """Owners left over from an attempt that has been restarted: an older one of the same job, or of the same run where
     the restart moved the master to another port and the old process has lost its launcher."""
-    newest, newest_of_run = {}, {}
+    newest: dict[str | None, int] = {}
+    newest_of_run: dict[tuple[Any, ...], int] = {}
     for pid in owners:
-        facts = table.entries[pid].facts
-        newest[facts.job] = max(facts.claim.attempt, newest.get(facts.job, 0))
+        facts, claim = _claim(table.entries[pid])
+        newest[facts.job] = max(claim.attempt, newest.get(facts.job, 0))
         if facts.run is not None:
-            newest_of_run[facts.run] = max(facts.claim.attempt, newest_of_run.get(facts.run, 0))
+            newest_of_run[facts.run] = max(claim.attempt, newest_of_run.get(facts.run, 0))
     stale = set()
     for pid in owners:
         entry = table.entries[pid]
-        facts = entry.facts
+        facts, claim = _claim(entry)
         orphan = not any(parent.launcher for parent in table.lineage(entry))
-        if facts.claim.attempt < newest[facts.job] or (
-            orphan and facts.run is not None and facts.claim.attempt < newest_of_run[facts.run]
+        if claim.attempt < newest[facts.job] or (
+            orphan and facts.run is not None and claim.attempt < newest_of_run[facts.run]
         ):
             stale.add(pid)
     return stale

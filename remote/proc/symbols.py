@@ -6,6 +6,10 @@ No file is opened: the library on disk may have been replaced, deleted, or lie i
 
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 PT_LOAD, PT_DYNAMIC, ET_EXEC = 1, 2, 2
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
 #: No chain of a sane hash table is longer; a torn read must not loop.
@@ -16,7 +20,7 @@ class BadImage(Exception):
     """What was read is not an ELF image this module understands."""
 
 
-def find_symbol(read, base, name):
+def find_symbol(read: "Callable[[int, int], bytes]", base: int, name: bytes) -> "int | None":
     """The offset of `name` (bytes) from `base`, the lowest address of the image; None where it is not defined there.
 
     `read(address, size)` gives the bytes of the process. Raises BadImage, or what `read` raises.
@@ -42,14 +46,14 @@ def find_symbol(read, base, name):
     return None if value is None else value + bias - base
 
 
-def _exactly(read, address, size):
+def _exactly(read: "Callable[[int, int], bytes]", address: int, size: int) -> bytes:
     data = read(address, size)
     if len(data) != size:
         raise BadImage("memory ended early")
     return data
 
 
-def _segments(headers, base, kind):
+def _segments(headers: bytes, base: int, kind: int) -> "tuple[int, int]":
     """(what to add to the image's own addresses, address of its dynamic section)"""
     first = dynamic = None
     for at in range(0, len(headers), 56):
@@ -65,8 +69,8 @@ def _segments(headers, base, kind):
     return bias, dynamic + bias
 
 
-def _dynamic(read, address, bias):
-    tags = {}
+def _dynamic(read: "Callable[[int, int], bytes]", address: int, bias: int) -> "dict[int, int]":
+    tags: dict[int, int] = {}
     for _ in range(16):  # 16 x 64 entries; real ones have about 30
         data = read(address, 1024)
         for at in range(0, len(data) - 15, 16):
@@ -82,7 +86,7 @@ def _dynamic(read, address, bias):
     return tags
 
 
-def _by_gnu_hash(read, tags, name):
+def _by_gnu_hash(read: "Callable[[int, int], bytes]", tags: "dict[int, int]", name: bytes) -> "int | None":
     at = tags[DT_GNU_HASH]
     buckets, first, bloom, _ = struct.unpack("<4I", _exactly(read, at, 16))
     if not buckets:
@@ -105,7 +109,7 @@ def _by_gnu_hash(read, tags, name):
     raise BadImage("endless hash chain")
 
 
-def _by_sysv_hash(read, tags, name):
+def _by_sysv_hash(read: "Callable[[int, int], bytes]", tags: "dict[int, int]", name: bytes) -> "int | None":
     at = tags[DT_HASH]
     buckets, symbols = struct.unpack("<2I", _exactly(read, at, 8))
     if not buckets:
@@ -125,8 +129,9 @@ def _by_sysv_hash(read, tags, name):
     return None
 
 
-def _value_if(read, tags, index, name):
+def _value_if(read: "Callable[[int, int], bytes]", tags: "dict[int, int]", index: int, name: bytes) -> "int | None":
     """The value of symbol number `index` where it is a definition called `name`."""
+    value: int
     text, _, _, section, value = struct.unpack("<IBBHQ", _exactly(read, tags[DT_SYMTAB] + 24 * index, 16))
     if not section or read(tags[DT_STRTAB] + text, len(name) + 1) != name + b"\0":
         return None

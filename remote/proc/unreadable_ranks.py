@@ -10,25 +10,33 @@ from .job_id import local_key, master_key
 from .launchers import Claim, claim_of_argv, number, options_of
 from .programs import STARTS_RANKS, LauncherPlan, slurm_step_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from .process_facts import Entry
+    from .process_table import ProcessTable
+    from .users import Users
+
 
 class Presumed(object):
     """One rank that may not be read. `rank` and `local_rank` are None where nothing tells."""
 
     __slots__ = ("claim", "entry", "job", "reason")
 
-    def __init__(self, entry, claim, job, reason):
+    def __init__(self, entry: "Entry", claim: "Claim", job: str, reason: str) -> None:
         self.entry = entry
         self.claim = claim
         self.job = job
         self.reason = reason
 
 
-def presumed_ranks(table, below, users):
+def presumed_ranks(table: "ProcessTable", below: "set[int]", users: "Users") -> "list[Presumed]":
     """The ranks among the processes that may not be read; `below` are pids known to be, or to have been, below one."""
     found = []
-    by_launcher = {}
+    by_launcher: dict[int, tuple[Entry, list[Entry]]] = {}
     for entry in table.noted.values():
-        if not entry.python or entry.launcher or entry.pid in below or not entry.facts.denied:
+        if not entry.python or entry.launcher or entry.pid in below or not entry.details.denied:
             continue
         if not table.belongs(entry):
             continue
@@ -42,7 +50,7 @@ def presumed_ranks(table, below, users):
     return found
 
 
-def _launcher(table, entry):
+def _launcher(table: "ProcessTable", entry: "Entry") -> "Entry | None":
     """The launcher below which this is the first Python process; None where another stands between, or none above."""
     for parent in table.lineage(entry):
         if parent.launcher in STARTS_RANKS:
@@ -53,39 +61,39 @@ def _launcher(table, entry):
     return None
 
 
-def _speaks_for_itself(entry):
+def _speaks_for_itself(entry: "Entry") -> bool:
     facts = entry.facts
     return bool(facts and facts.denied and (facts.communicates or claim_of_argv(facts.argv, {})))
 
 
-def _launched(table, launcher, entries, users):
+def _launched(table: "ProcessTable", launcher: "Entry", entries: "list[Entry]", users: "Users") -> "Iterator[Presumed]":
     """The ranks below one launcher. Launchers start local ranks in order, so with all there the order is a guess."""
     plan = LauncherPlan(launcher.facts.argv if launcher.facts else [])
     entries = sorted(entries, key=lambda entry: (entry.start_ticks, entry.pid))
     ordered = plan.local_world_size == len(entries)
     for index, entry in enumerate(entries):
-        told = claim_of_argv(entry.facts.argv, {})
+        told = claim_of_argv(entry.details.argv, {})
         claim = told or Claim(None, plan.world_size, launcher.launcher, "launcher argv (guess)")
         claim.launcher = launcher.launcher
         claim.local_world_size = plan.local_world_size
         claim.group_rank = plan.node_rank
         if claim.local_rank is None:
-            claim.local_rank = number(options_of(entry.facts.argv).get("local_rank"))
+            claim.local_rank = number(options_of(entry.details.argv).get("local_rank"))
         if claim.local_rank is None and ordered:
             claim.local_rank = index
         if claim.rank is None and ordered and plan.node_rank is not None and claim.local_rank is not None:
-            claim.rank = plan.node_rank * plan.local_world_size + claim.local_rank
+            claim.rank = plan.node_rank * len(entries) + claim.local_rank
         if plan.local_world_size is None and told is None:
             claim.source = "parent process"
         yield Presumed(entry, claim, _job(table, launcher, plan, entry, users), _reason(entry, users))
 
 
-def _lone(table, entry, users):
-    claim = claim_of_argv(entry.facts.argv, {}) or Claim(None, None, None, "thread names")
+def _lone(table: "ProcessTable", entry: "Entry", users: "Users") -> "Presumed":
+    claim = claim_of_argv(entry.details.argv, {}) or Claim(None, None, None, "thread names")
     return Presumed(entry, claim, _unnamed(table, entry, users), _reason(entry, users))
 
 
-def _job(table, launcher, plan, entry, users):
+def _job(table: "ProcessTable", launcher: "Entry", plan: "LauncherPlan", entry: "Entry", users: "Users") -> str:
     """The job's name as far as arguments tell; where they tell nothing it is one per user and machine."""
     steps = [launcher] + [parent for parent in table.lineage(launcher) if parent.launcher == "slurm"]
     for parent in steps:
@@ -93,18 +101,18 @@ def _job(table, launcher, plan, entry, users):
         if step:
             return "slurm-%s:%d" % (step, plan.port) if plan.port else "slurm-" + step
     if plan.address and plan.port and plan.world_size and not plan.run_id:
-        return master_key(plan.address, plan.port, plan.world_size, entry.facts.uid)
+        return master_key(plan.address, plan.port, plan.world_size, entry.details.uid)
     return _unnamed(table, entry, users)
 
 
-def _unnamed(table, entry, users):
-    uid = entry.facts.uid
+def _unnamed(table: "ProcessTable", entry: "Entry", users: "Users") -> str:
+    uid = entry.details.uid
     return local_key("unreadable-%s" % (users.name(uid) or uid), "%s %s" % (table.boot_id, uid))
 
 
-def _reason(entry, users):
+def _reason(entry: "Entry", users: "Users") -> str:
     """What was denied, whose it is, and what to do about it."""
-    facts = entry.facts
+    facts = entry.details
     mine = os.geteuid()
     what = "/proc/%d/%s" % (entry.pid, facts.denied)
     if facts.uid == mine:
@@ -120,6 +128,6 @@ def _reason(entry, users):
     )
 
 
-def _who(users, uid):
+def _who(users: "Users", uid: "int | None") -> str:
     name = users.name(uid)
     return "%s (uid %s)" % (name, uid) if name else "uid %s" % uid

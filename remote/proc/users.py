@@ -12,15 +12,15 @@ PATIENCE_S = 0.2
 class Users(object):
     """uid to login name."""
 
-    def __init__(self, passwd="/etc/passwd"):
+    def __init__(self, passwd: str = "/etc/passwd") -> None:
         self._names = _local(passwd)
-        self._asked = set()
+        self._asked: set[int] = set()
         self._patience_s = PATIENCE_S
 
-    def name(self, uid):
+    def name(self, uid: "int | None") -> "str | None":
         """The login name of `uid`, or None while it is unknown."""
-        if uid in self._names:
-            return self._names[uid]
+        if uid is None or uid in self._names:
+            return self._names[uid] if uid is not None else None
         if uid not in self._asked:
             self._asked.add(uid)
             asking = threading.Thread(target=self._ask, args=(uid,), name="gconsole-user", daemon=True)
@@ -30,7 +30,7 @@ class Users(object):
                 self._patience_s = 0.0  # the directory is slow: nobody waits for it again
         return self._names.get(uid)
 
-    def _ask(self, uid):
+    def _ask(self, uid: int) -> None:
         import pwd
 
         try:
@@ -39,8 +39,8 @@ class Users(object):
             self._names[uid] = None
 
 
-def _local(path):
-    names = {}
+def _local(path: str) -> "dict[int, str | None]":
+    names: dict[int, str | None] = {}
     try:
         with open(path, errors="replace") as f:
             for line in f:

@@ -1,5 +1,16 @@
 """What a sampler is: a generator of facts about one source. It survives its absence and does not know who listens."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable
+
+    #: A JSON object: the fields of a record, a frame, or the arguments of a request.
+    Fields = dict[str, Any]
+    #: (kind, fields) of one record.
+    Fact = tuple[str, Fields]
+    #: (pid, start time in clock ticks after boot): the identity of a process.
+    ProcessKey = tuple[int, int]
+
 
 class Unavailable(Exception):
     """The source does not exist on this node, or may not be read; `try_` says what a person could do.
@@ -7,7 +18,7 @@ class Unavailable(Exception):
     `name` is the stable name of that state; "" where the name of the sampler says enough.
     """
 
-    def __init__(self, text, try_="", name=""):
+    def __init__(self, text: str, try_: str = "", name: str = "") -> None:
         super(Unavailable, self).__init__(text)
         self.text = text
         self.try_ = try_
@@ -24,15 +35,23 @@ class Context(object):
 
     sys, kmsg = "/sys", "/dev/kmsg"
 
-    def __init__(self, interval_s=1.0, proc="/proc", psutil=None, process_filter=None, simulate_gpus=0, boot_id=""):
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        proc: str = "/proc",
+        psutil: "Any" = None,
+        process_filter: "tuple[str, str] | None" = None,
+        simulate_gpus: int = 0,
+        boot_id: str = "",
+    ) -> None:
         self.interval_s = interval_s
         self.proc = proc
         self.psutil = psutil
         self.process_filter = process_filter
         self.simulate_gpus = simulate_gpus
         self.boot_id = boot_id
-        self.import_nvml = None  # gives the module pynvml, or raises Unavailable; None where GPUs are not asked for
-        self.shared = {}  # what one sampler publishes for the others, by the sampler's name
+        self.import_nvml: Callable[[], Any] = None  # type: ignore[assignment]  # pynvml, or Unavailable; set by the agent
+        self.shared: Fields = {}  # what one sampler publishes for the others, by the sampler's name
 
 
 class Sampler(object):
@@ -44,20 +63,20 @@ class Sampler(object):
     name = ""
     finest_s = 1.0  # it is not ticked more often, whatever the sampling interval: what it says would not gain by that
 
-    def __init__(self, context):
+    def __init__(self, context: "Context") -> None:
         self.context = context
 
     @property
-    def interval_s(self):
+    def interval_s(self) -> float:
         """Between two ticks."""
         return max(self.finest_s, self.context.interval_s)
 
-    def start(self):
+    def start(self) -> None:
         """Find the source; raise Unavailable where it is absent."""
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterable[Fact]":
         """Yield (kind, fields) for each fact of this instant."""
         return iter(())
 
-    def stop(self):
+    def stop(self) -> None:
         """Let go of whatever `start` took."""

@@ -4,6 +4,13 @@ from ..agent import commands
 from ..clocks import services, stamps
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..agent.agent import Agent
+    from .base import Context, Fact, Fields
+
 #: CLOCK_REALTIME that moves further than this against MONOTONIC_RAW between two reads was stepped: a slew of 500 ppm,
 #: the most that adjtime does, makes 50 us in 100 ms, so what a slew may do is allowed for on top.
 STEP_NS = 20000
@@ -22,21 +29,23 @@ class SnapshotSampler(Sampler):
 
     name = "clock"
 
-    def __init__(self, context, agent):
+    def __init__(self, context: "Context", agent: "Agent") -> None:
         super(SnapshotSampler, self).__init__(context)
         self._agent = agent
-        self._last = self._told = self._best = None
+        self._last: Fields | None = None  # the previous read
+        self._told: Fields | None = None  # the read of the previous record
+        self._best: Fields | None = None  # the tightest read since then
         self._reads = self._step = 0
-        self._namespace = {}
+        self._namespace: Fields = {}
 
     @property
-    def interval_s(self):
+    def interval_s(self) -> float:
         return (self._agent.snapshot_period_ms or _UNASKED_MS) / 1000.0
 
-    def start(self):
+    def start(self) -> None:
         self._namespace = stamps.time_namespace()
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         if not self._agent.snapshot_period_ms:
             return
         read = stamps.snapshot()
@@ -50,7 +59,7 @@ class SnapshotSampler(Sampler):
         if step or self._told is None or read["raw"] - self._told["raw"] >= self._every_ns():
             yield "clock_snapshot", self._record()
 
-    def _stepped(self, read):
+    def _stepped(self, read: "Fields") -> int:
         """By how much CLOCK_REALTIME was stepped since the last read; 0 for not."""
         if self._last is None:
             return 0
@@ -59,22 +68,23 @@ class SnapshotSampler(Sampler):
         allowed = STEP_NS + slewed + read["width_ns"] + self._last["width_ns"]
         return moved if abs(moved) > allowed else 0
 
-    def _every_ns(self):
+    def _every_ns(self) -> int:
         return PROBING_NS if self._agent.clocks is not None and self._agent.clocks.is_probing else IDLE_NS
 
-    def _record(self):
+    def _record(self) -> "Fields":
         best, told = self._best, self._told
+        assert best is not None
         slew = None
         if told is not None and not self._step and best["raw"] > told["raw"]:
             slew = round(1e6 * (_real_ahead(best) - _real_ahead(told)) / (best["raw"] - told["raw"]), 3)
-        record = dict(best, reads=self._reads, step_ns=self._step, slew_ppm=slew, **self._namespace)
+        record: Fields = dict(best, reads=self._reads, step_ns=self._step, slew_ppm=slew, **self._namespace)
         self._told, self._best = best, None
         self._reads = self._step = 0
         return record
 
 
-def _real_ahead(read):
-    return read["real"] - read["raw"]
+def _real_ahead(read: "Fields") -> int:
+    return int(read["real"] - read["raw"])
 
 
 class ServiceSampler(Sampler):
@@ -83,13 +93,13 @@ class ServiceSampler(Sampler):
     name = "clock_source"
     finest_s = 60.0
 
-    def __init__(self, context, agent):
+    def __init__(self, context: "Context", agent: "Agent") -> None:
         super(ServiceSampler, self).__init__(context)
         self._agent = agent
 
-    def start(self):
+    def start(self) -> None:
         self._agent.on_end(commands.end_all)
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         if self._agent.snapshot_period_ms:
             yield "clock_source", services.read_clock_source(self.context.proc)

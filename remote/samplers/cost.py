@@ -6,13 +6,20 @@ import time
 
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..agent.agent import Agent
+    from .base import Context, Fact
+
 #: The budget is judged over this long, and the first such window is not: what starting costs says nothing of sampling.
 WINDOW_S = 10.0
 #: The sampling interval is never stretched beyond this many times what was asked for.
 MOST_SLOWED = 8
 
 
-def _cpu_s(who):
+def _cpu_s(who: int) -> float:
     usage = resource.getrusage(who)
     return usage.ru_utime + usage.ru_stime
 
@@ -22,22 +29,22 @@ class CostSampler(Sampler):
 
     name = "cost"
 
-    def __init__(self, context, agent):
+    def __init__(self, context: "Context", agent: "Agent") -> None:
         super(CostSampler, self).__init__(context)
         self.agent = agent
         self.asked_s = context.interval_s
         self._page = os.sysconf("SC_PAGE_SIZE")
-        self._last = None
-        self._window = None
+        self._last: tuple[float, float, int] | None = None
+        self._window: tuple[float, float] | None = None
         self._has_started = False  # whether the first window is over
-        self._were_hung = []
+        self._were_hung: list[str] = []
 
-    def start(self):
+    def start(self) -> None:
         deadline = time.monotonic() + 10.0
         for thread in self.agent.threads:
             thread.ready.wait(max(0.0, deadline - time.monotonic()))
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # told apart, as `clock_cost`
         used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) - probing_s
         sent = self.agent.outbox.posted_bytes - probing_bytes
@@ -60,7 +67,7 @@ class CostSampler(Sampler):
             },
         )
 
-    def _hung(self, now):
+    def _hung(self, now: float) -> "list[str]":
         """Names of the samplers that have not come back; each is said once when it hangs, and once when it is back."""
         hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
         for name in sorted(set(hung) - set(self._were_hung)):
@@ -71,11 +78,11 @@ class CostSampler(Sampler):
         self._were_hung = hung
         return hung
 
-    def _rss(self):
+    def _rss(self) -> int:
         with open("/proc/self/statm") as f:
             return int(f.read().split()[1]) * self._page
 
-    def _brake(self, now, used):
+    def _brake(self, now: float, used: float) -> None:
         """Sample half as often while over budget, twice as often again when well under it."""
         if self._window is None:
             self._window = (now, used)

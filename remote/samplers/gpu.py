@@ -16,6 +16,13 @@ from ..nvml.pcie_thread import PcieThread
 from ..nvml.processes import GpuProcesses
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from .base import Context, Fact, Fields
+    from .process_snapshot import RankRef
+
 #: Who a GPU is, and what it supports, is asked again this often: limits and modes change, rarely.
 REFRESH_S = 60.0
 #: nvml.h, nvmlReturn_t: nothing is at that place (not found; not supported where MIG is off; an invalid argument).
@@ -29,7 +36,15 @@ RETRY_S = 10.0
 class Device(object):
     """One GPU, or one MIG device, and everything that is asked of it."""
 
-    def __init__(self, sampler, index, uuid, handle, parent=None, mig_index=None):
+    def __init__(
+        self,
+        sampler: "GpuSampler",
+        index: int,
+        uuid: str,
+        handle: "Any",
+        parent: "Device | None" = None,
+        mig_index: "int | None" = None,
+    ) -> None:
         nvml, context = sampler.nvml, sampler.context
         self.index, self.uuid, self.handle = index, uuid, handle
         self.parent = parent  # the Device it is a part of
@@ -42,18 +57,18 @@ class Device(object):
         self.throttling = ThrottleWatch()
         self.digest = MetricDigest(self.nvml_device)
         self.is_split = False  # into MIG devices: the processes are theirs
-        self.recovery = None
-        self.event_reason = None  # why its XIDs do not come from the driver
-        self.lost = None  # the driver's words
+        self.recovery: str | None = None
+        self.event_reason: str | None = None  # why its XIDs do not come from the driver
+        self.lost: str | None = None  # the driver's words
         self.refresh_at = self.retry_at = 0.0
-        self.identity = {}
-        self.said = None  # the last `gpu_info`
+        self.identity: Fields = {}
+        self.said: Fields | None = None  # the last `gpu_info`
 
     @property
-    def name(self):
+    def name(self) -> "Fields":
         return {"index": self.index, "uuid": self.uuid}
 
-    def introduce(self, sampler):
+    def introduce(self, sampler: "GpuSampler") -> None:
         """Ask who this is. Raises GpuLost."""
         if self.parent is not None:
             found = info.describe_mig(self.nvml_device)
@@ -66,7 +81,7 @@ class Device(object):
                 found["nvlinks"] = self.links.count
         self.identity = found
 
-    def forget(self):
+    def forget(self) -> None:
         """Ask everything anew, also what was not supported."""
         self.nvml_device.reset()
         self.metrics.reset()
@@ -83,18 +98,21 @@ class GpuSampler(Sampler):
     name = "gpu"
     finest_s = 0.0
 
-    def __init__(self, context, nvml=None):
+    def __init__(self, context: "Context", nvml: "Any" = None) -> None:
         super(GpuSampler, self).__init__(context)
         self.nvml = nvml
         self.simulated = bool(getattr(nvml, "simulated", False))
-        self.pcie = None
-        self._devices = []
-        self._versions, self._no_versions = {}, {}  # of driver and CUDA; why one is not known
-        self._xid_watch = self._xids = self._kernel_log = None
-        self._events = []  # from before the first tick
+        self.pcie: PcieThread = None  # type: ignore[assignment]  # made by start(), as those below
+        self._devices: list[Device] = []
+        self._versions: Fields = {}  # of driver and CUDA
+        self._no_versions: dict[str, str] = {}  # field: why it is unknown
+        self._xid_watch: XidListener = None  # type: ignore[assignment]
+        self._xids: XidEvents = None  # type: ignore[assignment]
+        self._kernel_log: KernelLog = None  # type: ignore[assignment]
+        self._events: list[Fields] = []  # from before the first tick
         self._full_at = 0.0  # not before that everything is asked
 
-    def start(self):
+    def start(self) -> None:
         if self.nvml is None:
             self.nvml = self.context.import_nvml()
         init.initialise(self.nvml)
@@ -105,7 +123,7 @@ class GpuSampler(Sampler):
             self._find(index)
         self._watch_events()
 
-    def stop(self):
+    def stop(self) -> None:
         self.pcie.stop()
         self._xid_watch.stop()
         self._kernel_log.close()
@@ -116,7 +134,7 @@ class GpuSampler(Sampler):
         except self.nvml.NVMLError:
             pass  # the driver has gone first
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         interval_s = self.context.interval_s
         if interval_s < FULL_S and now < self._full_at:
             self._look_quickly()
@@ -138,7 +156,7 @@ class GpuSampler(Sampler):
         for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.drain()):
             yield "gpu_event", event
 
-    def _look_quickly(self):
+    def _look_quickly(self) -> None:
         """Add to the digests."""
         for device in self._devices:
             if device.lost is None:
@@ -149,7 +167,7 @@ class GpuSampler(Sampler):
 
     # -- which GPUs there are ------------------------------------------------------------------------------------------
 
-    def _find(self, index):
+    def _find(self, index: int) -> None:
         nvml = self.nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -161,12 +179,12 @@ class GpuSampler(Sampler):
         device = Device(self, index, uuid, handle)
         self._devices.append(device)
 
-    def _split(self, device):
+    def _split(self, device: "Device") -> "list[Device]":
         """The MIG devices of a GPU as devices of their own, in the place after it.
 
         Where the driver does not say just now, those of before have not gone.
         """
-        known = {one.mig_index: one for one in self._devices if one.parent is device}
+        known = {part.mig_index or 0: part for part in self._devices if part.parent is device}
         mode = device.identity.get("mig_mode")
         if mode is None:
             found = list(known.values())
@@ -181,7 +199,7 @@ class GpuSampler(Sampler):
             self._devices = others[:at] + found + others[at:]
         return found
 
-    def _part(self, device, number, known):
+    def _part(self, device: "Device", number: int, known: "dict[int, Device]") -> "Device | None":
         """The MIG device at a place; None where there is none: places are numbered, and not all are taken."""
         nvml, before = self.nvml, known.get(number)
         try:
@@ -193,7 +211,7 @@ class GpuSampler(Sampler):
             return before
         return Device(self, device.index, uuid, handle, device, number)
 
-    def _watch_events(self):
+    def _watch_events(self) -> None:
         whole = [(device.uuid, device.handle) for device in self._devices]
         self._xid_watch = XidListener(self.nvml)
         refused = {} if self.simulated else self._xid_watch.start(whole)
@@ -211,11 +229,11 @@ class GpuSampler(Sampler):
 
     # -- one GPU -------------------------------------------------------------------------------------------------------
 
-    def _look(self, device, now, ranks):
+    def _look(self, device: "Device", now: float, ranks: "tuple[RankRef, ...]") -> "list[Fact]":
         """The facts of one GPU at one tick. One that is lost stops no other."""
         if device.lost is not None and not self._is_back(device, now):
             return []
-        facts = []
+        facts: list[Fact] = []
         try:
             if now >= device.refresh_at:
                 facts.extend(self._refresh(device, now))
@@ -233,7 +251,7 @@ class GpuSampler(Sampler):
             return facts + self._lose(device, now, str(error))
         return self._say(device) + facts
 
-    def _refresh(self, device, now):
+    def _refresh(self, device: "Device", now: float) -> "list[Fact]":
         if device.said is not None:
             device.forget()
         device.refresh_at = now + REFRESH_S + device.index
@@ -242,20 +260,20 @@ class GpuSampler(Sampler):
             return []
         before = [one for one in self._devices if one.parent is device]
         device.identity["mig_devices"] = [one.uuid for one in self._split(device)]
-        facts = []
+        facts: list[Fact] = []
         for gone in before:
             if gone not in self._devices:
                 facts.extend(("gpu_process", fields) for fields in gone.processes.clear())
                 facts.append(("gpu_info", dict(gone.said or gone.name, lost="this MIG device was removed")))
         return facts
 
-    def _say(self, device):
+    def _say(self, device: "Device") -> "list[Fact]":
         """`gpu_info`, where it differs from the last one."""
         known = device.identity
         unsupported = {field: reason for field, reason in device.nvml_device.unsupported.items() if field not in known}
         unsupported.update(self._no_versions)
         if device.event_reason or self._xid_watch.failure:
-            unsupported["gpu_event.xid"] = device.event_reason or self._xid_watch.failure
+            unsupported["gpu_event.xid"] = device.event_reason or self._xid_watch.failure or ""
         if self._kernel_log.reason:
             unsupported["gpu_event.kernel"] = self._kernel_log.reason
         fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)
@@ -267,7 +285,7 @@ class GpuSampler(Sampler):
         device.said = fields
         return [("gpu_info", fields)]
 
-    def _events_of(self, device, now, figures):
+    def _events_of(self, device: "Device", now: float, figures: "Fields") -> "Iterator[Fields]":
         for change in device.throttling.update(now, figures.get("clocks_event_reasons", ())):
             yield throttle_event(*change)
         for link, up in device.links.changes:
@@ -282,18 +300,18 @@ class GpuSampler(Sampler):
                        "text": "the driver wants this to recover GPU %d: %s" % (device.index, action)}  # fmt: skip
             device.recovery = action
 
-    def _lose(self, device, now, reason):
+    def _lose(self, device: "Device", now: float, reason: str) -> "list[Fact]":
         device.lost = reason
         device.retry_at = now + RETRY_S
         self.pcie.remove(device.uuid)
         text = "the driver cannot reach GPU %d any more: %s" % (device.index, reason)
         device.said = dict(device.said or dict(device.name, **self._versions), lost=reason)
-        facts = [("gpu_info", device.said)]
+        facts: list[Fact] = [("gpu_info", device.said)]
         facts.extend(("gpu_process", fields) for fields in device.processes.clear())
         event = {"event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY}
         return facts + [("gpu_event", dict(device.name, **event))]
 
-    def _is_back(self, device, now):
+    def _is_back(self, device: "Device", now: float) -> bool:
         if now < device.retry_at:
             return False
         device.retry_at = now + RETRY_S
@@ -309,7 +327,7 @@ class GpuSampler(Sampler):
         return True
 
 
-def _introductions_first(fact):
+def _introductions_first(fact: "Fact") -> bool:
     return fact[0] != "gpu_info"
 
 

@@ -1,6 +1,5 @@
 """Every GPU's global timer against the node's clocks, once a minute, where `[clock] gpu_clock` asks for it."""
 
-import importlib.util
 import json
 import sys
 import time
@@ -8,6 +7,12 @@ import time
 from ..agent import commands
 from ..clocks import stamps
 from .base import Sampler, Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from .base import Context, Fact, Fields
 
 #: It costs a CUDA context on every GPU: seldom.
 EVERY_S = 60.0
@@ -32,17 +37,17 @@ class GpuTimerSampler(Sampler):
     name = "gpu_clock"
     finest_s = EVERY_S
 
-    def __init__(self, context, simulated=None):
+    def __init__(self, context: "Context", simulated: "Any" = None) -> None:
         """`simulated`: what stands in for NVML where GPUs are invented; their timers are, then."""
         super(GpuTimerSampler, self).__init__(context)
         self._simulated = simulated
-        self._read = []  # at the start, for the first tick
-        self._first = {}  # uuid: (gpu_ns, raw, bound_ns)
+        self._read: list[Fields] = []  # at the start, for the first tick
+        self._first: dict[str | None, tuple[int, int, int]] = {}  # uuid: (gpu_ns, raw, bound_ns)
 
-    def start(self):
+    def start(self) -> None:
         self._read = self._look()
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         try:
             read, self._read = self._read or self._look(), []
         except Unavailable as error:  # it could be read before
@@ -50,15 +55,13 @@ class GpuTimerSampler(Sampler):
         for line in read:
             yield "gpu_clock", self._record(line)
 
-    def _look(self):
+    def _look(self) -> "list[Fields]":
         """Lines of `gputimer`. Raises Unavailable where there is no GPU to read."""
         if self._simulated is not None:
             return [_invented(index, uuid) for index, uuid in enumerate(self._simulated.uuids)]
         try:
-            source = importlib.util.find_spec(_PROGRAM).loader.get_source(_PROGRAM)
-            status, out, err = commands.run_apart(
-                "gpu_clock", _PATIENCE_S, python=sys.executable, given=source.encode()
-            )
+            source = commands.source_of(_PROGRAM).encode()
+            status, out, err = commands.run_apart("gpu_clock", _PATIENCE_S, python=sys.executable, given=source)
         except (OSError, commands.NoAnswer) as error:
             raise Unavailable("the GPUs' timers cannot be read: %s" % error, _TRIES["failed"], _NAMES["failed"])
         lines = [json.loads(line) for line in out.decode("utf-8", "replace").splitlines() if line.startswith("{")]
@@ -73,7 +76,7 @@ class GpuTimerSampler(Sampler):
             lines.append({"index": lines[-1]["index"] + 1, "uuid": None, "error": text})
         return lines
 
-    def _record(self, line):
+    def _record(self, line: "Fields") -> "Fields":
         if "error" in line:
             self._first.pop(line["uuid"], None)
             return {"index": line["index"], "uuid": line["uuid"], "error": line["error"]}
@@ -88,7 +91,7 @@ class GpuTimerSampler(Sampler):
             "simulated": self._simulated is not None,
         }  # fmt: skip
 
-    def _drift(self, line, bound):
+    def _drift(self, line: "Fields", bound: int) -> "tuple[float | None, float | None]":
         """(ppm against MONOTONIC_RAW since the first read, the most that this is wrong by); None at the first."""
         gpu_ns, raw, first_bound = self._first.setdefault(line["uuid"], (line["gpu_ns"], line["raw"], bound))
         if line["raw"] <= raw:
@@ -101,7 +104,7 @@ class GpuTimerSampler(Sampler):
         return round(ppm, 4), round(ppm_bound, 4)
 
 
-def _invented(index, uuid):
+def _invented(index: int, uuid: str) -> "Fields":
     """A timer that is some milliseconds ahead, and 0.8 ppm fast."""
     raw = stamps.mono_ns()
     real = raw + stamps.realtime_ns() - stamps.mono_ns()

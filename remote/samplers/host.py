@@ -4,6 +4,12 @@ import os
 
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator
+
+    from .base import Context, Fact, Fields
+
 
 class HostSampler(Sampler):
     """One `host` record a tick: memory, load, uptime and pressure from /proc; CPU, disk and network from psutil, and
@@ -12,12 +18,12 @@ class HostSampler(Sampler):
 
     name = "host"
 
-    def __init__(self, context):
+    def __init__(self, context: "Context") -> None:
         super(HostSampler, self).__init__(context)
         self._rates = Rates()
         self._first = True
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         fields = self._memory()
         fields.update(self._pressure())
         fields["load_1m"] = self._first_number("loadavg")
@@ -32,7 +38,7 @@ class HostSampler(Sampler):
 
     # -- from /proc --------------------------------------------------------------------------------------------------
 
-    def _memory(self):
+    def _memory(self) -> "Fields":
         kib = {}
         for line in self._read("meminfo").splitlines():
             name, _, value = line.partition(":")
@@ -44,25 +50,25 @@ class HostSampler(Sampler):
             "swap_used_bytes": _difference(kib, "SwapTotal", "SwapFree"),
         }
 
-    def _pressure(self):
+    def _pressure(self) -> "Fields":
         return {
             "cpu_stall_pct": self._some("cpu"),
             "mem_stall_pct": self._some("memory"),
             "io_stall_pct": self._some("io"),
         }
 
-    def _some(self, resource):
+    def _some(self, resource: str) -> "float | None":
         """Share of the last 10 s in which some task waited for `resource`; None on kernels without PSI."""
         first = self._read("pressure/" + resource).partition("\n")[0].split()
         if first[:1] != ["some"]:
             return None
         return float(first[1].partition("=")[2])
 
-    def _first_number(self, name):
+    def _first_number(self, name: str) -> "float | None":
         fields = self._read(name).split()
         return float(fields[0]) if fields else None
 
-    def _read(self, name):
+    def _read(self, name: str) -> str:
         try:
             with open("%s/%s" % (self.context.proc, name)) as f:
                 return f.read()
@@ -71,7 +77,7 @@ class HostSampler(Sampler):
 
     # -- from psutil -------------------------------------------------------------------------------------------------
 
-    def _figures(self, psutil, now):
+    def _figures(self, psutil: "Any", now: float) -> "Fields":
         busy = _asked(psutil.cpu_percent, None)  # since the previous call; the first answer means nothing
         counters = {}
         for name, counter in _physical(_asked(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
@@ -86,14 +92,14 @@ class HostSampler(Sampler):
 class Rates(object):
     """Counters that only grow, turned into rates: {(figure, source): count} into {figure: sum of rates, per second}."""
 
-    def __init__(self):
-        self._at = None
-        self._counters = {}
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._counters: dict[tuple[str, str], int] = {}
 
-    def since_last(self, now, counters):
+    def since_last(self, now: float, counters: "dict[tuple[str, str], int]") -> "dict[str, float | None]":
         """A source that is new, or whose count fell (it was reset), is left out of this interval; none left is None."""
         elapsed = now - self._at if self._at is not None else 0.0
-        rates = {figure: None for figure, _ in counters}
+        rates: dict[str, float | None] = {figure: None for figure, _ in counters}
         for key, count in counters.items():
             before = self._counters.get(key)
             if elapsed > 0 and before is not None and count >= before:
@@ -102,7 +108,7 @@ class Rates(object):
         return rates
 
 
-def _asked(figure, *arguments):
+def _asked(figure: "Callable[..., Any]", *arguments: "Any") -> "Any":
     """psutil's answer, or None: it raises where /proc lacks a file (containers) or has a line it does not know."""
     try:
         return figure(*arguments)
@@ -110,7 +116,7 @@ def _asked(figure, *arguments):
         return None
 
 
-def _physical(counters, device):
+def _physical(counters: "dict[str, Any] | None", device: str) -> "list[tuple[str, Any]]":
     """The (name, counter) of real devices, or of all but loopback where none is real (containers, virtual machines).
 
     A bond, a bridge, a partition or a device mapper counts the bytes of the devices below it a second time.
@@ -119,7 +125,7 @@ def _physical(counters, device):
     return [item for item in items if os.path.exists(device % item[0])] or items
 
 
-def _difference(kib, total, free):
+def _difference(kib: "dict[str, int]", total: str, free: str) -> "int | None":
     if total not in kib or free not in kib:
         return None
     return max(0, kib[total] - kib[free]) * 1024

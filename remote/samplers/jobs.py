@@ -4,6 +4,13 @@ from ..jobs import job_dir as files
 from ..jobs import state
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..agent.agent import Agent
+    from .base import Context, Fact, Fields
+
 #: While somebody reads along.
 FOLLOWED_S = 0.2
 #: The folders are looked at this often.
@@ -20,17 +27,17 @@ class JobSampler(Sampler):
     name = "jobs"
     finest_s = FOLLOWED_S
 
-    def __init__(self, context, agent):
+    def __init__(self, context: "Context", agent: "Agent") -> None:
         super(JobSampler, self).__init__(context)
         self._agent = agent
-        self._said = {}  # job: the fields of its last record
+        self._said: dict[str, Fields] = {}  # job: the fields of its last record
         self._due = 0.0
 
     @property
-    def interval_s(self):
+    def interval_s(self) -> float:
         return FOLLOWED_S if self._agent.followed else max(EVERY_S, self.context.interval_s)
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         if now >= self._due:
             self._due = now + EVERY_S * 0.9
             for fact in self._states():
@@ -43,7 +50,7 @@ class JobSampler(Sampler):
             if over and not facts and self._agent.followed.pop(job, None) is not None:
                 self._agent.left_off[job] = follower
 
-    def _states(self):
+    def _states(self) -> "Iterator[Fact]":
         here = set()
         for folder, spec in files.folders(self._agent.place.root, files.identity_of(self.context)):
             job = spec["job"]

@@ -18,6 +18,14 @@ from ..stacks.readers import Engines
 from ..stacks.source_lines import is_library
 from .base import Sampler
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Deque, Iterable
+
+    from ..agent.agent import Agent
+    from .base import Context, Fact, Fields, ProcessKey
+    from .process_snapshot import RankRef
+
 #: Of the agent's CPU budget so much may go into this; the rest is for everything else.
 SHARE = 0.5
 #: One that could not be read is left alone for so long, seconds.
@@ -45,30 +53,30 @@ class WatchedSampler(Sampler):
 
     name = "watched"
 
-    def __init__(self, context, agent, names, every_s):
+    def __init__(self, context: "Context", agent: "Agent", names: "Iterable[str]", every_s: float) -> None:
         super(WatchedSampler, self).__init__(context)
         self._agent = agent
         self._procfs = ProcFs(context.proc)
         self._names = tuple(names)[:MOST_NAMES]
         self._every_s = every_s
-        self._known = {}
-        self._waiting = deque()  # keys of the ranks that this round has still to read
-        self._resting = {}  # key → until when it is left alone
+        self._known: dict[ProcessKey, tuple[int, Fields]] = {}
+        self._waiting: Deque[ProcessKey] = deque()  # keys of the ranks that this round has still to read
+        self._resting: dict[ProcessKey, float] = {}  # key → until when it is left alone
         self._due = 0.0  # when the next round begins; the first one at once: somebody has just opened the console
         self._round_cost_s = 0.0
-        self._costs = deque()  # (when, CPU seconds) of the reads of the last `WINDOW_S`
+        self._costs: Deque[tuple[float, float]] = deque()  # (when, CPU seconds) of the reads of the last `WINDOW_S`
         self._began = time.monotonic()
-        self._told = set()  # statuses that were logged
+        self._told: set[str] = set()  # statuses that were logged
 
     @property
-    def interval_s(self):
+    def interval_s(self) -> float:
         return min(1.0, self._every_s)
 
-    def start(self):
+    def start(self) -> None:
         self._agent.on_end(commands.end_all)
         self._tell_cost(time.monotonic())
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterable[Fact]":
         ranks = self._ranks()
         for kept in (self._known, self._resting):
             for key in [key for key in kept if key not in ranks]:
@@ -79,15 +87,15 @@ class WatchedSampler(Sampler):
         self.context.shared["watched"] = dict(self._known)
         return iter(())
 
-    def _ranks(self):
+    def _ranks(self) -> "dict[ProcessKey, RankRef]":
         seen = self.context.shared.get("processes")
         return {(rank.pid, rank.start_ticks): rank for rank in seen.ranks} if seen else {}
 
-    def _has_come(self):
+    def _has_come(self) -> bool:
         """Whether py-spy is here, or known not to come: then the first read says why."""
         return bool(self._agent.blobs.path(PY_SPY) or self._agent.blobs.problem(PY_SPY))
 
-    def _begins(self):
+    def _begins(self) -> bool:
         """Whether a round begins within this tick; then it waits for that instant."""
         left = self._due - time.monotonic()
         if left > self.interval_s:
@@ -95,7 +103,7 @@ class WatchedSampler(Sampler):
         time.sleep(max(0.0, left))
         return True
 
-    def _read_round(self, ranks):
+    def _read_round(self, ranks: "dict[ProcessKey, RankRef]") -> None:
         began = time.monotonic()
         if not self._waiting:
             self._waiting.extend(key for key in sorted(ranks) if self._resting.get(key, 0.0) <= began)
@@ -110,7 +118,7 @@ class WatchedSampler(Sampler):
             wall = time.time()
             self._due = time.monotonic() + (wall // self._every_s + rounds) * self._every_s - wall
 
-    def _read(self, key, rank):
+    def _read(self, key: "ProcessKey", rank: "RankRef") -> None:
         before, began = _children_cpu_s(), time.monotonic()
         try:
             values = self._values(key[0])
@@ -127,13 +135,13 @@ class WatchedSampler(Sampler):
         self._costs.append((ended, cost_s))
         self._round_cost_s += cost_s
 
-    def _values(self, pid):
+    def _values(self, pid: int) -> "Fields":
         """The variables of one process. Raises NoStack."""
         blobs = self._agent.blobs
         engines = Engines(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
         _, threads = engines.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
-        found = {}
+        found: Fields = {}
         for thread in threads:
             for name in self._names:
                 if name not in found:
@@ -142,14 +150,14 @@ class WatchedSampler(Sampler):
                         found[name] = value
         return found
 
-    def _tell(self, error, rank):
+    def _tell(self, error: "py_spy.NoStack", rank: "RankRef") -> None:
         """Once a kind of trouble, not once a rank."""
         if error.status not in self._told and error.status != "gone":
             self._told.add(error.status)
             text = "watched variables of rank %s cannot be read: %s" % (rank.rank, error.text)
             self._agent.log("warning", text, error.try_)
 
-    def _tell_cost(self, now):
+    def _tell_cost(self, now: float) -> None:
         while self._costs and self._costs[0][0] < now - WINDOW_S:
             self._costs.popleft()
         elapsed = min(WINDOW_S, now - self._began)
@@ -157,7 +165,7 @@ class WatchedSampler(Sampler):
         self.context.shared["watch_cpu_pct"] = round(100.0 * spent / elapsed, 2) if elapsed > 0 else 0.0
 
 
-def value_in(thread, name):
+def value_in(thread: "py_spy.Thread", name: str) -> "int | float | str | None":
     """The value of a variable in one thread, or None: of the job's own innermost call that has it.
 
     Where no call of the job's own has it, of the outermost of a library's: that is the loop of a trainer, and what is
@@ -170,14 +178,14 @@ def value_in(thread, name):
     return value_of(having[0][1]) if having else None
 
 
-def value_of(text):
+def value_of(text: str) -> "int | float | str":
     """What py-spy shows, as a number where it is one: 64 bits, or finite; else as a short text."""
     try:
-        number = int(text)
+        integer = int(text)
     except ValueError:
         pass
     else:
-        return number if -_INT64 <= number < _INT64 else printable(text, _MOST_TEXT)
+        return integer if -_INT64 <= integer < _INT64 else printable(text, _MOST_TEXT)
     try:
         number = float(text)
     except ValueError:
@@ -189,7 +197,7 @@ def value_of(text):
     return printable(text.strip("\"'"), _MOST_TEXT)
 
 
-def step_of(values):
+def step_of(values: "Fields") -> "int | None":
     """The number of the step among watched variables, by the usual names; None where none is a whole number."""
     for name in STEPS:
         value = values.get(name)
@@ -198,6 +206,6 @@ def step_of(values):
     return None
 
 
-def _children_cpu_s():
+def _children_cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -7,6 +7,12 @@ from ..nvml.counters import Counters
 from ..proc.small_files import read_number, read_text
 from .base import Sampler, Unavailable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from .base import Context, Fact, Fields
+
 #: State, rate and error counters are read this often: an RDMA card asks its firmware for each of them.
 SLOW_S = 5.0
 #: New and vanished ports are looked for this often.
@@ -56,21 +62,21 @@ class NicSampler(Sampler):
 
     name = "nic"
 
-    def __init__(self, context):
+    def __init__(self, context: "Context") -> None:
         super(NicSampler, self).__init__(context)
-        self._ports = {}  # folder: _Port
+        self._ports: dict[str, _Port] = {}  # folder: _Port
         self._find_at = 0.0
 
-    def start(self):
+    def start(self) -> None:
         self._find()
         if not self._ports:
             raise Unavailable("no RDMA port and no physical Ethernet interface is to be seen", name="nic_none")
 
-    def stop(self):
+    def stop(self) -> None:
         for port in self._ports.values():
             port.close()
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         if self._find_at == 0.0:
             self._find_at = now + FIND_S
         elif now >= self._find_at:
@@ -84,20 +90,20 @@ class NicSampler(Sampler):
                 del self._ports[folder]
                 yield "nic", dict(port.identity, state="gone")
 
-    def _find(self):
+    def _find(self) -> None:
         for folder, make in _ports(self.context.sys):
             if folder not in self._ports and len(self._ports) < MOST_PORTS:
                 self._ports[folder] = make(folder)
 
 
-def identities(sys):
+def identities(sys: str) -> "Iterator[tuple[Fields, str]]":
     """(identity, folder of its device in sysfs) of every port, without opening its counters."""
     for folder, make in _ports(sys):
         port = make(folder)
         yield port.identity, port.device_folder
 
 
-def _ports(sys):
+def _ports(sys: str) -> "Iterator[tuple[str, type[RdmaPort | EthernetPort]]]":
     """(folder, the class for it) of every port."""
     root = sys + "/class/infiniband"
     for device in _listed(root):
@@ -113,28 +119,29 @@ def _ports(sys):
 class _Port(object):
     """One port. `traffic` and `errors` are its counters; the former's files stay open, for they are read each tick."""
 
-    traffic = errors = ()
+    traffic: "tuple[tuple[str, str, int], ...]" = ()
+    errors: "tuple[tuple[str, str], ...]" = ()
 
-    def __init__(self, folder, device_folder):
+    def __init__(self, folder: str, device_folder: str) -> None:
         self.folder, self.device_folder = folder, device_folder
-        self.identity = {
+        self.identity: Fields = {
             "pci_bus_id": _pci_address(device_folder),
             "numa_node": _at_least_0(read_number(device_folder + "/numa_node")),
         }
         self._counters = Counters()
-        self._files = {}
+        self._files: dict[str, int] = {}
         self._slow_at = 0.0
-        self._slow = {}
+        self._slow: Fields = {}
 
-    def close(self):
+    def close(self) -> None:
         for fd in self._files.values():
             os.close(fd)
         self._files = {}
 
-    def read(self, now):
+    def read(self, now: float) -> "Fields":
         """The fields of a `nic` record that are known. Raises OSError where the port is gone."""
         os.stat(self.folder)
-        grown = {}
+        grown: dict[str, int] = {}
         if now >= self._slow_at:
             self._slow_at = now + SLOW_S - 0.1
             self._slow = self.state()
@@ -155,11 +162,11 @@ class _Port(object):
             found["grown"] = grown
         return {field: value for field, value in found.items() if value is not None}
 
-    def state(self):
+    def state(self) -> "Fields":
         """The fields that change seldom."""
         return {}
 
-    def _count(self, name):
+    def _count(self, name: str) -> "int | None":
         fd = self._files.get(name)
         try:
             if fd is None:
@@ -178,12 +185,12 @@ class RdmaPort(_Port):
 
     traffic, errors = _RDMA_TRAFFIC, _RDMA_ERRORS
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         device, _, number = folder.rpartition("/ports/")
         super(RdmaPort, self).__init__(folder, device + "/device")
         self.identity.update(device=device.rpartition("/")[2], port=int(number), rdma=True)
 
-    def state(self):
+    def state(self) -> "Fields":
         rate = (read_text(self.folder + "/rate") or "").split()  # "400 Gb/sec (4X NDR)"
         return {
             "state": _word(read_text(self.folder + "/state")),
@@ -200,12 +207,12 @@ class EthernetPort(_Port):
 
     traffic, errors = _ETHERNET_TRAFFIC, _ETHERNET_ERRORS
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         super(EthernetPort, self).__init__(folder, folder + "/device")
         name = folder.rpartition("/")[2]
         self.identity.update(device=name, netdev=name, port=0, rdma=False, link_layer="Ethernet")
 
-    def state(self):
+    def state(self) -> "Fields":
         megabits = read_number(self.folder + "/speed")  # -1, or not readable, while the link is down
         return {
             "state": read_text(self.folder + "/operstate"),
@@ -213,23 +220,23 @@ class EthernetPort(_Port):
         }
 
 
-def _listed(folder):
+def _listed(folder: str) -> "list[str]":
     try:
         return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
-def _at_least_0(number):
+def _at_least_0(number: "int | None") -> "int | None":
     return number if number is not None and number >= 0 else None  # -1: a machine without NUMA
 
 
-def _word(text):
+def _word(text: "str | None") -> "str | None":
     """ "4: ACTIVE" is active."""
     return text.partition(":")[2].strip().lower() or None if text else None
 
 
-def _pci_address(device_folder):
+def _pci_address(device_folder: str) -> "str | None":
     """The name of the PCI device behind a link; None for a device of another bus."""
     name = os.path.realpath(device_folder).rpartition("/")[2]
     return name if name.count(":") == 2 and "." in name else None

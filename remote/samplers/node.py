@@ -5,8 +5,13 @@ import sys
 
 from ..proc.small_files import read_number, read_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+    from .base import Fields
 
-def node_fields(agent):
+
+def node_fields(agent: "Agent") -> "Fields":
     """The fields of the `node` record. Whatever cannot be read is None."""
     uname = os.uname()
     context = agent.context
@@ -30,7 +35,7 @@ def node_fields(agent):
     }
 
 
-def user_name(uid):
+def user_name(uid: int) -> "str | None":
     """The login name of a uid, or None where it has none."""
     import pwd
 
@@ -40,7 +45,7 @@ def user_name(uid):
         return None
 
 
-def _capabilities(agent):
+def _capabilities(agent: "Agent") -> "list[str]":
     found = []
     if agent.context.psutil is not None:
         found.append("psutil")
@@ -53,14 +58,14 @@ def _capabilities(agent):
     return found
 
 
-def _pretty_name():
+def _pretty_name() -> "str | None":
     for line in (read_text("/etc/os-release") or "").splitlines():
         if line.startswith("PRETTY_NAME="):
             return line.split("=", 1)[1].strip("\"'")
     return None
 
 
-def _mem_total():
+def _mem_total() -> "int | None":
     for line in (read_text("/proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024

@@ -17,6 +17,16 @@ from .base import Sampler
 from .locals import step_of
 from .process_snapshot import ChildRef, RankRef, Seen
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from ..proc.launchers import Claim
+    from ..proc.process_facts import Entry
+    from ..proc.rank_owner import Ownership
+    from ..proc.unreadable_ranks import Presumed
+    from .base import Context, Fact, Fields, ProcessKey
+
 #: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
 FIRST_LOOK_S = 0.2
 
@@ -26,21 +36,21 @@ class ProcessSampler(Sampler):
 
     name = "processes"
 
-    def __init__(self, context):
+    def __init__(self, context: "Context") -> None:
         super(ProcessSampler, self).__init__(context)
         self.procfs = ProcFs(context.proc)
         self.users = Users()
-        self.table = None
-        self._processes = {}  # (pid, start_ticks): the fields of its last `process` record
-        self._ranks = {}  # (pid, start_ticks): the fields of its last `rank` record
-        self._ended = set()  # those of `_ranks` whose end has been told while they are still there as zombies
-        self._below = {}  # (pid, start_ticks) that were below a rank: (job, rank)
-        self._pulses = {}
-        self._nccl = None
+        self.table: ProcessTable = None  # type: ignore[assignment]  # made by start()
+        self._processes: dict[ProcessKey, Fields] = {}  # fields of the last `process` record
+        self._ranks: dict[ProcessKey, Fields] = {}  # fields of the last `rank` record
+        self._ended: set[ProcessKey] = set()  # those of `_ranks` that are zombies and whose end was reported
+        self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # what was once below a rank: (job, rank)
+        self._pulses: dict[ProcessKey, Pulse] = {}
+        self._nccl: NcclVersions = None  # type: ignore[assignment]  # made by start()
         self._unreadable = self._live_denied = 0
         self._first = True
 
-    def start(self):
+    def start(self) -> None:
         names = set(VARIABLES)
         if self.context.process_filter:
             names.add(self.context.process_filter[0])
@@ -48,7 +58,7 @@ class ProcessSampler(Sampler):
         self._nccl = NcclVersions(self.procfs)
         self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
 
-    def tick(self, now):
+    def tick(self, now: float) -> "Iterator[Fact]":
         self.table.scan(now)
         for fact in self._look(list(self._pulses)):
             yield fact
@@ -67,7 +77,7 @@ class ProcessSampler(Sampler):
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
-    def _judge(self):
+    def _judge(self) -> "list[Fact]":
         """The records of everything that is new, different or gone since the last judgement."""
         judged = ownership(self.table, self._below)
         known = set(judged.owner_of).union(key[0] for key in self._below)
@@ -85,7 +95,7 @@ class ProcessSampler(Sampler):
         self._count_unread()
         return facts
 
-    def _rank_changes(self, ranks):
+    def _rank_changes(self, ranks: "dict[ProcessKey, Fields]") -> "Iterator[Fact]":
         for key, fields in ranks.items():
             before = self._ranks.get(key)
             if before is None:
@@ -105,8 +115,9 @@ class ProcessSampler(Sampler):
                 self._drop(key)
                 yield "rank", dict(fields, status="withdrawn", reason="the process turned out not to be a rank itself")
 
-    def _rank_fields(self, entry, judged):
+    def _rank_fields(self, entry: "Entry", judged: "Ownership") -> "Fields":
         facts = entry.facts
+        assert facts is not None and facts.claim is not None  # an owner has both
         fields = self._claim_fields(entry, facts.job, facts.claim)
         fields["gpu"] = gpu_of(facts.env, facts.claim.local_rank)
         if entry.pid in judged.stale:
@@ -114,11 +125,12 @@ class ProcessSampler(Sampler):
             fields["reason"] = "left over from attempt %d, which was restarted" % facts.claim.attempt
         return fields
 
-    def _presumed_fields(self, one):
+    def _presumed_fields(self, one: "Presumed") -> "Fields":
         return dict(self._claim_fields(one.entry, one.job, one.claim), status="no_permission", reason=one.reason)
 
-    def _claim_fields(self, entry, job, claim):
+    def _claim_fields(self, entry: "Entry", job: "str | None", claim: "Claim") -> "Fields":
         facts = entry.facts
+        assert facts is not None
         return {
             "job": job,
             "attempt": claim.attempt,
@@ -139,7 +151,7 @@ class ProcessSampler(Sampler):
             "reason": None,
         }
 
-    def _remember_children(self, judged, ranks):
+    def _remember_children(self, judged: "Ownership", ranks: "dict[ProcessKey, Fields]") -> None:
         alive = {}
         for pid, owner in judged.owner_of.items():
             fields = ranks[self.table.entries[owner].key]
@@ -150,9 +162,9 @@ class ProcessSampler(Sampler):
                 alive.setdefault(key, place)  # its rank has ended; it stays what it was
         self._below = alive
 
-    def _process_fields(self, judged, ranks):
+    def _process_fields(self, judged: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
-        found = {}
+        found: dict[ProcessKey, Fields] = {}
         for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
             entry = self.table.entries[pid]
             place = self._below.get(entry.key)
@@ -188,7 +200,7 @@ class ProcessSampler(Sampler):
 
     # -- what ranks do -----------------------------------------------------------------------------------------------
 
-    def _look_first(self, keys):
+    def _look_first(self, keys: "list[ProcessKey]") -> "list[Fact]":
         """The first look at new ranks tells no movement; only the first tick waits for a second one."""
         facts = self._look(keys)
         if not self._first or not keys:
@@ -197,9 +209,9 @@ class ProcessSampler(Sampler):
         ends = [fact for fact in facts if fact[0] == "rank"]
         return ends + self._look([key for key in keys if key in self._pulses])
 
-    def _look(self, keys):
+    def _look(self, keys: "list[ProcessKey]") -> "list[Fact]":
         """One look at each of these ranks: its `rank_stat`, and its end where it has ended."""
-        facts = []
+        facts: list[Fact] = []
         for key in keys:
             fields = self._ranks[key]
             try:
@@ -221,7 +233,7 @@ class ProcessSampler(Sampler):
                 facts.extend(self._end(key, end_of(stat, readable), exit_code_of(stat, readable)))
         return facts
 
-    def _end(self, key, how, exit_code=None):
+    def _end(self, key: "ProcessKey", how: "str | None", exit_code: "int | None" = None) -> "Iterator[Fact]":
         """The last word on a rank. `how` is None for one that is gone without a trace."""
         fields = self._ranks[key]
         if key not in self._ended:
@@ -232,20 +244,20 @@ class ProcessSampler(Sampler):
         else:
             self._ended.add(key)
 
-    def _drop(self, key):
+    def _drop(self, key: "ProcessKey") -> None:
         del self._ranks[key]
         self._pulses.pop(key, None)
         self._ended.discard(key)
 
     # -- for others --------------------------------------------------------------------------------------------------
 
-    def _count_unread(self):
+    def _count_unread(self) -> None:
         others = [entry for entry in self.table.noted.values() if entry.pid != self.table.own_pid]
         python = [entry.facts for entry in others if entry.python]
-        self._unreadable = sum(1 for facts in python if facts.denied)
-        self._live_denied = sum(1 for facts in python if facts.live_denied)
+        self._unreadable = sum(1 for facts in python if facts and facts.denied)
+        self._live_denied = sum(1 for facts in python if facts and facts.live_denied)
 
-    def _publish(self):
+    def _publish(self) -> None:
         ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
         self.context.shared["processes"] = Seen(
             ranks=ranks,
@@ -256,8 +268,8 @@ class ProcessSampler(Sampler):
             hidden=len(self.table.hidden),
         )
 
-    def _children(self, ranks):
-        attempts = {}
+    def _children(self, ranks: "tuple[RankRef, ...]") -> "tuple[ChildRef, ...]":
+        attempts: dict[tuple[str, int | None], int] = {}
         for rank in ranks:
             place = (rank.job, rank.rank)
             attempts[place] = max(rank.attempt, attempts.get(place, 0))
@@ -268,7 +280,7 @@ class ProcessSampler(Sampler):
             if fields is not None and fields["job"] is not None and fields["role"] not in ("rank", "launcher")
         )
 
-    def _boot_id(self):
+    def _boot_id(self) -> str:
         if self.context.boot_id:
             return self.context.boot_id
         try:
@@ -278,11 +290,11 @@ class ProcessSampler(Sampler):
             return os.uname().nodename
 
 
-def _rank_id(fields):
+def _rank_id(fields: "Fields") -> "tuple[Any, ...]":
     return (fields["job"], fields["attempt"], fields["rank"])
 
 
-def _changes(kind, before, after):
+def _changes(kind: str, before: "dict[ProcessKey, Fields]", after: "dict[ProcessKey, Fields]") -> "Iterator[Fact]":
     """Records for what is new or different, and a last one, marked gone, for what is no more."""
     for key, fields in after.items():
         if before.get(key) != fields:

@@ -12,6 +12,13 @@ from ..proc.pci import Places, kernel_address, numa_distances
 from .base import Sampler, Unavailable
 from .nic import identities
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from ..proc.pci import PciPlace
+    from .base import Context, Fact, Fields
+
 #: All of it is asked again this often: links go down, and a GPU that was reset may come back narrower.
 REFRESH_S = 60.0
 #: At a refresh so much time passes between two GPUs; the driver's lock is the GPU sampler's, too.
@@ -23,17 +30,17 @@ class TopologySampler(Sampler):
 
     name = "topology"
 
-    def __init__(self, context, nvml=None):
+    def __init__(self, context: "Context", nvml: "Any" = None) -> None:
         super(TopologySampler, self).__init__(context)
         self._nvml = nvml
         self._simulated = bool(getattr(nvml, "simulated", False))
-        self._places = nvml.places if self._simulated else Places(context.sys)
+        self._places: Any = nvml.places if self._simulated else Places(context.sys)
         self._is_open = False
-        self._gpus = []
-        self._said = {}  # (type, a, b): the fields of its last record
+        self._gpus: list[_Gpu] = []
+        self._said: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
 
-    def start(self):
+    def start(self) -> None:
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
@@ -43,24 +50,24 @@ class TopologySampler(Sampler):
         except Unavailable:
             pass  # the GPU sampler says it; a node without GPUs has network ports and NUMA nodes all the same
 
-    def stop(self):
+    def stop(self) -> None:
         if self._is_open:
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError:
                 pass  # the driver has gone first
 
-    def tick(self, now):
+    def tick(self, now: float) -> "list[Fact]":
         if now < self._due:
             return []
         self._due = now + REFRESH_S
-        found = {}
-        kept = set()  # GPUs that the driver cannot reach now: their edges stand as they were
+        found: dict[Any, Fields] = {}
+        kept: set[str] = set()  # GPUs that the driver cannot reach now: their edges stand as they were
         for edge in self._edges(kept):
             found[_key(edge)] = edge
         return [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(found, kept)]
 
-    def _edges(self, kept):
+    def _edges(self, kept: "set[str]") -> "Iterator[Fields]":
         for number, gpu in enumerate(self._gpus):
             try:
                 for edge in self._of_gpu(number, gpu):
@@ -75,7 +82,7 @@ class TopologySampler(Sampler):
         for edge in self._of_numa():
             yield edge
 
-    def _of_gpu(self, number, gpu):
+    def _of_gpu(self, number: int, gpu: "_Gpu") -> "Iterator[Fields]":
         if gpu.address is None:
             yield _edge("pcie", ("gpu", gpu.uuid), ("numa", ""), {"unsupported": {"via": gpu.reason}})
         else:
@@ -93,7 +100,7 @@ class TopologySampler(Sampler):
                 continue
             yield _edge("peer", *ends, fields=dict(fields, unsupported=lacking))
 
-    def _end(self, kind, address):
+    def _end(self, kind: str, address: "str | None") -> "tuple[str, str]":
         place = kernel_address(address) if address else ""
         if kind == "gpu":
             for gpu in self._gpus:
@@ -102,7 +109,7 @@ class TopologySampler(Sampler):
             return ("unknown", place)
         return (kind, place)
 
-    def _of_nics(self):
+    def _of_nics(self) -> "Iterator[Fields]":
         seen = set()
         for identity, folder in identities(self.context.sys):
             if identity["device"] not in seen:
@@ -111,7 +118,7 @@ class TopologySampler(Sampler):
                 if place[0] is not None:  # an interface of no PCI card has no place
                     yield _place(("nic", identity["device"]), place)
 
-    def _of_numa(self):
+    def _of_numa(self) -> "Iterator[Fields]":
         distances = self._places.distances() if self._simulated else numa_distances(self.context.sys)
         for node in sorted(distances):
             for other in sorted(distances[node]):
@@ -119,7 +126,7 @@ class TopologySampler(Sampler):
                     yield _edge("numa", ("numa", "%d" % node), ("numa", "%d" % other),
                                 {"distance": distances[node][other]})  # fmt: skip
 
-    def _changes(self, found, kept):
+    def _changes(self, found: "dict[Any, Fields]", kept: "set[str]") -> "list[Fields]":
         """What is new, what differs, and what is gone, unless a GPU that cannot be reached keeps it."""
         changed = [edge for key, edge in found.items() if _told(self._said.get(key)) != _told(edge)]
         for key, edge in self._said.items():
@@ -136,7 +143,7 @@ class TopologySampler(Sampler):
 class _Gpu(object):
     """One GPU, as this sampler asks about it."""
 
-    def __init__(self, nvml, handle, uuid):
+    def __init__(self, nvml: "Any", handle: "Any", uuid: str) -> None:
         self.handle, self.uuid = handle, uuid
         device = NvmlDevice(nvml, handle)
         try:
@@ -148,32 +155,32 @@ class _Gpu(object):
         self.remotes = NvLinkRemotes(nvml, handle)
 
 
-def _gpus(nvml, count):
+def _gpus(nvml: "Any", count: int) -> "Iterator[_Gpu]":
     """Those that the driver can open; the GPU sampler tells of the others."""
     for index in range(count):
         try:
             handle, reason = query(nvml, "nvmlDeviceGetHandleByIndex", index)
-            uuid, no_uuid = (None, reason) if reason else query(nvml, "nvmlDeviceGetUUID", handle)
+            uuid, no_uuid = ("", reason) if reason else query(nvml, "nvmlDeviceGetUUID", handle)
         except GpuLost:
             continue
         if no_uuid is None:
             yield _Gpu(nvml, handle, uuid)
 
 
-def _edge(kind, a, b, fields):
+def _edge(kind: str, a: "tuple[str, str]", b: "tuple[str, str]", fields: "Fields") -> "Fields":
     ends = {"type": kind, "a": {"kind": a[0], "id": a[1]}, "b": {"kind": b[0], "id": b[1]}}
     return dict(fields, **ends)
 
 
-def _place(end, place):
+def _place(end: "tuple[str, str]", place: "PciPlace") -> "Fields":
     fields, node, lacking = place
     return _edge("pcie", end, ("numa", "" if node is None else "%d" % node), dict(fields or {}, unsupported=lacking))
 
 
-def _key(edge):
+def _key(edge: "Fields") -> "tuple[Any, ...]":
     return tuple([edge["type"]] + [(edge[end]["kind"], edge[end]["id"]) for end in ("a", "b")])
 
 
-def _told(edge):
+def _told(edge: "Fields | None") -> "Fields | None":
     """What makes an edge another one; a link's speed of the moment does not, for an idle GPU lowers it."""
     return edge and {field: value for field, value in edge.items() if field != "gen" or edge["a"]["kind"] != "gpu"}
