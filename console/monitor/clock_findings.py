@@ -68,5 +68,5 @@ class SkewFindings:
         work = prepare_skew(store, steps=is_last)
         entries = sum(len(capture.collectives) for capture in store.captures.values())
         seen = work() if entries < MANY and not is_last else await asyncio.to_thread(work)
-        self._last = list(find_late(seen.by_the_best, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
+        self._last = list(find_late(seen.primary, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
         return self._last

@@ -72,7 +72,7 @@ async def diagnose(
 
 
 def _more_s(found: Sequence[Judgement]) -> float:
-    return max((one.wish.more_s for one in found), default=0.0)
+    return max((one.missing.more_s for one in found), default=0.0)
 
 
 def _longer(asked: Diagnosis, more_s: float) -> CaptureOrder:
@@ -83,12 +83,12 @@ def _longer(asked: Diagnosis, more_s: float) -> CaptureOrder:
 
 def _closer(found: Sequence[Judgement], asked: Diagnosis) -> CaptureOrder | None:
     """The last look, at those processes alone whose variables or native calls would tell more."""
-    variables = {(node, pid) for one in found if one.wish.stands for node, pid, _ in one.wish.variables}
+    variables = {(node, pid) for one in found if one.missing.is_stuck for node, pid, _ in one.missing.variables}
     native = {
         (node, pid)
         for one in found
-        if asked.native is not False and (one.wish.stands or asked.native)
-        for node, pid, _ in one.wish.native
+        if asked.native is not False and (one.missing.is_stuck or asked.native)
+        for node, pid, _ in one.missing.native
     }
     if not variables and not native:
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..analysis.collectives import LEAST_WAIT_S, Communication, communication
-from ..analysis.collectives.communication import JobKey, jobs_in
+from ..analysis.collectives.align import JobKey
+from ..analysis.collectives.communication import jobs_in
 from ..analysis.collectives.evidence import evidence_of as collectives_evidence
 from ..analysis.finding import FindingDraft
 from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job

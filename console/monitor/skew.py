@@ -52,7 +52,7 @@ class SkewSnapshot:
     gpus: dict[RankKey, RankGpu]
 
     @property
-    def by_the_best(self) -> tuple[JobSkew, ...]:
+    def primary(self) -> tuple[JobSkew, ...]:
         """Each job by its collectives, or by its steps where no collective could be judged."""
         told = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
         return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in told))

@@ -53,7 +53,7 @@ class FaultLine(msgspec.Struct):
     waited_s: float | None
     confidence: str
     follows: bool  # its ranks wait in other groups themselves
-    camps: list[MismatchSideLine]
+    sides: list[MismatchSideLine]
     text: str
     evidence: list[str]
 
@@ -268,7 +268,7 @@ def _fault(capture: CaptureNow, said: Communication, fault: Fault) -> FaultLine:
         waited_s=fault.waited_s,
         confidence=fault.confidence,
         follows=fault.follows,
-        camps=[MismatchSideLine(wait_group.what, list(wait_group.ranks)) for wait_group in fault.camps],
+        sides=[MismatchSideLine(side.what, list(side.ranks)) for side in fault.sides],
         text=fault.text,
         evidence=list(fault.evidence),
     )

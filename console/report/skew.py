@@ -78,7 +78,7 @@ class UnresolvedLine(msgspec.Struct):
 class ViolationLine(msgspec.Struct):
     """A collective that ended before it began, beyond the bounds: the clock is wrong."""
 
-    meeting: str
+    sync_point: str
     left_rank: int
     left_node: str
     entered_rank: int
@@ -128,7 +128,7 @@ def _line(seen: SkewSnapshot) -> SkewLine:
         captures=_ranks(seen.captures),
         violations=[
             ViolationLine(
-                violation.meeting.title,
+                violation.sync_point.title,
                 violation.left.rank,
                 violation.left.node,
                 violation.entered.rank,
@@ -168,13 +168,13 @@ def _rank(one: RankSkew) -> RankSkewLine:
 
 
 def _meeting(one: Lateness) -> SyncPointLine:
-    meeting = one.meeting
+    sync_point = one.sync_point
     return SyncPointLine(
-        meeting.job,
-        meeting.attempt,
-        meeting.group,
-        meeting.name,
-        meeting.number,
+        sync_point.job,
+        sync_point.attempt,
+        sync_point.group,
+        sync_point.name,
+        sync_point.number,
         list(one.last),
         one.behind_ns,
         one.bound_ns,

@@ -66,7 +66,7 @@ def _branches(
         label = branch.title
         if branch.device is not None:
             ranks = fleet.ranks_text([node], label) if branch.device.info else ""
-            groups = fleet.laid.text([node], branch.title) if ranks else ""
+            groups = fleet.group_placement.text([node], branch.title) if ranks else ""
             said = (label, branch.device.name, f"rank {ranks}" if ranks else "", groups)
             label = "\n".join(line for line in said if line)
         yield f"    {own} [label={quoted_for_dot(label)}, {_LOOKS[branch.vertex.kind]}];"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from ..analysis.collectives.memberships import JobKey, Membership, memberships
+from ..analysis.collectives.align import JobKey, Membership, memberships
 from ..analysis.topology.classes import labels_folded
 from ..records import Collective, PgStatus, Rank
 from ..text.nodeset_fold import fold, fold_ranks, natural
@@ -189,28 +189,30 @@ def _distance(word: str) -> tuple[int, int]:
 
 def group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None = None) -> Iterator[tuple[str, str]]:
     """(what, in words): a line a kind, then one a group of it; with `nodes` only groups that have a rank there."""
-    laid = fleet.laid
+    group_placement = fleet.group_placement
     mine = set(nodes) if nodes is not None else None
     kinds: dict[tuple[str, str], list[ParallelGroup]] = {}
-    for group in laid.groups:
+    for group in group_placement.groups:
         kinds.setdefault((group.job, group.kind), []).append(group)
     jobs = {job for job, _ in kinds}
     for (job, kind), alike in kinds.items():
-        yield printable(f"{job}: {kind}" if len(jobs) > 1 else kind), _kind_text(laid, alike)
-        here = [group for group in alike if mine is None or mine & set(laid.nodes(group))]
+        yield printable(f"{job}: {kind}" if len(jobs) > 1 else kind), _kind_text(group_placement, alike)
+        here = [group for group in alike if mine is None or mine & set(group_placement.nodes(group))]
         for group in here[:MOST] if len(alike) > 1 else ():
-            yield printable(f"  {group.label}"), printable(f"{_who(group)}  {laid.span(group)}")
+            yield printable(f"  {group.label}"), printable(f"{_who(group)}  {group_placement.span(group)}")
         if len(here) > MOST:
             yield "", f"  … and {len(here) - MOST} more"
 
 
-def _kind_text(laid: GroupPlacement, alike: Sequence[ParallelGroup]) -> str:
+def _kind_text(group_placement: GroupPlacement, alike: Sequence[ParallelGroup]) -> str:
     """`64 groups of 8 ranks; within one node 60, over 2 nodes 4`."""
     if len(alike) == 1:
-        return printable(f"1 group of {_ranks(len(alike[0].ranks))}, {_who(alike[0])}  {laid.span(alike[0])}")
+        return printable(
+            f"1 group of {_ranks(len(alike[0].ranks))}, {_who(alike[0])}  {group_placement.span(alike[0])}"
+        )
     sizes = sorted({len(group.ranks) for group in alike})
     size = f"{sizes[0]} to {sizes[-1]} ranks" if len(sizes) > 1 else _ranks(sizes[0])
-    spans = Counter(len(laid.nodes(group)) for group in alike)
+    spans = Counter(len(group_placement.nodes(group)) for group in alike)
     where = [(f"over {count} nodes" if count > 1 else "within one node" if count else "on no known GPU", often)
              for count, often in sorted(spans.items())]  # fmt: skip
     told = f"each {where[0][0]}" if len(where) == 1 else ", ".join(f"{often} {place}" for place, often in where)

@@ -73,7 +73,7 @@ def _device_line(fleet: TopologySnapshot, topology: NodeTopology, device: Device
         device.place.gen if device.place else None, device.width,
         [nic.label for nic in topology.nearest_nics(device)] if device.info else [],
         sorted(rank for _, rank in on.ranks) if on else [], bool(on and on.presumed),
-        [group.label for group in fleet.laid.on(topology.node, device.label)] if device.info else [],
+        [group.label for group in fleet.group_placement.on(topology.node, device.label)] if device.info else [],
     )  # fmt: skip
 
 
@@ -104,10 +104,10 @@ def _link_lines(fleet: TopologySnapshot, topology: NodeTopology) -> Iterator[Top
 def _group_lines(fleet: TopologySnapshot, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
     """The groups, those of some nodes only where these are named."""
     for group in fleet.groups:
-        nodes = fleet.laid.nodes(group)
+        nodes = fleet.group_placement.nodes(group)
         if names is None or set(nodes) & set(names):
             yield ParallelGroupLine(group.job, group.kind, group.label, group.name, group.desc, group.ranks,
-                                    group.is_whole, nodes, fleet.laid.relation(group))  # fmt: skip
+                                    group.is_whole, nodes, fleet.group_placement.relation(group))  # fmt: skip
 
 
 def _line(

@@ -61,7 +61,7 @@ def matrix(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]
         ranks = fleet.ranks_text(nodes, device.label) if device.info else ""
         words = (topology.word(device.label, other) for other in labels)
         cpus = device.cpus if device.info else None  # a card's traffic is handled by any CPU
-        groups = fleet.laid.text(nodes, device.label) if device.info else ""
+        groups = fleet.group_placement.text(nodes, device.label) if device.info else ""
         rows.append((*words, *(printable(text or "") for text in (cpus, device.numa, ranks, groups))))
     nics = tuple((nic.label, printable(nic.name or "")) for nic in topology.nics)
     return TopologyMatrix(labels, tuple(rows), nics, any(row[-2].endswith("?") for row in rows))

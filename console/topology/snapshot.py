@@ -91,7 +91,7 @@ class TopologySnapshot:
         return any(topology.simulated for topology in self.nodes.values())
 
     @cached_property
-    def laid(self) -> GroupPlacement:
+    def group_placement(self) -> GroupPlacement:
         """The parallel groups over the GPUs."""
         return GroupPlacement(self)
 

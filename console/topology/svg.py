@@ -110,7 +110,7 @@ def _box(fleet: TopologySnapshot, node: str, branch: TopologyBranch, x: float, y
         down = device.ports and not any(port.state in ("active", "up", None) for port in device.ports)
         kind_class = f"{kind} down" if down else kind
         ranks = fleet.ranks_text([node], device.label) if device.info else ""
-        groups = fleet.laid.text([node], device.label) if ranks else ""
+        groups = fleet.group_placement.text([node], device.label) if ranks else ""
         over = f"rank {ranks} {groups}".rstrip() if ranks else "down" if down else ""
         texts += [(device.name or "").removeprefix("NVIDIA "), over]
     else:

@@ -110,7 +110,7 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
         facts.append(f"{down} NVLink{'s' * (down != 1)} down")
     ranks = fleet.ranks_text([topology.node], device.label)
     if ranks:
-        groups = fleet.laid.text([topology.node], device.label)
+        groups = fleet.group_placement.text([topology.node], device.label)
         facts.append(f"rank {ranks}" + (f" in {groups}" if groups else ""))
     return facts
 

@@ -1,14 +1,11 @@
-"""What ranks' communication libraries recorded, made sense of: who is missing from which collective, who does something
-else than the others, who waits for whom, who gives how much to whom.
+"""Collectives recorded by communication libraries: missing ranks, mismatches, wait-for graph, traffic, performance.
 
-`groups` aligns the records, `faults` says what is wrong (`absences`, `mismatches`), `waiting` which causes which,
-`counts` what is told by those who only count; `traffic` and `load` are about what went well. Everything refuses, and
-says why, where the records do not carry an answer.
+`align` aligns the records, `missing`, `mismatch` and `ras` find faults, `wait_graph` orders them by cause, `traffic`
+and `performance` describe what completed. Results carry a reason where the records are not sufficient.
 """
 
 from .align import Member, ProcessGroup
-from .communication import Communication, communication
-from .detect import LEAST_WAIT_S
+from .communication import LEAST_WAIT_S, Communication, communication
 from .fault import Fault, FaultKind, MismatchSide
 from .performance import Imbalance, Load, SlowLink, SlowLinks, Statistics
 from .traffic import PatternFound, TrafficCell, TrafficMatrix

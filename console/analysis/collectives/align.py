@@ -1,7 +1,7 @@
-"""Process groups of one job in one capture: who is in them, how far each rank is, and what each did at which number.
+"""Alignment of collectives: process groups of one job in one capture, and the progress of each rank in them.
 
-Groups are matched by name, ranks by number; `pg_id` is only a process's own. What is not in a buffer may have left it,
-so absence from it proves nothing: how far a rank is, is the newest number that it has entered.
+Groups are matched by name, ranks by number; `pg_id` is local to a process. Entries leave the ring buffer, so absence
+from it proves nothing: the progress of a rank is the newest sequence number that it has entered.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ WITNESSES: Final[dict[CollectiveSource, Witness]] = {
     "worker_server": "flight recorder", "fr_dump": "flight recorder", "ras": "NCCL RAS", "nccl_log": "NCCL log",
     "inspector": "NCCL Inspector",
 }  # fmt: skip
-#: A group as one kind of witness names it.
+#: A group as one kind of source names it.
 GroupKey = tuple[Witness, str]
+#: (job, attempt)
+JobKey = tuple[str, int]
 #: The group of all ranks, as PyTorch describes it.
 DEFAULT: Final = "default_pg"
 #: A sequence number before the first: PyTorch counts from 1, NCCL's log from 0.
@@ -36,53 +38,53 @@ class Member:
     rank: int
     last: int  # newest sequence number that it has entered; `NONE`: none yet
     entered: Mapping[int, tuple[Collective, ...]]  # by sequence number; several where they were coalesced
-    completed: int  # newest sequence number that is over, of those in the buffer, or `NONE`
+    completed: int  # newest completed sequence number in the buffer, or `NONE`
     read_at: int | None  # when its source was read, CLOCK_REALTIME of its node
     path: str  # where the records came from: `worker_server rank 3`
 
     def waits_in(self) -> list[int]:
-        """Sequence numbers that it has entered and that are not over, lowest first."""
+        """Sequence numbers that it has entered and not completed, lowest first."""
         return sorted(seq for seq, entries in self.entered.items() if any(entry.retired is False for entry in entries))
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """One process group, as one kind of witness knows it."""
+    """One process group, as one kind of source reports it."""
 
     witness: Witness
     name: str
     desc: str
-    ranks: tuple[int, ...]  # members, as far as anybody says
+    ranks: tuple[int, ...]  # known members
     is_whole: bool  # whether those are all
-    members: Mapping[int, Member]  # those that a source has spoken for
+    members: Mapping[int, Member]  # members that a source covers
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Members that no source has spoken for: nothing is known of them."""
+        """Members that no source covers."""
         return tuple(rank for rank in self.ranks if rank not in self.members)
 
     @property
     def title(self) -> str:
-        """`pairs (1)`: what it is for, and its name."""
+        """`pairs (1)`: its description and its name."""
         return f"{self.desc} ({self.name})" if self.desc and self.desc != "undefined" else self.name
 
 
 def groups_of(
     collectives: Iterable[Collective], statuses: Iterable[PgStatus], world_size: int | None
 ) -> list[ProcessGroup]:
-    """The groups of one job, of the sources that number what ranks enter; by witness and name.
+    """The groups of one job, from the sources with sequence numbers, by source and name.
 
-    RAS only counts (`counts_of`), and Inspector numbers each kind of operation of its own.
+    RAS only counts (`ras.count_faults`), and Inspector numbers each kind of operation separately.
     """
     entries: dict[GroupKey, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     lines: dict[GroupKey, dict[int, PgStatus]] = defaultdict(dict)
     descs: dict[GroupKey, str] = {}
-    heard: dict[Witness, dict[int, PgStatus]] = defaultdict(dict)
+    covered: dict[Witness, dict[int, PgStatus]] = defaultdict(dict)
     for status in statuses:
         if status.source in ("ras", "inspector") or status.status != "ok" or status.rank is None:
             continue
         witness = WITNESSES[status.source]
-        heard[witness].setdefault(status.rank, status)
+        covered[witness].setdefault(status.rank, status)
         if status.process_group:
             key = (witness, status.process_group[0])
             lines[key][status.rank] = status
@@ -92,55 +94,55 @@ def groups_of(
             key = (WITNESSES[entry.source], entry.process_group[0])
             entries[key][entry.rank].append(entry)
             descs[key] = descs.get(key) or entry.process_group[1]
-    return [_group(key, descs[key], entries[key], lines[key], heard[key[0]], world_size) for key in sorted(descs)]
+    return [_group(key, descs[key], entries[key], lines[key], covered[key[0]], world_size) for key in sorted(descs)]
 
 
 def _group(
     key: GroupKey, desc: str, entries: Mapping[int, Sequence[Collective]],
-    lines: Mapping[int, PgStatus], heard: Mapping[int, PgStatus], world_size: int | None,
+    lines: Mapping[int, PgStatus], covered: Mapping[int, PgStatus], world_size: int | None,
 ) -> ProcessGroup:  # fmt: skip
-    said = {rank for line in lines.values() for rank in line.ranks or ()}
+    listed = {rank for line in lines.values() for rank in line.ranks or ()}
     sizes = {entry.group_size for rank in entries for entry in entries[rank] if entry.group_size}
     seen = {*entries, *lines}
-    ranks, is_whole = who_is_in(said, seen, sizes, desc, world_size)
+    ranks, is_whole = members_of(listed, seen, sizes, desc, world_size)
     members = {rank: _member(rank, entries.get(rank, ()), lines.get(rank)) for rank in sorted(seen)}
     for rank in ranks:
         if rank in seen:
             continue
-        line = heard.get(rank)
+        line = covered.get(rank)
         if line is not None and (line.oldest_record_id == 0 or line.entries == 0):
-            # all that the rank ever did is in its buffer, and this group is not
+            # its buffer is complete and does not contain this group
             members[rank] = Member(rank, NONE, {}, NONE, line.read_at, _path(line))
     return ProcessGroup(key[0], key[1], desc, ranks, is_whole, members)
 
 
-def who_is_in(
-    said: Set[int], seen: Set[int], sizes: Set[int], desc: str, world_size: int | None
+def members_of(
+    listed: Set[int], seen: Set[int], sizes: Set[int], desc: str, world_size: int | None
 ) -> tuple[tuple[int, ...], bool]:
-    """The members of a group, and whether those are all: those that a source lists, and those that were seen in it.
+    """The members of a group (`listed` by a source or `seen` in it), and whether those are all.
 
-    Without a list they are all where it is the group of all ranks, or where as many were seen as it has by `sizes`.
+    Without a list they are all if it is the default group, or if as many were seen as `sizes` states.
     """
-    is_whole = bool(said)
-    if not said and desc == DEFAULT and world_size:
-        said, is_whole = set(range(world_size)), True
+    is_whole = bool(listed)
+    if not listed and desc == DEFAULT and world_size:
+        listed, is_whole = set(range(world_size)), True
     if not is_whole and len(sizes) == 1 and len(seen) == next(iter(sizes)):
         is_whole = True
-    return tuple(sorted(said | seen)), is_whole
+    return tuple(sorted(listed | seen)), is_whole
 
 
 def _member(rank: int, entries: Sequence[Collective], line: PgStatus | None) -> Member:
     by_seq: dict[int, list[Collective]] = defaultdict(list)
-    for entry in sorted(entries, key=lambda one: one.record_id or 0):
+    for entry in sorted(entries, key=lambda entry: entry.record_id or 0):
         if not entry.is_p2p and entry.collective_seq_id is not None:
             by_seq[entry.collective_seq_id].append(entry)
-    said = line.last_enqueued_collective if line else None
-    last = max([*by_seq, NONE if said is None else said], default=NONE)
-    over = [seq for seq, found in by_seq.items() if all(entry.retired for entry in found)]
+    enqueued = line.last_enqueued_collective if line else None
+    last = max([*by_seq, NONE if enqueued is None else enqueued], default=NONE)
+    over = [seq for seq, same_seq in by_seq.items() if all(entry.retired for entry in same_seq)]
     source = entries[0] if entries else line
     assert source is not None
     return Member(
-        rank=rank, last=last, entered={seq: tuple(found) for seq, found in sorted(by_seq.items())},
+        rank=rank, last=last, entered={seq: tuple(same_seq) for seq, same_seq in sorted(by_seq.items())},
         completed=max(over, default=NONE), read_at=source.read_at, path=_path(source),
     )  # fmt: skip
 
@@ -149,14 +151,57 @@ def _path(source: Collective | PgStatus) -> str:
     return f"{source.source} rank {source.rank}"
 
 
-# -- who is who --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One process group of a job: `ranks` are its known members, `is_whole` whether those are all."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+    is_whole: bool
+
+
+def memberships(
+    collectives: Iterable[Collective], statuses: Iterable[PgStatus], job: JobKey, ranks: Sequence[Rank] = ()
+) -> tuple[Membership, ...]:
+    """The groups of a job in one capture, by name, from one source: each source has names of its own.
+
+    Flight Recorder precedes NCCL's log: it has PyTorch's names. `ranks` are the current records of processes.
+    """
+    own = [rank for rank in ranks if (rank.job, rank.attempt) == job]
+    world_size = max((rank.world_size for rank in own if rank.world_size), default=None)
+    listed: dict[GroupKey, set[int]] = defaultdict(set)
+    seen: dict[GroupKey, set[int]] = defaultdict(set)
+    sizes: dict[GroupKey, set[int]] = defaultdict(set)
+    descs: dict[GroupKey, str] = {}
+    lines = with_ranks([status for status in statuses if (status.job, status.attempt) == job], own)
+    entries = [collective for collective in collectives if (collective.job, collective.attempt) == job]
+    records: list[Collective | PgStatus] = [*lines, *entries]
+    for record in records:
+        if record.process_group is None or record.rank is None or record.source in ("ras", "inspector"):
+            continue
+        key = (WITNESSES[record.source], record.process_group[0])
+        descs[key] = descs.get(key) or record.process_group[1]
+        seen[key].add(record.rank)
+        listed[key].update((record.ranks or ()) if isinstance(record, PgStatus) else ())
+        if record.group_size:
+            sizes[key].add(record.group_size)
+    first = min((witness for witness, _ in descs), key=list(WITNESSES.values()).index, default=None)
+    return tuple(
+        Membership(key[1], descs[key], *members_of(listed[key], seen[key], sizes[key], descs[key], world_size))
+        for key in sorted(descs)
+        if key[0] == first
+    )
+
+
+# -- ranks of RAS records ----------------------------------------------------------------------------------------------
 
 
 def with_ranks(statuses: Iterable[PgStatus], ranks: Sequence[Rank]) -> list[PgStatus]:
-    """What RAS says, with the job's own numbers of the ranks, as far as they are certain.
+    """RAS records with global ranks, as far as they are certain.
 
-    RAS numbers ranks within a communicator, and knows processes as their own PID namespace counts: a pid that only one
-    rank of the job has is that rank; in the communicator of all ranks the numbers are the same.
+    RAS has ranks of a communicator and pids of a PID namespace: a pid that only one rank of the job has is that rank;
+    in the communicator of all ranks both numbers are equal.
     """
     by_pid: dict[tuple[str, int], set[int]] = defaultdict(set)
     sizes: dict[str, int] = {}
@@ -183,5 +228,5 @@ def _number(status: PgStatus, by_pid: Mapping[tuple[str, int], set[int]], world_
 
 
 def kind_at(member: Member, seq: int) -> tuple[str, ...]:
-    """The kinds of what a rank did at a sequence number; empty where that is not known."""
+    """The kinds of operation of a rank at a sequence number; empty where unknown."""
     return tuple(operation(entry.profiling_name).kind for entry in member.entered.get(seq, ()))

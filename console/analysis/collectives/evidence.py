@@ -1,7 +1,7 @@
-"""What collectives say for a verdict: who is missing from what, who differs from whom, the cause first.
+"""Collective evidence for a verdict: missing ranks and mismatches, the cause first.
 
-Only what holds in a job that stands still is said: somebody has waited long enough, and the sequence numbers prove who
-has not come. Counts of launches (RAS, NCCL's log) do not: a rank whose GPU waits launches less, and is not to blame.
+Only proven absences count: a rank has waited long enough, and sequence numbers prove which rank is missing. Launch
+counts (RAS, NCCL's log) do not: a rank whose GPU waits launches less without being the cause.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from .communication import Communication
 from .fault import Fault
 
 
-def evidence_of(said: Communication) -> tuple[CollectiveEvidence, ...]:
-    """One piece of evidence a witness that has spoken of any rank."""
+def evidence_of(capture: Communication) -> tuple[CollectiveEvidence, ...]:
+    """The evidence of each source that covers any rank."""
     return tuple(
         CollectiveEvidence(
             source=witness,
             complete=ranks,
-            absences=tuple(_absence(fault) for fault in said.faults if fault.witness == witness and _proves(fault)),
+            absences=tuple(_absence(fault) for fault in capture.faults if fault.witness == witness and _proves(fault)),
             mismatches=tuple(
-                Mismatch(fault.title, fault.seq, tuple((camp.what, camp.ranks) for camp in fault.camps))
-                for fault in said.faults if fault.witness == witness and _differs(fault)
+                Mismatch(fault.title, fault.seq, tuple((side.what, side.ranks) for side in fault.sides))
+                for fault in capture.faults if fault.witness == witness and _differs(fault)
             ),
         )
-        for witness, ranks in said.heard if witness != "NCCL Inspector"
+        for witness, ranks in capture.heard if witness != "NCCL Inspector"
     )  # fmt: skip
 
 
 def _proves(fault: Fault) -> bool:
-    """Whether an absence is more than a moment's difference, and not merely what follows from another one."""
+    """Whether an absence is proven and does not follow from another one."""
     proven = fault.kind == "missing_rank" and fault.confidence in ("certain", "likely")
     return proven and fault.seq is not None and not fault.follows
 
 
 def _differs(fault: Fault) -> bool:
-    """Whether there are camps, and all that could be in one are: else the smaller may be the larger."""
-    is_even = len({len(camp.ranks) for camp in fault.camps}) == 1
-    return len(fault.camps) > 1 and (bool(fault.ranks) or is_even)
+    """Whether the sides are complete: else the minority may be the majority."""
+    is_even = len({len(side.ranks) for side in fault.sides}) == 1
+    return len(fault.sides) > 1 and (bool(fault.ranks) or is_even)
 
 
 def _absence(fault: Fault) -> Absence:

@@ -1,4 +1,4 @@
-"""Who does something else than the others at the same number."""
+"""Ranks that differ from the rest of their group at the same sequence number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operations import dtypes, moved_numel, operation, shape_text
 
 
 def mismatches(group: ProcessGroup) -> list[Fault]:
-    """The first number at which members differ, unless they have gone on after it: then it was none."""
+    """The first sequence number at which members differ; ignored if all have completed it."""
     seqs: dict[int, list[int]] = defaultdict(list)
     for rank, member in group.members.items():
         for seq in member.entered:
@@ -47,7 +47,7 @@ def _mismatch_at(group: ProcessGroup, seq: int, ranks: Sequence[int]) -> Fault |
 
 
 def _comparable(member: Member, seq: int) -> str | None:
-    """What must be the same on all ranks, as text; None where nothing must, or nobody says."""
+    """What must be equal on all ranks, as text; None where nothing must be equal or it is unknown."""
     parts = []
     for entry in member.entered[seq]:
         numel = moved_numel(entry)
@@ -58,22 +58,23 @@ def _comparable(member: Member, seq: int) -> str | None:
     return ", ".join(parts)
 
 
-def _split(group: ProcessGroup, seq: int, kind: FaultKind, sides: dict[str, list[int]], op: str) -> Fault:
-    """Two or more camps. The smaller may be named, where most of the whole group are in another; a tie names nobody."""
-    camps = sorted((MismatchSide(what, tuple(ranks)) for what, ranks in sides.items()), key=lambda one: -len(one.ranks))
-    voters = sum(len(wait_group.ranks) for wait_group in camps) + len(group.unseen)
-    is_tie = len(camps[0].ranks) * 2 <= voters or not group.is_whole
-    odd = () if is_tie else tuple(sorted(rank for wait_group in camps[1:] for rank in wait_group.ranks))
-    everybody = sorted(rank for wait_group in camps for rank in wait_group.ranks)
-    waiting = tuple(rank for rank in everybody if seq in group.members[rank].waits_in())
+def _split(group: ProcessGroup, seq: int, kind: FaultKind, ranks_by_what: dict[str, list[int]], op: str) -> Fault:
+    """Two or more sides. The minority is named if most of the whole group are on another side; a tie names no rank."""
+    made = (MismatchSide(what, tuple(ranks)) for what, ranks in ranks_by_what.items())
+    sides = sorted(made, key=lambda side: -len(side.ranks))
+    voters = sum(len(side.ranks) for side in sides) + len(group.unseen)
+    is_tie = len(sides[0].ranks) * 2 <= voters or not group.is_whole
+    odd = () if is_tie else tuple(sorted(rank for side in sides[1:] for rank in side.ranks))
+    members = sorted(rank for side in sides for rank in side.ranks)
+    waiting = tuple(rank for rank in members if seq in group.members[rank].waits_in())
     return Fault(
         kind=kind, witness=group.witness, group=group.name, title=group.title, op=op, seq=seq, ranks=odd,
         waiting=waiting, unseen=group.unseen, waited_s=waited_s_of([group.members[rank] for rank in waiting], seq),
-        confidence="none" if is_tie else "likely", camps=tuple(camps),
+        confidence="none" if is_tie else "likely", sides=tuple(sides),
         evidence=tuple(
-            f"collective {group.members[wait_group.ranks[0]].path} group {group.title} seq {seq}"
-            f" {_first(group.members[wait_group.ranks[0]], seq)}, as [{ranges(wait_group.ranks)}]"
-            for wait_group in camps[:4]
+            f"collective {group.members[side.ranks[0]].path} group {group.title} seq {seq}"
+            f" {_first(group.members[side.ranks[0]], seq)}, as [{ranges(side.ranks)}]"
+            for side in sides[:4]
         ),
     )  # fmt: skip
 
@@ -84,7 +85,7 @@ def _first(member: Member, seq: int) -> str:
 
 
 def _uneven(group: ProcessGroup, seq: int, ranks: Sequence[int]) -> Fault | None:
-    """An all_to_all may be uneven, but what all hand in is what all get: else somebody is wrong, nobody knows who."""
+    """An all_to_all whose total input and output differ: a rank is wrong, and it is unknown which."""
     if not group.is_whole or group.unseen or len(ranks) != len(group.ranks):
         return None
     given = made = 0
@@ -96,11 +97,11 @@ def _uneven(group: ProcessGroup, seq: int, ranks: Sequence[int]) -> Fault | None
             made += entry.output_numel or 0
     if given == made:
         return None
-    everybody = tuple(sorted(ranks))
-    waiting = tuple(rank for rank in everybody if seq in group.members[rank].waits_in())
+    members = tuple(sorted(ranks))
+    waiting = tuple(rank for rank in members if seq in group.members[rank].waits_in())
     line = f"collective group {group.title} seq {seq} all_to_all: {given} elements are sent and {made} expected"
     return Fault(
         kind="shape_dtype_mismatch", witness=group.witness, group=group.name, title=group.title, op="all_to_all",
         seq=seq, ranks=(), waiting=waiting, unseen=(), waited_s=None, confidence="none", evidence=(line,),
-        camps=(MismatchSide(f"{given} elements sent, {made} expected", everybody),),
+        sides=(MismatchSide(f"{given} elements sent, {made} expected", members),),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Who has not come to an operation that others wait in.
+"""Ranks missing from an operation that others wait in.
 
-The sequence number decides who is behind, never how many they are. A number that is not yet everybody's is everyday
-life of a job that moves: it is a fault once somebody has waited for it long enough, on the clock of its own node.
+The sequence number decides which ranks are late, never their count. Ranks of a running job differ by a number for a
+moment: it is a fault once a rank has waited long enough, on the clock of its own node.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .align import NONE, Member, ProcessGroup, kind_at
 from .fault import Fault
 from .operations import shape_text
 
-#: Dumps that were written further apart than this are not of one instant, seconds.
+#: Seconds. Dumps written further apart than this do not describe one instant.
 ONE_INSTANT_S: Final = 30.0
 
 
 def absence(group: ProcessGroup, least_wait_s: float) -> Fault | None:
-    """The lowest number that somebody waits in and somebody else has not entered."""
+    """The fault at the lowest sequence number that one rank waits in and another has not entered; None without one."""
     waits = {rank: member.waits_in() for rank, member in group.members.items()}
-    numbers = sorted({seq for found in waits.values() for seq in found})
+    numbers = sorted({seq for waiting_in in waits.values() for seq in waiting_in})
     for seq in numbers:
-        waiting = [rank for rank, found in waits.items() if seq in found]
+        waiting = [rank for rank, waiting_in in waits.items() if seq in waiting_in]
         behind = tuple(rank for rank, member in sorted(group.members.items()) if member.last < seq)
         if not behind and (group.is_whole and not group.unseen):
             continue
@@ -41,7 +41,7 @@ def absence(group: ProcessGroup, least_wait_s: float) -> Fault | None:
 
 
 def waited_s_of(members: Sequence[Member], seq: int) -> float | None:
-    """How long the first of them had waited when it was read: each on its own clock, so clocks need not agree."""
+    """The longest wait when the ranks were read, s, each on its own clock; None without timestamps."""
     waits = [
         (member.read_at - entry.time_created_ns) / 1e9
         for member in members
@@ -56,12 +56,12 @@ def _confidence(group: ProcessGroup, behind: tuple[int, ...], waited_s: float | 
         return "none"
     instants = [member.read_at for member in group.members.values() if member.read_at is not None]
     apart_s = (max(instants) - min(instants)) / 1e9 if instants else 0.0
-    everybody = group.is_whole and not group.unseen
-    if waited_s is None:  # files without an instant: they are mostly written when a collective has timed out
-        return "likely" if everybody else "possible"
+    is_complete = group.is_whole and not group.unseen
+    if waited_s is None:  # files without timestamps are usually written after a collective timeout
+        return "likely" if is_complete else "possible"
     if apart_s > max(ONE_INSTANT_S, waited_s):
         return "possible"
-    return "certain" if everybody else "likely"
+    return "certain" if is_complete else "likely"
 
 
 def _absence_evidence(group: ProcessGroup, seq: int, waiting: Sequence[int], behind: Sequence[int]) -> tuple[str, ...]:
@@ -85,13 +85,13 @@ def _absence_evidence(group: ProcessGroup, seq: int, waiting: Sequence[int], beh
 
 
 def op_at(member: Member, seq: int) -> str:
-    """What the rank did at that number, in one word where it is one thing."""
+    """The kind of operation of a rank at a sequence number; `a+b` where they were coalesced."""
     kinds = kind_at(member, seq)
     return kinds[0] if len(set(kinds)) == 1 else "+".join(dict.fromkeys(kinds))
 
 
 def unlaunched(group: ProcessGroup) -> Fault | None:
-    """Who is behind by a log of launches: a moment's difference, or a log that is written late, looks the same."""
+    """Ranks behind by a launch log: only possible, because a late log and a momentary difference look the same."""
     newest = max((member.last for member in group.members.values()), default=NONE)
     behind = tuple(rank for rank, member in sorted(group.members.items()) if member.last < newest)
     if not behind:

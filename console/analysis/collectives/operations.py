@@ -1,4 +1,4 @@
-"""What an operation is: its kind, whom it is with, what must be the same on all ranks, how much it moves."""
+"""Collective operations: kind, peers, what must be equal on all ranks, and payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPE_BYTES: Final[dict[str, int]] = {
     "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1, "Float8_e8m0fnu": 1,
 }  # fmt: skip
 
-#: Names of one and the same exchange: a rank that calls it by one may meet ranks that call it by another.
+#: Names of the same operation in different libraries and versions.
 _KINDS: Final[tuple[tuple[str, str], ...]] = (
     (r".*barrier", "barrier"),
     (r"_?all_?gather.*", "all_gather"),
@@ -47,7 +47,7 @@ class CollectiveOp:
 
 @lru_cache(maxsize=4096)
 def operation(profiling_name: str) -> CollectiveOp:
-    """Read the name that a source gives an operation. Any text is one."""
+    """Parse the operation name of a source. Every text is valid."""
     backend, colon, rest = profiling_name.partition(":")
     if not colon:
         backend, rest = "", profiling_name
@@ -62,9 +62,9 @@ def operation(profiling_name: str) -> CollectiveOp:
 
 
 def moved_numel(entry: Collective) -> int | None:
-    """The elements that must be as many on every rank of the group; None where they need not, or nobody says.
+    """The number of elements that must be equal on every rank of the group; None where it need not or is unknown.
 
-    A gather has its large tensor on the root only, a scatter too; all_to_all may be uneven by intention.
+    Gather and scatter have their large tensor on the root only; all_to_all may be uneven by intention.
     """
     kind = operation(entry.profiling_name).kind
     given, made = entry.input_numel, entry.output_numel
@@ -83,7 +83,7 @@ def dtypes(entry: Collective) -> tuple[str, ...]:
 
 
 def payload_bytes(entry: Collective) -> int | None:
-    """The bytes a rank hands in, or for a receive those it gets; None where the source does not say."""
+    """Input bytes of a rank, output bytes for a receive; None where the source does not report them."""
     if entry.msg_size_bytes is not None:
         return entry.msg_size_bytes
     sides = [(entry.input_numel, entry.input_dtypes), (entry.output_numel, entry.output_dtypes)]
@@ -95,7 +95,7 @@ def payload_bytes(entry: Collective) -> int | None:
 
 
 def shape_text(entry: Collective) -> str:
-    """`[64] Float`, as a person compares it."""
+    """`[64] Float`: shapes and dtypes for display."""
     sizes = entry.input_sizes or entry.output_sizes
     shapes = ", ".join(str(list(shape)) for shape in (sizes or ())[:4]) or (
         f"{entry.input_numel} elements" if entry.input_numel is not None else "–"
@@ -104,5 +104,5 @@ def shape_text(entry: Collective) -> str:
 
 
 def duration_ms(entry: Collective) -> float | None:
-    """How long it took, where the source measured it; what the CPU discovered, and when, is no duration."""
+    """Duration measured by the source, ms; None where it only has CPU timestamps."""
     return entry.duration_ms

@@ -1,7 +1,7 @@
-"""Who carries more than others, which links are slow, how long each collective takes: of what was measured.
+"""Performance of collectives: load imbalance, slow links, durations.
 
-Durations are those that the source measured on the device (TORCH_NCCL_ENABLE_TIMING, NCCL Inspector); without them the
-answers about time are refused. The time between two instants that a CPU discovered is no duration.
+Durations are those that the source measured on the device (TORCH_NCCL_ENABLE_TIMING, NCCL Inspector); without them
+results about time are refused, because CPU timestamps do not give a duration.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .align import WITNESSES, GroupKey, ProcessGroup
 from .operations import duration_ms, operation, payload_bytes
 from .traffic import TrafficMatrix
 
-#: A link needs so many measured operations to be called slow, and this share of the median's bandwidth at most.
-LEAST_MEASURED: Final = 3
+#: Measured operations a link needs to be judged, and the share of the median bandwidth below which it is slow.
+MIN_MEASURED: Final = 3
 SLOW_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one rank handed in, over the operations that all ranks compared have in their buffers."""
+    """Input bytes of one rank, over the operations that all compared ranks have in their buffers."""
 
     rank: int
     bytes: int
@@ -34,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """All ranks, the farthest from the mean first; or why there is no comparison."""
+    """All ranks, the farthest from the mean first, or the reason why they are not comparable."""
 
     loads: tuple[Load, ...]
     refused: str | None
@@ -53,7 +53,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class SlowLinks:
-    """Links far below the median, the slowest first; or why nobody can tell."""
+    """Links far below the median, the slowest first, or the reason why that is unknown."""
 
     links: tuple[SlowLink, ...]
     refused: str | None
@@ -66,8 +66,8 @@ class Statistics:
     group: str
     op: str
     count: int
-    pending: int  # entered and not over
-    bytes: int | None  # handed in by all ranks together; None where no operation says its size
+    pending: int  # entered and not completed
+    bytes: int | None  # input bytes of all ranks; None where no operation reports its size
     measured: int
     mean_ms: float | None
     least_ms: float | None
@@ -75,7 +75,7 @@ class Statistics:
 
 
 def imbalance_of(collectives: Sequence[Collective], groups: Iterable[ProcessGroup]) -> Imbalance:
-    """How evenly ranks are loaded. Buffers reach back differently far, so only what all members have is compared."""
+    """Load imbalance of the ranks. Buffers reach back differently far, so only common operations are compared."""
     titles = {(group.witness, group.name): group for group in groups}
     common = {key: _common(group) for key, group in titles.items()}
     sizes: dict[int, int] = defaultdict(int)
@@ -113,7 +113,7 @@ def _common(group: ProcessGroup) -> frozenset[int]:
 def slow_links_of(
     collectives: Iterable[Collective], groups: Iterable[ProcessGroup], matrix: TrafficMatrix
 ) -> SlowLinks:
-    """Links far below the others. Only sends and receives measure a link: a collective's time is that of all ranks."""
+    """Links far below the median. Only sends and receives measure a link: a collective's time is that of all ranks."""
     if not matrix.cells:
         return SlowLinks((), matrix.refused)
     ranks_of = {(group.witness, group.name): group.ranks for group in groups if group.is_whole}
@@ -125,7 +125,7 @@ def slow_links_of(
             continue
         if max(op.source, op.destination) < len(ranks):
             measured[ranks[op.source], ranks[op.destination]].append(size / (took / 1e3))
-    speeds = {pair: median(found) for pair, found in measured.items() if len(found) >= LEAST_MEASURED}
+    speeds = {pair: median(rates) for pair, rates in measured.items() if len(rates) >= MIN_MEASURED}
     if len(speeds) < 3:
         return SlowLinks((), "fewer than three links have measured sends or receives; see TORCH_NCCL_ENABLE_TIMING")
     middle = median(speeds.values())
@@ -133,17 +133,17 @@ def slow_links_of(
         SlowLink(*pair, speed, speed / middle, len(measured[pair]))
         for pair, speed in speeds.items() if speed <= SLOW_SHARE * middle
     ]  # fmt: skip
-    return SlowLinks(tuple(sorted(slow, key=lambda one: (one.bytes_s, one.source, one.destination))), None)
+    return SlowLinks(tuple(sorted(slow, key=lambda link: (link.bytes_s, link.source, link.destination))), None)
 
 
 def statistics_of(collectives: Iterable[Collective], titles: Mapping[GroupKey, str]) -> list[Statistics]:
-    """Every kind of operation in every group; `titles` by witness and name."""
-    found: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    """Statistics of every kind of operation in every group; `titles` by source and name."""
+    operations: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for entry in collectives:
         name = entry.process_group[0] if entry.process_group else "–"
         title = titles.get((WITNESSES[entry.source], name), name)
-        found[title, operation(entry.profiling_name).kind].append(entry)
-    return [_statistics(*key, entries) for key, entries in sorted(found.items())]
+        operations[title, operation(entry.profiling_name).kind].append(entry)
+    return [_statistics(*key, entries) for key, entries in sorted(operations.items())]
 
 
 def _statistics(group: str, op: str, entries: Sequence[Collective]) -> Statistics:

@@ -1,4 +1,4 @@
-"""What counts alone tell: NCCL RAS knows how many operations each rank has launched, not which."""
+"""Faults from NCCL RAS, which counts the operations that each rank has launched, not which ones."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .operations import operation
 
 
 def count_faults(statuses: Sequence[PgStatus]) -> list[Fault]:
-    """What RAS tells: who does not answer it, and whose counts of launched operations are behind.
+    """Ranks that do not respond to RAS, and ranks whose launch counts are behind.
 
-    Launches are counted on the CPU, a moment's difference is everyday life and RAS has no instants: never more than
-    `possible` for a count. The lowest count is behind, also where most ranks have it.
+    Launches are counted on the CPU and RAS has no timestamps, so a count is never more than `possible`. The lowest
+    count is behind, even if most ranks have it.
     """
     groups: dict[str, list[PgStatus]] = defaultdict(list)
     for status in statuses:
         if status.source == "ras" and status.status == "ok" and status.process_group:
             groups[status.process_group[0]].append(status)
-    found = []
+    faults = []
     for name in sorted(groups):
-        found += _unanswered(name, groups[name])
-        found += _uncounted(name, groups[name])
-    return found
+        faults += _unresponsive(name, groups[name])
+        faults += _count_behind(name, groups[name])
+    return faults
 
 
-def _unanswered(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
+def _unresponsive(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
     silent = {_who(line): line for line in lines if line.group_state in ("considered_dead", "unresponsive")}
     if not silent:
         return []
@@ -40,8 +40,8 @@ def _unanswered(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
     )]  # fmt: skip
 
 
-def _uncounted(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
-    found = []
+def _count_behind(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
+    faults = []
     for op in sorted({op for line in lines for op in line.op_counts}):
         counts = {_who(line): (line.op_counts[op], line) for line in lines if op in line.op_counts}
         most = max(count for count, _ in counts.values())
@@ -49,7 +49,7 @@ def _uncounted(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
         if not behind:
             continue
         ahead = [line for count, line in counts.values() if count == most]
-        found.append(Fault(
+        faults.append(Fault(
             kind="missing_rank", witness="NCCL RAS", group=name, title=name,
             op=operation("nccl:" + op).kind, seq=most, ranks=_numbers(line for _, line in behind.values()),
             waiting=_numbers(ahead), unseen=(), waited_s=None, confidence="possible",
@@ -58,14 +58,14 @@ def _uncounted(name: str, lines: Sequence[PgStatus]) -> list[Fault]:
                 for who, (count, _) in sorted(behind.items())[:8]
             ),
         ))  # fmt: skip
-    return found
+    return faults
 
 
 def _who(line: PgStatus) -> str:
     if line.rank is not None:
         return f"rank {line.rank}"
     place = f" (pid {line.pid} on {line.host})" if line.pid is not None else ""
-    return f"number {line.group_rank} of the group{place}"
+    return f"group rank {line.group_rank}{place}"
 
 
 def _numbers(lines: Iterable[PgStatus]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Who gives how much to whom: a matrix of ranks, and the pattern it has.
+"""Traffic matrix of ranks, and its pattern.
 
-The matrix holds what the operations themselves say of pairs: sends and receives exactly, and of the collectives those
-in which each rank has a part of its own for each other one (all_to_all, all_gather, reduce_scatter). An all_reduce or a
-broadcast names no pair: which wires it takes is the library's choice of that moment, and no source records it.
+The matrix holds operations that name pairs of ranks: sends and receives exactly, and collectives with a separate part
+for each peer (all_to_all, all_gather, reduce_scatter). An all_reduce or a broadcast names no pair: its links are chosen
+by the library at run time, and no source records them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from .align import WITNESSES, GroupKey, ProcessGroup
 from .operations import duration_ms, operation, payload_bytes
 
 Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]
-#: Kinds in which each member has data for each other one, and whether it divides what it hands in among them.
+#: Kinds with data for each peer, and whether the input is divided among the members.
 _PAIRED: Final[dict[str, bool]] = {"all_gather": False, "reduce_scatter": True, "all_to_all": True}
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficCell:
-    """What one rank gave another. `mean_latency_ms` is that of the operations whose duration was measured."""
+    """Traffic from one rank to another. `mean_latency_ms` is over the operations whose duration was measured."""
 
     source: int
     destination: int
     count: int
-    bytes: int | None  # None where no operation between them says its size
+    bytes: int | None  # None where no operation reports its size
     mean_latency_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficMatrix:
-    """Rank × rank, without its empty cells. `left_out` are operations that name no pair, by kind."""
+    """Rank × rank without empty cells. `left_out` counts operations that name no pair, by kind."""
 
     ranks: tuple[int, ...]
     cells: tuple[TrafficCell, ...]
@@ -44,7 +44,7 @@ class TrafficMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PatternFound:
-    """The shape of who exchanges with whom; None with the reason where the data does not carry it."""
+    """The communication pattern; None with the reason where it is unknown."""
 
     pattern: Pattern | None
     refused: str | None
@@ -65,14 +65,14 @@ class _Sum:
 
 
 def matrix_of(collectives: Iterable[Collective], groups: Iterable[ProcessGroup], ranks: Sequence[int]) -> TrafficMatrix:
-    """The matrix of one job in one capture: of what is in the buffers, which reach back differently far."""
-    known = {(group.witness, group.name): group for group in groups}
+    """The traffic matrix of one job in one capture, from buffers that reach back differently far."""
+    by_key = {(group.witness, group.name): group for group in groups}
     sums: dict[tuple[int, int], _Sum] = defaultdict(_Sum)
     left_out: dict[str, int] = defaultdict(int)
-    total = 0
+    operations = 0
     for entry in collectives:
-        total += 1
-        pairs = _pairs(entry, known)
+        operations += 1
+        pairs = _pairs(entry, by_key)
         if not pairs:
             left_out[operation(entry.profiling_name).kind] += 1
             continue
@@ -80,15 +80,15 @@ def matrix_of(collectives: Iterable[Collective], groups: Iterable[ProcessGroup],
         share = size // (len(pairs) + 1) if size is not None and _is_divided(entry) else size
         for pair in pairs:
             sums[pair].add(share, duration_ms(entry))
-    cells = tuple(_cell(pair, found) for pair, found in sorted(sums.items()))
+    cells = tuple(_cell(pair, total) for pair, total in sorted(sums.items()))
     return TrafficMatrix(
-        tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(total, left_out)
+        tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(operations, left_out)
     )
 
 
-def _cell(pair: tuple[int, int], found: _Sum) -> TrafficCell:
-    took = found.latencies
-    return TrafficCell(*pair, found.count, found.bytes, sum(took) / len(took) if took else None)
+def _cell(pair: tuple[int, int], total: _Sum) -> TrafficCell:
+    took = total.latencies
+    return TrafficCell(*pair, total.count, total.bytes, sum(took) / len(took) if took else None)
 
 
 def _why_empty(total: int, left_out: Mapping[str, int]) -> str:
@@ -99,12 +99,12 @@ def _why_empty(total: int, left_out: Mapping[str, int]) -> str:
 
 
 def _is_divided(entry: Collective) -> bool:
-    """Whether what a rank hands in is divided among all; its own part stays with it."""
+    """Whether the input of a rank is divided among all members, itself included."""
     return _PAIRED.get(operation(entry.profiling_name).kind, False)
 
 
 def _pairs(entry: Collective, groups: Mapping[GroupKey, ProcessGroup]) -> list[tuple[int, int]]:
-    """The pairs of ranks an operation of one rank is about; of a receive none, where the sender is known to record."""
+    """The pairs of ranks of an operation; none for a receive whose sender records the send."""
     group = groups.get((WITNESSES[entry.source], entry.process_group[0])) if entry.process_group else None
     op = operation(entry.profiling_name)
     if op.source is not None and op.destination is not None:
@@ -123,7 +123,7 @@ def _pairs(entry: Collective, groups: Mapping[GroupKey, ProcessGroup]) -> list[t
 
 
 def pattern_of(matrix: TrafficMatrix) -> PatternFound:
-    """The shape of the matrix, of the ranks that exchange anything; a rank that does not is no part of it."""
+    """The pattern of the ranks with any traffic."""
     if not matrix.cells:
         return PatternFound(None, matrix.refused)
     edges = {(cell.source, cell.destination) for cell in matrix.cells}
@@ -144,7 +144,7 @@ def _is_all_to_all(ranks: set[int], edges: _Edges) -> bool:
 
 
 def _is_ring(ranks: set[int], edges: _Edges) -> bool:
-    """One way round that comes past every rank, in one direction or in both."""
+    """One cycle through every rank, in one or both directions."""
     neighbours = _neighbours(edges)
     one_way = all(sum(source == rank for source, _ in edges) == 1 for rank in ranks)
     if not all(len(neighbours[rank]) == 2 for rank in ranks) or not (one_way or _is_symmetric(edges)):
@@ -158,26 +158,28 @@ def _is_pairwise(ranks: set[int], edges: _Edges) -> bool:
 
 
 def _is_tree(ranks: set[int], edges: _Edges) -> bool:
-    """Connected, without a circle; a pipeline, which is a tree that does not branch, too."""
+    """Connected and acyclic, including a pipeline."""
     neighbours = _neighbours(edges)
     links = sum(map(len, neighbours.values())) // 2
     return links == len(ranks) - 1 and _reached(neighbours, min(ranks)) == ranks
 
 
 def _is_butterfly(ranks: set[int], edges: _Edges) -> bool:
-    """Each rank with those whose number differs in one bit, as in recursive doubling."""
+    """Each rank with the ranks whose number differs in one bit, as in recursive doubling."""
     size = len(ranks)
     if size & (size - 1) or ranks != set(range(size)) or size < 4:
         return False
-    return edges == {(rank, rank ^ bit) for rank in ranks for bit in (1 << at for at in range(size.bit_length() - 1))}
+    return edges == {
+        (rank, rank ^ bit) for rank in ranks for bit in (1 << shift for shift in range(size.bit_length() - 1))
+    }
 
 
 def _neighbours(edges: _Edges) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = defaultdict(set)
+    neighbours: dict[int, set[int]] = defaultdict(set)
     for source, destination in edges:
-        found[source].add(destination)
-        found[destination].add(source)
-    return found
+        neighbours[source].add(destination)
+        neighbours[destination].add(source)
+    return neighbours
 
 
 def _is_symmetric(edges: _Edges) -> bool:
@@ -192,7 +194,7 @@ def _reached(neighbours: Mapping[int, set[int]], start: int) -> set[int]:
     return seen
 
 
-#: Asked in this order: three ranks in a ring both ways are all-to-all as well.
+#: In order of precedence: three ranks in a bidirectional ring are all-to-all, too.
 _SHAPES: Final[tuple[tuple[Pattern, Callable[[set[int], _Edges], bool]], ...]] = (
     ("all_to_all", _is_all_to_all),
     ("pairwise", _is_pairwise),

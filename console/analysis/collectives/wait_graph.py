@@ -1,7 +1,7 @@
-"""Who waits for whom across groups: which fault is the cause, which only follows, and where all wait in a circle.
+"""The wait-for graph across process groups: which fault is the cause, which follows from it, and circular waits.
 
-A rank that has not come to one group may be waiting in another itself. Then it is a victim: whoever that other group
-waits for is the cause, unless the way leads back to where it began.
+A rank missing from one group may wait in another. Then it is a victim, and the rank that the other group waits for is
+the cause, unless the path is a cycle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .operations import operation
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One edge: a rank waits for another, in a group or in an exchange of two."""
+    """One edge: a rank waits for another, in a group or in a point-to-point operation."""
 
     rank: int
     on: int
@@ -27,7 +27,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class WaitGraph:
-    """All that is known of who waits for whom. `causes` wait for nobody; `cycles` name each rank once, in order."""
+    """Which rank waits for which. `causes` wait for no rank; `cycles` name each rank once, in order."""
 
     waits: tuple[Wait, ...]
     causes: tuple[int, ...]
@@ -35,7 +35,7 @@ class WaitGraph:
 
 
 def ordered(faults: Sequence[Fault], groups: Iterable[ProcessGroup]) -> list[Fault]:
-    """The faults, those first that nothing else explains; the others say in `held` and `follows` what they follow."""
+    """The faults, root causes first; `held` and `follows` of the others state what they follow from."""
     by_rank: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for group in groups:
         for rank, member in group.members.items():
@@ -43,7 +43,8 @@ def ordered(faults: Sequence[Fault], groups: Iterable[ProcessGroup]) -> list[Fau
                 by_rank[rank].append((group.name, group.title))
     marked = [_marked(fault, by_rank) for fault in faults]
     return sorted(
-        marked, key=lambda one: (one.confidence == "none", one.follows, bool(one.held), one.kind == "missing_rank")
+        marked,
+        key=lambda fault: (fault.confidence == "none", fault.follows, bool(fault.held), fault.kind == "missing_rank"),
     )
 
 
@@ -55,9 +56,9 @@ def _marked(fault: Fault, by_rank: Mapping[int, Sequence[tuple[str, str]]]) -> F
 
 
 def wait_graph(faults: Iterable[Fault], collectives: Iterable[Collective], groups: Sequence[ProcessGroup]) -> WaitGraph:
-    """The edges that absences and unanswered sends and receives make. Who waits for nobody knows whom is no cause.
+    """The edges from missing ranks and from unmatched sends and receives. A rank with an unknown wait is not a cause.
 
-    gloo records neither sends nor receives, so nothing of them is in a graph of a gloo job.
+    gloo records neither sends nor receives, so the graph of a gloo job has no point-to-point edges.
     """
     waits = [
         Wait(rank, on, f"{fault.op} #{fault.seq} of group {fault.title}")
@@ -85,37 +86,37 @@ def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Proc
         if ends is not None and entry.process_group:
             pending[entry.process_group[0], *ends, op.kind].append(entry)
     waits = []
-    for (name, source, destination, kind), found in sorted(pending.items()):
+    for (name, source, destination, kind), entries in sorted(pending.items()):
         other = "recv" if kind == "send" else "send"
         if (name, source, destination, other) in pending:
-            continue  # both sides are there: it is on its way
+            continue  # both sides are posted: the message is in flight
         waiter, on = (source, destination) if kind == "send" else (destination, source)
-        if any(entry.rank == waiter for entry in found):
+        if any(entry.rank == waiter for entry in entries):
             waits.append(Wait(waiter, on, f"{kind} of group {name}"))
     return waits
 
 
 def _global(source: int, destination: int, group: ProcessGroup | None) -> tuple[int, int] | None:
-    """Ranks of the job for ranks of the group; None where its members are not known."""
+    """Global ranks for group ranks; None where the members are not known."""
     if group is None or not group.is_whole or max(source, destination) >= len(group.ranks):
         return None
     return group.ranks[source], group.ranks[destination]
 
 
 def _cycles(edges: Mapping[int, set[int]]) -> list[tuple[int, ...]]:
-    """One way round each set of ranks that wait for each other, beginning with the lowest."""
-    found: list[tuple[int, ...]] = []
+    """One cycle for each set of ranks that wait for each other, starting with the lowest rank."""
+    cycles: list[tuple[int, ...]] = []
     for start in sorted(edges):
-        if any(start in cycle for cycle in found):
+        if any(start in cycle for cycle in cycles):
             continue
-        way = _way_back(edges, start)
-        if way:
-            found.append(way)
-    return found
+        cycle = _cycle_through(edges, start)
+        if cycle:
+            cycles.append(cycle)
+    return cycles
 
 
-def _way_back(edges: Mapping[int, set[int]], start: int) -> tuple[int, ...]:
-    """The shortest way from a rank back to itself; empty where there is none."""
+def _cycle_through(edges: Mapping[int, set[int]], start: int) -> tuple[int, ...]:
+    """The shortest cycle through a rank; empty if there is none."""
     came_from: dict[int, int] = {}
     border = [start]
     while border:
@@ -123,10 +124,10 @@ def _way_back(edges: Mapping[int, set[int]], start: int) -> tuple[int, ...]:
         for rank in border:
             for on in sorted(edges.get(rank, ())):
                 if on == start:
-                    way = [rank]
-                    while way[-1] != start:
-                        way.append(came_from[way[-1]])
-                    return tuple(reversed(way))
+                    path = [rank]
+                    while path[-1] != start:
+                        path.append(came_from[path[-1]])
+                    return tuple(reversed(path))
                 if on not in came_from:
                     came_from[on] = rank
                     following.append(on)

@@ -1,12 +1,12 @@
-"""Who holds a job, told from records alone: `diagnose_job` gives one verdict a job, or says what would decide it.
+"""Hang diagnosis of one job from records alone: `diagnose_job` returns a verdict, or what evidence is missing.
 
-`evidence` is what goes in, `verdict` what comes out. Between them: `looks` and `standing` say of each rank where it
-stands and since when, `scene` who waits and who does not, `stillness` whether anything moves, `rules` whom that blames,
-`words` how it is said. A wrong name costs more than no name: each rule says when it refuses.
+`evidence` is the input and `verdict` the output. Between them: `samples` and `rank_state` (where each rank is and since
+when), `job_view` (which ranks wait), `stillness` (whether the job makes progress), `rules` (the culprit), `cross_check`
+(collective records), `wording` (texts). A wrong name costs more than no name: each rule states when it refuses.
 """
 
+from .diagnosis import Judgement, MissingEvidence, diagnose_job
 from .evidence import Absence, CollectiveEvidence, Evidence, Mismatch, Still
-from .judge import Judgement, MissingEvidence, diagnose_job
 from .verdict import Coverage, Culprit, Site, Verdict
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What counts collectives, beside what stacks say: where they agree the verdict gains, where they differ it loses."""
+"""Cross-check of the stacks with sources that count collectives: agreement raises the confidence, else it drops."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ from .job_view import WAITING, JobView
 from .rules import RuleResult
 
 
-def weigh(found: RuleResult, scene: JobView, sources: Sequence[CollectiveEvidence]) -> RuleResult:
-    """The blame of the stacks, with what the sources say of it.
+def weigh(result: RuleResult, view: JobView, sources: Sequence[CollectiveEvidence]) -> RuleResult:
+    """The result of the stack rules, adjusted by each source in turn.
 
-    A source may name whom the stacks cannot, where the stacks do not speak against it: who is missing from a collective
-    that others wait in, or who differs from the others of its group. It is believed over nobody.
+    A source may name ranks that the stacks cannot (missing from a collective, or different from the rest of the group),
+    unless the stacks contradict it. It never overrides a rank that the stacks name.
     """
     for source in sources:
-        found = _weigh(found, scene, source)
-    return found
+        result = _weigh(result, view, source)
+    return result
 
 
-def _weigh(found: RuleResult, scene: JobView, source: CollectiveEvidence) -> RuleResult:
-    absence = next((one for one in source.absences if one.ranks), None)
-    mismatch = source.mismatches[0] if source.mismatches else None
+def _weigh(result: RuleResult, view: JobView, source: CollectiveEvidence) -> RuleResult:
+    absence = next((absence for absence in source.absences if absence.ranks), None)
     if absence is not None:
-        return _with_absence(found, scene, source, absence)
-    if mismatch is not None:
-        return _with_mismatch(found, source, mismatch)
-    return found
+        return _with_absence(result, view, source, absence)
+    if source.mismatches:
+        return _with_mismatch(result, source, source.mismatches[0])
+    return result
 
 
-def _with_absence(found: RuleResult, scene: JobView, source: CollectiveEvidence, absence: Absence) -> RuleResult:
-    named = {rank for rank, _ in found.ranks}
+def _with_absence(result: RuleResult, view: JobView, source: CollectiveEvidence, absence: Absence) -> RuleResult:
+    named = {rank for rank, _ in result.ranks}
     number = "" if absence.seq is None else f" #{absence.seq}"
     members = wording.counted(len(absence.ranks) + len(absence.entered), "rank")
     what = f"{absence.op}{number} of group {absence.group} ({members})"
     if named == set(absence.ranks):
-        text = f"{wording.ranks(absence.ranks)} never entered {what}. {found.text}"
-        return replace(found, text=text, trust=found.trust + 1)
+        text = f"{wording.ranks(absence.ranks)} never entered {what}. {result.text}"
+        return replace(result, text=text, trust=result.trust + 1)
     if named:
-        return replace(found, doubts=(*found.doubts, _differs(source, absence.ranks)))
-    waits = [rank for rank in absence.ranks if (one := scene.of(rank)) is not None and one.cls in WAITING]
-    if waits:
+        return replace(result, doubts=(*result.doubts, _differs(source, absence.ranks)))
+    if any(state is not None and state.cls in WAITING for state in map(view.state_of, absence.ranks)):
         also = wording.agreeing("waits as well", absence.ranks)
-        doubt = f"{source.source} misses {wording.ranks(absence.ranks)}, which {also}"
-        return replace(found, doubts=(*found.doubts, doubt))
-    classes = {standing.rank: standing.cls for standing in scene.standings}
+        doubt = f"{source.source} reports {wording.ranks(absence.ranks)} missing, which {also}"
+        return replace(result, doubts=(*result.doubts, doubt))
+    classes = {state.rank: state.cls for state in view.states}
     return RuleResult(
         "rank_missing", tuple((rank, classes.get(rank, "unknown")) for rank in absence.ranks), 1,
-        f"{wording.ranks(absence.ranks)} never entered {what}. {wording.waited(scene)}.",
+        f"{wording.ranks(absence.ranks)} never entered {what}. {wording.waited(view)}.",
     )  # fmt: skip
 
 
-def _with_mismatch(found: RuleResult, source: CollectiveEvidence, mismatch: Mismatch) -> RuleResult:
-    camps = sorted(mismatch.camps, key=lambda camp: (-len(camp[1]), camp[1]))
+def _with_mismatch(result: RuleResult, source: CollectiveEvidence, mismatch: Mismatch) -> RuleResult:
+    sides = sorted(mismatch.sides, key=lambda side: (-len(side[1]), side[1]))
     number = "" if mismatch.seq is None else f" #{mismatch.seq}"
-    said = "; ".join(f"{wording.ranks(members)} {what}" for what, members in camps)
-    text = f"group {mismatch.group}{number}: {said}."
-    small = camps[-1][1]
-    is_tie = len(camps) != 2 or len(camps[0][1]) <= len(small)
-    if found.kind not in ("none", "external", "collective_mismatch"):
-        return replace(found, doubts=(*found.doubts, f"{source.source} shows a mismatch: {text}"))
+    text = f"group {mismatch.group}{number}: {'; '.join(f'{wording.ranks(ranks)} {what}' for what, ranks in sides)}."
+    minority = sides[-1][1]
+    is_tie = len(sides) != 2 or len(sides[0][1]) <= len(minority)
+    if result.kind not in ("none", "external", "collective_mismatch"):
+        return replace(result, doubts=(*result.doubts, f"{source.source} shows a mismatch: {text}"))
     if is_tie:
-        return replace(found, kind="none", ranks=(), text=f"{text} {found.text}", need="see which side the code means")
-    if found.ranks and {rank for rank, _ in found.ranks} != set(small):
-        return replace(found, doubts=(*found.doubts, _differs(source, small)))
-    return RuleResult("collective_mismatch", tuple((rank, "collective") for rank in small), 1, f"{text} {found.text}")
+        need = "check which operation the code intends"
+        return replace(result, kind="none", ranks=(), text=f"{text} {result.text}", need=need)
+    if result.ranks and {rank for rank, _ in result.ranks} != set(minority):
+        return replace(result, doubts=(*result.doubts, _differs(source, minority)))
+    return RuleResult(
+        "collective_mismatch", tuple((rank, "collective") for rank in minority), 1, f"{text} {result.text}"
+    )
 
 
 def _differs(source: CollectiveEvidence, ranks: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What a judgement is made of. All of it comes from records, so that it can be made again from them."""
+"""The input of a diagnosis. All of it comes from records, so that a recording gives the same verdict."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ...records import Rank, Stack
 from ..jobs import JobSummary
 from ..stacks.frame_models import Model
 
-#: A process for ever: (node, pid, start_ticks).
+#: A process, unique over time: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """What was watched before and between captures: the process has neither run nor woken up for so long."""
+    """Between captures: the process has neither run nor woken up for `for_s` seconds."""
 
-    until_s: float  # CLOCK_REALTIME of the node at the last of those looks
+    until_s: float  # CLOCK_REALTIME of the node at the last of those samples
     for_s: float
 
 
@@ -28,8 +28,8 @@ class Absence:
     group: str  # name or description of the process group
     op: str  # all_reduce, …
     seq: int | None  # collective_seq_id
-    ranks: tuple[int, ...]  # global ranks that are not there
-    entered: tuple[int, ...]  # those that wait
+    ranks: tuple[int, ...]  # global ranks that have not entered it
+    entered: tuple[int, ...]  # ranks that wait in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Mismatch:
 
     group: str
     seq: int | None
-    camps: tuple[tuple[str, tuple[int, ...]], ...]  # (what: the operation, or its shape or type; global ranks)
+    sides: tuple[tuple[str, tuple[int, ...]], ...]  # (what: the operation, or its shape or type; global ranks)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveEvidence:
-    """What one source that counts collectives (flight recorder, NCCL RAS, NCCL logs) says of a job.
+    """The evidence of one source that counts collectives (Flight Recorder, NCCL RAS, NCCL logs) on a job.
 
-    `absences` are in the order of the groups' dependence where the source knows it: the first is the wavefront, and the
-    others follow from it. `complete` are ranks that the source has spoken for.
+    `absences` are ordered by dependence of the groups where known: the first is the cause of the others. `complete` are
+    the ranks that the source covers.
     """
 
-    source: str  # as it is shown: "flight recorder"
+    source: str  # display name: "flight recorder"
     complete: tuple[int, ...]
     absences: tuple[Absence, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
@@ -57,11 +57,11 @@ class CollectiveEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of one job, at its newest attempt."""
+    """All data on one job, at its newest attempt."""
 
     job: JobSummary
-    ranks: tuple[Rank, ...]  # current records of its processes, those that exited too
-    stacks: tuple[Stack, ...]  # of all captures that are kept, with their frames
+    ranks: tuple[Rank, ...]  # current records of its processes, including exited ones
+    stacks: tuple[Stack, ...]  # of all retained captures, with their frames
     still: Mapping[ProcessKey, Still]
     nodes: tuple[str, ...]  # reachable ones, with or without ranks
     models: tuple[Model, ...] = ()

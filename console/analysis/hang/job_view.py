@@ -1,4 +1,4 @@
-"""The ranks of a job as a verdict sees them: who waits for others, who does not, and who cannot be seen."""
+"""The ranks of state job, classified: waiting, late, opaque, dead, unreadable, not found."""
 
 from __future__ import annotations
 
@@ -17,116 +17,133 @@ from .native_frames import native_classes
 from .rank_state import RankState, rank_state_of
 from .samples import samples_by_process
 
-#: Classes in which a rank waits for other ranks: it has done its part.
+#: Classes in which a rank waits for other ranks.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
-#: What a rank may be in because of others, or because of itself: it is neither blamed nor counted as a witness.
+#: Classes whose cause may be the rank itself or others: neither a culprit nor evidence.
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
-#: Classes of a process that the kernel keeps from running, whatever its stack says.
+#: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
 
 
 @dataclass(frozen=True)
 class JobView:
-    """One job. Ranks without a number are counted in no group: nothing can be said of them."""
+    """One job. Ranks without a number are in no group."""
 
     evidence: Evidence
-    standings: tuple[RankState, ...]  # of live ranks, by number
+    states: tuple[RankState, ...]  # of live ranks, by number
     workers: Mapping[int, tuple[RankState, ...]]  # processes below a rank
 
     @cached_property
     def waiting(self) -> tuple[RankState, ...]:
-        return tuple(standing for standing in self.standings if standing.cls in WAITING)
+        """Live ranks that wait for other ranks."""
+        return tuple(state for state in self.states if state.cls in WAITING)
 
     @cached_property
     def behind(self) -> tuple[RankState, ...]:
-        """Those that do something else than waiting for others."""
+        """Live ranks that do not wait for others."""
         return tuple(
-            standing
-            for standing in self.standings
-            if standing.cls not in WAITING and standing.cls != "dead" and not self._is_opaque(standing)
+            state
+            for state in self.states
+            if state.cls not in WAITING and state.cls != "dead" and not self._is_opaque(state)
         )
 
     @cached_property
     def opaque(self) -> tuple[RankState, ...]:
-        """Those with a stack that does not tell whether they wait for others."""
-        return tuple(
-            standing for standing in self.standings if standing.trace is not None and self._is_opaque(standing)
-        )
+        """Ranks whose stack does not show whether they wait for others."""
+        return tuple(state for state in self.states if state.trace is not None and self._is_opaque(state))
 
     @cached_property
     def unread(self) -> tuple[RankState, ...]:
-        """Those that live, and of which nothing is known."""
+        """Live ranks without any data."""
         return tuple(
-            standing
-            for standing in self.standings
-            if standing.trace is None and standing.cls not in HELD and standing.cls != "dead"
+            state for state in self.states if state.trace is None and state.cls not in HELD and state.cls != "dead"
         )
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
-        """Ranks that have ended, by number."""
-        exited = {one.rank for one in self.evidence.job.ranks_missing if one.why == "exited"}
-        ended = {standing.rank for standing in self.standings if standing.cls == "dead"}
+        """Ranks that have exited, by number."""
+        exited = {missing.rank for missing in self.evidence.job.ranks_missing if missing.why == "exited"}
+        ended = {state.rank for state in self.states if state.cls == "dead"}
         return tuple(sorted(rank for rank in exited | ended if rank is not None))
 
     @cached_property
     def not_found(self) -> tuple[MissingRank, ...]:
-        return tuple(one for one in self.evidence.job.ranks_missing if one.why == "not_found")
+        """Ranks that were never found."""
+        return tuple(missing for missing in self.evidence.job.ranks_missing if missing.why == "not_found")
 
     @cached_property
     def out_of_sight(self) -> tuple[MissingRank, ...]:
-        """Ranks that may well live: on a node that is lost or cannot be reached, or behind a permission."""
-        return tuple(one for one in self.evidence.job.ranks_missing if one.why not in ("exited", "not_found"))
+        """Ranks that may be alive: on a lost or unreachable node, or not readable."""
+        return tuple(
+            missing for missing in self.evidence.job.ranks_missing if missing.why not in ("exited", "not_found")
+        )
 
     @property
     def captured(self) -> tuple[RankState, ...]:
-        return tuple(standing for standing in self.standings if standing.looks)
+        """Ranks with a readable stack."""
+        return tuple(state for state in self.states if state.samples)
 
     @property
     def samples(self) -> int:
-        return min((one.looks for one in self.captured), default=0)
+        """Samples of the rank that has the fewest."""
+        return min((state.samples for state in self.captured), default=0)
 
     @property
     def watched_s(self) -> float:
-        """For how long ranks were looked at; one that could be read only now and then does not count for all."""
-        return median_low([one.watched_s for one in self.captured]) if self.captured else 0.0
+        """Seconds of sampling: the low median over ranks, so that state poorly readable rank does not decide."""
+        return median_low([state.watched_s for state in self.captured]) if self.captured else 0.0
 
-    def of(self, rank: int) -> RankState | None:
+    def state_of(self, rank: int) -> RankState | None:
+        """The state of a rank by its number."""
         return self._by_rank.get(rank)
 
     @cached_property
     def _by_rank(self) -> dict[int, RankState]:
-        return {standing.rank: standing for standing in reversed(self.standings) if standing.rank is not None}
+        return {state.rank: state for state in reversed(self.states) if state.rank is not None}
 
-    def home(self, rank: int) -> str | None:
-        """The node of the ranks that were started beside one: launchers give each node a block of numbers."""
-        sizes = {one.local_world_size for one in self.evidence.ranks if one.attempt == self.evidence.job.attempt}
+    def home_node(self, rank: int) -> str | None:
+        """The node of the neighbouring ranks: launchers give each node a block of rank numbers."""
+        sizes = {
+            record.local_world_size for record in self.evidence.ranks if record.attempt == self.evidence.job.attempt
+        }
         size = sizes.pop() if len(sizes) == 1 else None
         if not size:
             return None
-        nodes = {
-            standing.node
-            for standing in self.standings
-            if standing.rank is not None and standing.rank // size == rank // size
-        }
+        nodes = {state.node for state in self.states if state.rank is not None and state.rank // size == rank // size}
         return nodes.pop() if len(nodes) == 1 else None
 
+    def blocking_worker(self, state: RankState) -> RankState | None:
+        """The worker process that blocks a rank in its data loader or in a child process; None if none stands out.
+
+        Idle workers wait for their next task; one that is stopped, or in the job's own code, does not.
+        """
+        if state.cls not in ("dataloader", "subprocess", "compile") or state.rank is None:
+            return None
+        busy = [
+            worker
+            for worker in self.workers.get(state.rank, ())
+            if worker.cls in HELD or (worker.trace is not None and worker.cls not in ("dataloader", "python_lock"))
+        ]
+        return min(busy, key=lambda worker: (worker.cls not in HELD, -worker.place_s, worker.key), default=None)
+
     def last_record(self, rank: int | None) -> Rank | None:
-        """The newest record of a rank that is no more."""
-        records = [one for one in self.evidence.ranks if one.rank == rank and one.attempt == self.evidence.job.attempt]
+        """The newest record of a rank that has exited."""
+        attempt = self.evidence.job.attempt
+        records = [record for record in self.evidence.ranks if record.rank == rank and record.attempt == attempt]
         return max(records, key=lambda record: (record.rx, record.seq), default=None)
 
-    def _is_opaque(self, one: RankState) -> bool:
-        if one.trace is None:
-            return one.cls == "unknown"
-        if one.looks > 2 and one.place_s < one.watched_s / 2:
-            return False  # whatever it does, it goes on
-        if one.cls == "compute" and one.trace.in_user and not one.native and self._uses_gpu(one):
-            return True  # a rank that waits for its GPU may spin: only its native calls tell that from computing
-        return one.cls in OPAQUE
+    def _is_opaque(self, state: RankState) -> bool:
+        if state.trace is None:
+            return state.cls == "unknown"
+        if state.samples > 2 and state.place_s < state.watched_s / 2:
+            return False  # it makes progress
+        if state.cls == "compute" and state.trace.in_user and not state.native and self._uses_gpu(state):
+            return True  # may spin on its GPU: only native frames distinguish that from computing
+        return state.cls in OPAQUE
 
     @property
     def uses_gpus(self) -> bool:
+        """Whether any rank uses a GPU."""
         return bool(self._on_gpus)
 
     @cached_property
@@ -134,12 +151,12 @@ class JobView:
         ranks = self.evidence.ranks
         return frozenset((rank.node, rank.pid, rank.start_ticks) for rank in ranks if rank.gpu is not None)
 
-    def _uses_gpu(self, one: RankState) -> bool:
-        return one.key in self._on_gpus
+    def _uses_gpu(self, state: RankState) -> bool:
+        return state.key in self._on_gpus
 
 
 def job_view_of(evidence: Evidence) -> JobView:
-    """Read the stacks of a job's newest attempt."""
+    """The view of a job's newest attempt, from its stacks."""
     job = evidence.job
     reader = Reader(evidence.models)
     stacks = [stack for stack in evidence.stacks if (stack.job, stack.attempt) == (job.job, job.attempt)]
@@ -149,13 +166,13 @@ def job_view_of(evidence: Evidence) -> JobView:
         for row in job.rows
         if row.attempt == job.attempt and row.status in ("present", "no_permission")
     }
-    standings: list[RankState] = []
+    states: list[RankState] = []
     workers: dict[int, list[RankState]] = {}
-    for key, looks in samples_by_process(stacks).items():
-        made = rank_state_of(key, looks, reader, natives, evidence.still.get(key))
-        if made.role == "rank" and key in live and made.rank is not None:
-            standings.append(made)
-        elif made.role != "rank" and made.rank is not None:
-            workers.setdefault(made.rank, []).append(made)
-    standings.sort(key=lambda standing: (standing.rank or 0, standing.key))
-    return JobView(evidence, tuple(standings), {rank: tuple(found) for rank, found in sorted(workers.items())})
+    for key, samples in samples_by_process(stacks).items():
+        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key))
+        if state.role == "rank" and key in live and state.rank is not None:
+            states.append(state)
+        elif state.role != "rank" and state.rank is not None:
+            workers.setdefault(state.rank, []).append(state)
+    states.sort(key=lambda state: (state.rank or 0, state.key))
+    return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})

@@ -1,4 +1,4 @@
-"""What calls that are no Python mean, for a stack whose last Python call says nothing: `handle.wait()`, `with lock`."""
+"""Classes of native calls, for stacks whose last Python call is ambiguous: `handle.wait()`, `with lock`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from ...records import Frame, Stack
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Call, Reader
-from ..stacks.threads import is_main as looks_main
+from ..stacks.threads import is_main
 
-#: Asked in this order, of the calls behind the innermost Python one: the first that fits any of them decides.
+#: In order of precedence, matched against the native calls below the innermost Python call.
 _PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
     ("store_wait", r"c10d::\w*Store::|c10d::detail::TCPClient"),
     ("teardown", r"ncclComm(Destroy|Abort|Finalize)|ProcessGroup\w*::(shutdown|abort)"),
@@ -33,7 +33,7 @@ _MEANINGS: Final = [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]
 
 
 def native_class(frames: Sequence[Frame]) -> FrameClass | None:
-    """What the calls behind the innermost Python call mean; None where they say nothing."""
+    """The class of the native calls below the innermost Python call; None if no pattern matches."""
     calls: list[str] = []
     for frame in reversed(frames):
         if not frame.native:
@@ -46,14 +46,14 @@ def native_class(frames: Sequence[Frame]) -> FrameClass | None:
 
 
 def native_classes(stacks: Iterable[Stack], reader: Reader) -> dict[tuple[Call, ...], FrameClass | None]:
-    """By the Python calls that lead there: one process was read for all that stand at the same place.
+    """Native class by Python call path: one process is read for all at the same place.
 
-    None where native calls were read and say nothing.
+    None where native calls were read and match no pattern.
     """
-    found: dict[tuple[Call, ...], FrameClass | None] = {}
+    classes: dict[tuple[Call, ...], FrameClass | None] = {}
     for stack in stacks:
         if stack.native and stack.frames:
             calls = reader.trace(tuple(frame for frame in stack.frames if not frame.native)).calls
-            if calls and looks_main(stack):
-                found[calls] = native_class(stack.frames) or found.get(calls)
-    return found
+            if calls and is_main(stack):
+                classes[calls] = native_class(stack.frames) or classes.get(calls)
+    return classes

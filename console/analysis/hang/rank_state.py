@@ -1,4 +1,4 @@
-"""Where one process stands, and since when: its looks, read."""
+"""The state of one process: what it does, where, and for how long, from its samples."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .evidence import ProcessKey, Still
 from .samples import StackSample
 from .verdict import Site
 
-#: A main thread that waits in one call may still be woken once or twice: a signal, a page that came back.
+#: Context switches that a waiting main thread may have: a signal, a page fault.
 WAKES: Final = 2
-#: Whether it has the processor: in so many of the looks (the kernel's R) it must.
+#: Share of samples in state R from which a process counts as running.
 RUNS_SHARE: Final = 0.5
-#: History and looks are stamped by different threads of the agent, seconds.
+#: Seconds. History and samples are stamped by different threads of the agent.
 SLACK_S: Final = 2.5
 _PEER_NAMES: Final = ("src", "dst", "peer")
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom a point-to-point call is about."""
+    """The other side of a point-to-point call."""
 
     direction: Literal["send", "receive"]
     rank: int
@@ -35,54 +35,55 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankState:
-    """One process: what it does, where, and for how long it has. Durations are 0.0 where it was looked at once.
-
-    There is one of each process: two are equal only where they are the same.
-    """
+    """One process: what it does, where, and for how long. Durations are 0.0 for one sample. Compared by identity."""
 
     key: ProcessKey
     rank: int | None
     role: str
     cls: FrameClass
-    trace: CallPath | None  # of the thread that holds it up; None where no stack was read
+    trace: CallPath | None  # of the thread that blocks it; None where no stack was read
     thread: str | None  # name of that thread, where it is not the main one
-    looks: int  # readable ones
+    samples: int  # readable ones
     watched_s: float  # from the first of them to the last
     place_s: float  # on the same path of calls
-    frozen_s: float  # in the very same stack, and it has not woken up
+    frozen_s: float  # in the identical stack, without waking up
     runs: bool
-    wakes_s: float | None  # how often its main thread was woken, a second
-    written_bytes: int | None  # while it was looked at
-    native: bool  # the native calls of this place were read
+    wakes_s: float | None  # wakes of its main thread per second
+    written_bytes: int | None  # while it was sampled
+    native: bool  # native frames of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...]
-    locals: tuple[Local, ...] | None  # of where it stands; None: nobody asked
-    classes: tuple[FrameClass, ...]  # one a readable look
+    locals: tuple[Local, ...] | None  # of its innermost calls; None: not requested
+    classes: tuple[FrameClass, ...]  # one per readable sample
 
     @property
     def node(self) -> str:
+        """Name of its node."""
         return self.key[0]
 
     @property
     def pid(self) -> int:
+        """Process id on its node."""
         return self.key[1]
 
     @property
     def status(self) -> StackStatus:
+        """Whether its newest stack was read, or why not."""
         return self.last.status
 
     @property
     def calls(self) -> tuple[Call, ...]:
+        """Its call path; empty where no stack was read."""
         return self.trace.calls if self.trace else ()
 
     @property
     def caller(self) -> Site | None:
-        """Where the job calls what it stands in: its own innermost call that no model knows."""
+        """The innermost call in the job's own code that no model matches: the caller of the operation."""
         return None if self.trace is None or self.trace.site < 0 else _site(self.trace.frames[self.trace.site])
 
     @property
     def site(self) -> Site | None:
-        """The job's own innermost call: the line that holds it up. Where none is its own, the innermost of all."""
+        """The innermost call in the job's own code; the innermost call where none is its own."""
         if self.trace is None or not self.trace.frames:
             return None
         innermost = self.trace.frames[-1]
@@ -90,28 +91,28 @@ class RankState:
 
     @property
     def call(self) -> str:
-        """The name of the call it stands in; empty where no stack was read."""
+        """The function of the innermost call; empty where no stack was read."""
         return self.calls[-1].function if self.calls else ""
 
 
 def rank_state_of(
     key: ProcessKey,
-    looks: Sequence[StackSample],
+    samples: Sequence[StackSample],
     reader: Reader,
     natives: Mapping[tuple[Call, ...], FrameClass | None],
     still: Still | None,
 ) -> RankState:
-    """Read the looks at one process, oldest first; at least one."""
-    read = [look for look in looks if look.is_read and look.main.frames is not None]
-    last = looks[-1].main
+    """The state of one process from at least one sample, oldest first."""
+    read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
+    last = samples[-1].main
     if not read:
-        return _without_stack(key, looks)
+        return _without_stack(key, samples)
     blocking = blocking_thread(read[-1].main, read[-1].threads, reader)
-    stacks = [_same_thread(look, blocking) for look in read]
+    stacks = [_same_thread(sample, blocking) for sample in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
-    on_path = _run(len(read), lambda at: traces[at] is traces[-1] or _path(traces[at]) == _path(traces[-1]))
-    same = _run(len(read), lambda at: stacks[at].frames == stacks[-1].frames)
-    asleep = _run(same, lambda at: _asleep(read[at], read[-1]))
+    on_path = _run(len(read), lambda index: traces[index] is traces[-1] or _path(traces[index]) == _path(traces[-1]))
+    same = _run(len(read), lambda index: stacks[index].frames == stacks[-1].frames)
+    asleep = _run(same, lambda index: _asleep(read[index], read[-1]))
     runs = _share_running(read[-on_path:]) >= RUNS_SHARE
     is_main = blocking is read[-1].main
     cls = _class(read[-on_path:], traces[-1], runs, is_main)
@@ -126,11 +127,11 @@ def rank_state_of(
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if is_main else blocking.thread_name or "a thread",
-        looks=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
+        samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
         wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), native=traces[-1].calls in natives, last=last,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
-        classes=tuple(_class_at(look, trace, is_main) for look, trace in zip(read, traces, strict=True)),
+        classes=tuple(_class_at(sample, trace, is_main) for sample, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
 
 
@@ -139,114 +140,131 @@ def _site(frame: Frame) -> Site:
 
 
 def _with_history(first_s: float, last_s: float, still: Still) -> float:
-    """For how long it has slept, where looks and what was watched around them overlap: from the first to the last."""
+    """Seconds asleep: samples and history together where they overlap, else the samples alone."""
     since_s = still.until_s - still.for_s
     if since_s > last_s or still.until_s < first_s - SLACK_S:
         return last_s - first_s
     return max(last_s, still.until_s) - min(first_s, since_s)
 
 
-def _without_stack(key: ProcessKey, looks: Sequence[StackSample]) -> RankState:
-    """What the kernel says of a process whose stack nobody could read."""
-    last = looks[-1].main
-    states = {look.main.proc_state for look in looks}
+def _without_stack(key: ProcessKey, samples: Sequence[StackSample]) -> RankState:
+    """The kernel's state of a process whose stack could not be read."""
+    last = samples[-1].main
+    states = {sample.main.proc_state for sample in samples}
     cls: FrameClass = class_of(last, None, False)
     if cls == "uninterruptible" and states != {"D"}:
         cls = "unknown"
-    asleep = _run(len(looks), lambda at: looks[at].main.proc_state == last.proc_state and _asleep(looks[at], looks[-1]))
-    frozen_s = _lasting(looks, asleep)
-    return RankState(
-        key=key, rank=last.rank, role=last.role, cls=cls, trace=None, thread=None, looks=0,
-        watched_s=_lasting(looks, len(looks)), place_s=frozen_s, frozen_s=frozen_s, runs=last.proc_state == "R",
-        wakes_s=_wakes_s(looks), written_bytes=_written_bytes(looks), native=False, last=last, peers=(), locals=None,
-        classes=(),
-    )  # fmt: skip
-
-
-def _class(looks: Sequence[StackSample], trace: CallPath, runs: bool, is_main: bool) -> FrameClass:
-    """What a process does over looks at which it stood on one path; the kernel's word is of the main thread."""
-    last = looks[-1].main
-    if not is_main:
-        return trace.cls or "python_lock"  # the main thread waits for that one, whatever it does
-    if all(look.main.proc_state in ("T", "t", "D") for look in looks):
-        return class_of(last, trace, runs)
-    said = Counter(
-        class_within(look.main, trace, runs) for look in looks if look.main.proc_state not in ("T", "t", "D")
+    asleep = _run(
+        len(samples),
+        lambda index: samples[index].main.proc_state == last.proc_state and _asleep(samples[index], samples[-1]),
     )
-    cls = max(said, key=lambda one: (said[one], one != "unknown", one))
-    if not runs and trace.cls is None and all(gil_holder(look.threads) for look in looks):
+    frozen_s = _lasting(samples, asleep)
+    return RankState(
+        key=key,
+        rank=last.rank,
+        role=last.role,
+        cls=cls,
+        trace=None,
+        thread=None,
+        samples=0,
+        watched_s=_lasting(samples, len(samples)),
+        place_s=frozen_s,
+        frozen_s=frozen_s,
+        runs=last.proc_state == "R",
+        wakes_s=_wakes_s(samples),
+        written_bytes=_written_bytes(samples),
+        native=False,
+        last=last,
+        peers=(),
+        locals=None,
+        classes=(),
+    )
+
+
+def _class(samples: Sequence[StackSample], trace: CallPath, runs: bool, is_main: bool) -> FrameClass:
+    """The class of a process over samples on one call path; kernel state is that of the main thread."""
+    last = samples[-1].main
+    if not is_main:
+        return trace.cls or "python_lock"  # the main thread waits for this thread
+    if all(sample.main.proc_state in ("T", "t", "D") for sample in samples):
+        return class_of(last, trace, runs)
+    seen = Counter(
+        class_within(sample.main, trace, runs) for sample in samples if sample.main.proc_state not in ("T", "t", "D")
+    )
+    cls = max(seen, key=lambda cls: (seen[cls], cls != "unknown", cls))
+    if not runs and trace.cls is None and all(gil_holder(sample.threads) for sample in samples):
         return "gil_held"
     return cls
 
 
-def _class_at(look: StackSample, trace: CallPath, is_main: bool) -> FrameClass:
-    """What it did at one look."""
-    return class_of(look.main, trace, _has_processor(look)) if is_main else trace.cls or "python_lock"
+def _class_at(sample: StackSample, trace: CallPath, is_main: bool) -> FrameClass:
+    """The class at one sample."""
+    return class_of(sample.main, trace, _has_processor(sample)) if is_main else trace.cls or "python_lock"
 
 
 def _run(count: int, holds: Callable[[int], bool]) -> int:
-    """How many of the last ones it holds for, without a break; indices count from the first."""
+    """Length of the run of last items for which `holds` is true; called with negative indices."""
     length = 0
     while length < count and holds(-1 - length):
         length += 1
     return length
 
 
-def _asleep(look: StackSample, last: StackSample) -> bool:
-    """Whether the main thread slept from one look to the other."""
-    if _has_processor(look) or _has_processor(last):
+def _asleep(sample: StackSample, last: StackSample) -> bool:
+    """Whether the main thread slept from one sample to the other."""
+    if _has_processor(sample) or _has_processor(last):
         return False
-    if look.switches is not None and last.switches is not None:
-        return last.switches - look.switches <= WAKES
-    return True  # nobody counted: the stack alone must tell
+    if sample.switches is not None and last.switches is not None:
+        return last.switches - sample.switches <= WAKES
+    return True  # no counters: the stack decides
 
 
-def _wakes_s(looks: Sequence[StackSample]) -> float | None:
-    first, last = looks[0].switches, looks[-1].switches
-    seconds = looks[-1].at_s - looks[0].at_s
+def _wakes_s(samples: Sequence[StackSample]) -> float | None:
+    first, last = samples[0].switches, samples[-1].switches
+    seconds = samples[-1].at_s - samples[0].at_s
     return None if first is None or last is None or seconds <= 0 else (last - first) / seconds
 
 
-def _written_bytes(looks: Sequence[StackSample]) -> int | None:
-    first, last = looks[0].main.written_bytes, looks[-1].main.written_bytes
+def _written_bytes(samples: Sequence[StackSample]) -> int | None:
+    first, last = samples[0].main.written_bytes, samples[-1].main.written_bytes
     return None if first is None or last is None else last - first
 
 
-def _lasting(looks: Sequence[StackSample], count: int) -> float:
-    return looks[-1].at_s - looks[-count].at_s if count > 1 else 0.0
+def _lasting(samples: Sequence[StackSample], count: int) -> float:
+    return samples[-1].at_s - samples[-count].at_s if count > 1 else 0.0
 
 
-def _share_running(looks: Sequence[StackSample]) -> float:
-    return sum(map(_has_processor, looks)) / len(looks)
+def _share_running(samples: Sequence[StackSample]) -> float:
+    return sum(map(_has_processor, samples)) / len(samples)
 
 
-def _has_processor(look: StackSample) -> bool:
-    """The kernel's word; where nobody wrote that down, the engine's."""
-    return look.main.proc_state == "R" if look.main.proc_state is not None else bool(look.main.active)
+def _has_processor(sample: StackSample) -> bool:
+    """The kernel's state; the stack reader's where that is missing."""
+    return sample.main.proc_state == "R" if sample.main.proc_state is not None else bool(sample.main.active)
 
 
 def _path(trace: CallPath) -> tuple[tuple[str, str], ...]:
     return tuple((call.function, call.file) for call in trace.calls)
 
 
-def _same_thread(look: StackSample, thread: Stack) -> Stack:
-    for stack in look.threads:
+def _same_thread(sample: StackSample, thread: Stack) -> Stack:
+    for stack in sample.threads:
         if (stack.os_thread_id, stack.thread_id) == (thread.os_thread_id, thread.thread_id):
             return stack
-    return look.main
+    return sample.main
 
 
 def _peers(stacks: Sequence[Stack], trace: CallPath) -> tuple[Peer, ...]:
-    """The other side of the point-to-point call a rank stands in, from the variables that were read of it."""
+    """The other side of the innermost point-to-point call, from its captured variables."""
     if trace.cls != "p2p":
         return ()
     for stack in reversed(stacks):
-        found = []
+        peers = []
         for local in stack.locals or ():
             frame = (stack.frames or ())[local.frame] if local.frame < len(stack.frames or ()) else None
             if frame in trace.frames[-1:] and local.name in _PEER_NAMES and re.fullmatch(r"\d{1,7}", local.value):
                 sends = local.name == "dst" or (local.name == "peer" and "send" in trace.calls[-1].function.lower())
-                found.append(Peer("send" if sends else "receive", int(local.value)))
-        if found:
-            return tuple(dict.fromkeys(found))
+                peers.append(Peer("send" if sends else "receive", int(local.value)))
+        if peers:
+            return tuple(dict.fromkeys(peers))
     return ()

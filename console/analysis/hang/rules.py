@@ -1,216 +1,238 @@
-"""Whom a job's stillness blames: rules in their order. The first that applies decides; each says when it refuses.
+"""Ordered rules that name the culprit of a stalled job. The first rule that applies decides.
 
-The minority is not the culprit: who is *behind* is, however many they are. A rule that cannot tell says what would.
+The verdict names the late ranks, not the smallest group. Each rule states when it refuses, and what
+evidence would decide.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..stacks.frame_models import FrameClass
 from . import wording
-from .deaths import first_deaths
 from .job_view import HELD, JobView
 from .rank_state import RankState
 from .stillness import Stillness
 from .verdict import Kind
 from .wait_groups import cycles, is_in_subgroup, wait_groups
 
-#: Who wakes up so often in a second may poll.
+#: Wakes per second from which a rank in its own code may be polling.
 POLLS_S: Final = 0.5
-#: In this order: each doubt takes one step.
+#: Ascending; each doubt lowers the confidence by one step.
 CONFIDENCES: Final = ("possible", "likely", "certain")
+#: ns. Exits closer than this have no order: the agent samples ranks once a tick, and nodes tick independently.
+TOGETHER_NS: Final = 2_500_000_000
+#: Exit codes of ranks that a launcher ended.
+_SENT_BY_LAUNCHERS: Final = frozenset({-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT})
+#: Exit codes of crashes: signals that no launcher sends.
+_CRASHES: Final = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says. Without `ranks` nobody is named; `kind` is then `external` or `none`."""
+    """The result of one rule. Without `ranks` no culprit is named; `kind` is then `external` or `none`."""
 
     kind: Kind
     ranks: tuple[tuple[int, FrameClass], ...]
     trust: int  # index in CONFIDENCES, before any doubt
     text: str  # the headline
     doubts: tuple[str, ...] = ()
-    need: str = ""  # what would decide it, where nobody is named
+    need: str = ""  # what would decide it, where no culprit is named
 
 
-def apply_rules(scene: JobView, still: Stillness) -> RuleResult:
-    """The answer of the first rule that applies."""
+def apply_rules(view: JobView, still: Stillness) -> RuleResult:
+    """The result of the first rule that applies."""
     for rule in _RULES:
-        found = rule(scene, still)
-        if found is not None:
-            return found
+        result = rule(view, still)
+        if result is not None:
+            return result
     raise AssertionError("the last rule always applies")
 
 
-def _dead(scene: JobView, still: Stillness) -> RuleResult | None:
-    """A rank that has ended while others wait for it. Several: those that ended first; the others may have followed."""
-    if not scene.dead or not (scene.waiting or scene.opaque):
+def _dead(view: JobView, still: Stillness) -> RuleResult | None:
+    """Ranks that exited while others wait for them. Of several, those that exited first; the rest may have followed."""
+    if not view.dead or not (view.waiting or view.opaque):
         return None
-    first, is_sure = first_deaths(scene)
-    text = wording.dead(scene, first)
-    doubts = () if is_sure else ("nobody saw which of them ended first",)
-    return RuleResult("rank_dead", tuple((rank, "dead") for rank in first), 2, text, doubts)
+    first, is_certain = first_exits(view)
+    doubts = () if is_certain else ("the order of the exits was not observed",)
+    return RuleResult("rank_dead", tuple((rank, "dead") for rank in first), 2, wording.dead(view, first), doubts)
 
 
-def _vanished(scene: JobView, still: Stillness) -> RuleResult | None:
-    """A rank that nobody ever saw, of a job that is past its setup: it was there, so it has ended before we looked.
+def first_exits(view: JobView) -> tuple[tuple[int, ...], bool]:
+    """The ranks that exited first, and whether that is certain.
 
-    Only where the others of its node are found on one that can be reached: else it may live on a node nobody named.
+    Exits without an observed order are ordered by their cause: a crash before a kill, a kill before an exit, because
+    ranks that lose a neighbour raise an error and exit.
     """
-    gone = {one.rank: scene.home(one.rank) for one in scene.not_found if one.rank is not None}
-    is_set_up = any(one.cls in ("collective", "p2p") for one in scene.waiting)
-    if not gone or None in gone.values() or not is_set_up or scene.behind:
+    dead = view.dead
+    if len(dead) == 1:
+        return dead, True
+    records = {rank: view.last_record(rank) for rank in dead}
+    ends = {rank: record.rx for rank, record in records.items() if record is not None and record.status == "exited"}
+    if ends:
+        earliest = min(ends.values())
+        dead = tuple(rank for rank in dead if rank not in ends or ends[rank] - earliest <= TOGETHER_NS)
+    codes = {rank: record.exit_code if (record := records[rank]) is not None else None for rank in dead}
+    for causes in (_CRASHES, _SENT_BY_LAUNCHERS):
+        first = tuple(rank for rank in dead if codes[rank] in causes)
+        if first and len(first) < len(dead) and all(code is not None for code in codes.values()):
+            return first, len(first) == 1
+    return dead, len(dead) == 1
+
+
+def _vanished(view: JobView, still: Stillness) -> RuleResult | None:
+    """A rank that was never seen, of a job past its setup: it existed, so it exited before the console connected.
+
+    Refuses unless the other ranks of its node are found on a reachable node: else it may run on an unmonitored one.
+    """
+    gone = {missing.rank: view.home_node(missing.rank) for missing in view.not_found if missing.rank is not None}
+    is_set_up = any(state.cls in ("collective", "p2p") for state in view.waiting)
+    if not gone or None in gone.values() or not is_set_up or view.behind:
         return None
-    doubts = ["nobody saw it end"]
-    if scene.opaque:
-        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits")
-    where = sorted({node for node in gone.values() if node})
-    text = wording.vanished(scene, sorted(gone), where)
+    doubts = ["its exit was not observed", *_opaque_doubts(view)]
+    nodes = sorted({node for node in gone.values() if node})
+    text = wording.vanished(view, sorted(gone), nodes)
     return RuleResult("rank_dead", tuple((rank, "dead") for rank in sorted(gone)), 2, text, tuple(doubts))
 
 
-def _absent(scene: JobView, still: Stillness) -> RuleResult | None:
-    """A rank that is on no node that is watched, while those that are seen wait, and none of them is behind.
+def _absent(view: JobView, still: Stillness) -> RuleResult | None:
+    """A rank that is on no monitored node, while all observed ranks wait.
 
-    Refuses where several are missing and every node of the list is full: they may well run on nodes nobody named.
+    Refuses where several are missing and every listed node is full: they may run on nodes that are not listed.
     """
-    absent = tuple(sorted(one.rank for one in scene.not_found if one.rank is not None))
-    if not absent or scene.behind or not scene.waiting:
+    absent = tuple(sorted(missing.rank for missing in view.not_found if missing.rank is not None))
+    if not absent or view.behind or not view.waiting:
         return None
-    setting_up = all(one.cls == "group_setup" for one in scene.waiting)
-    if scene.out_of_sight or not (_has_room(scene) or len(absent) == 1):
-        need = f"watch the nodes on which {wording.ranks(absent)} should run, or see whether they were started"
-        return RuleResult("none", (), 0, wording.unseen(scene, absent), (), need)
-    doubts = [] if setting_up else ["they are past the setup, so it may run on a node that is not watched"]
-    if scene.opaque:
-        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits")
-    text = wording.absent(scene, absent)
+    setting_up = all(state.cls == "group_setup" for state in view.waiting)
+    if view.out_of_sight or not (_has_room(view) or len(absent) == 1):
+        need = f"monitor the nodes that should run {wording.ranks(absent)}, or check whether they were started"
+        return RuleResult("none", (), 0, wording.unseen(view, absent), (), need)
+    doubts = [] if setting_up else ["the job is past setup, so the rank may run on an unmonitored node"]
+    doubts += _opaque_doubts(view)
+    text = wording.absent(view, absent)
     return RuleResult("rank_absent", tuple((rank, "missing") for rank in absent), 2, text, tuple(doubts))
 
 
-def _has_room(scene: JobView) -> bool:
-    """Whether a node that is watched has fewer ranks than the fullest."""
-    counts = dict.fromkeys(scene.evidence.nodes, 0)
-    for standing in scene.standings:
-        counts[standing.node] = counts.get(standing.node, 0) + 1
+def _has_room(view: JobView) -> bool:
+    """Whether a monitored node has fewer ranks than the fullest one."""
+    counts = dict.fromkeys(view.evidence.nodes, 0)
+    for state in view.states:
+        counts[state.node] = counts.get(state.node, 0) + 1
     return bool(counts) and min(counts.values()) < max(counts.values())
 
 
-def _held(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Ranks that the kernel does not let run."""
-    found = [one for one in scene.behind if one.cls in HELD and (one.last.proc_state or "") in ("T", "t", "D")]
-    if not found:
+def _held(view: JobView, still: Stillness) -> RuleResult | None:
+    """Ranks that the kernel does not run: stopped, traced, or in uninterruptible sleep."""
+    held = [state for state in view.behind if state.cls in HELD and (state.last.proc_state or "") in ("T", "t", "D")]
+    if not held:
         return None
-    stopped = [one for one in found if one.cls != "uninterruptible"]
-    kind: Kind = "rank_stopped" if stopped else "rank_blocked"
-    doubts = () if scene.waiting else ("no other rank was seen to wait for others",)
-    return RuleResult(kind, _named(found), 2, wording.held(scene, found), doubts)
+    kind: Kind = "rank_stopped" if any(state.cls != "uninterruptible" for state in held) else "rank_blocked"
+    doubts = () if view.waiting else ("no other rank was observed waiting",)
+    return RuleResult(kind, _named(held), 2, wording.held(view, held), doubts)
 
 
-def _behind(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Ranks that are not where the others wait, in whatever number.
+def _behind(view: JobView, still: Stillness) -> RuleResult | None:
+    """Ranks that have not reached the operation that the others wait in, however many they are.
 
-    Where nobody is known to wait, nobody is behind: a job of one rank aside.
+    Refuses where no rank is known to wait, unless the job has one rank.
     """
-    if not scene.behind or not (scene.waiting or len(scene.standings) == 1):
+    if not view.behind or not (view.waiting or len(view.states) == 1):
         return None
-    stuck = [one for one in scene.behind if one in still.stuck]
-    found = stuck or list(scene.behind)
+    stuck = [state for state in view.behind if state in still.stuck]
+    late = stuck or list(view.behind)
     doubts = []
-    asleep = [one for one in stuck if not _may_poll(one)]
+    asleep = [state for state in stuck if not _may_poll(state)]
     if asleep and len(asleep) < len(stuck):
-        pollers = _numbers([one for one in stuck if _may_poll(one)])
-        doubts.append(wording.they(pollers, "wakes up now and then in its own code, and may wait by that"))
-        found = asleep
+        pollers = _numbers([state for state in stuck if _may_poll(state)])
+        doubts.append(wording.they(pollers, "wakes periodically in its own code and may be polling"))
+        late = asleep
     if not stuck:
-        doubts += ["it goes on, so it may only take its time"] * 2
-    elif any(one.runs for one in found):
-        doubts.append("it computes, so it may only take its time")
-    if scene.opaque:
-        doubts.append(f"the stack of {wording.ranks(_numbers(scene.opaque))} does not tell whether it waits as well")
-    return RuleResult("rank_missing", _named(found), 2, wording.behind(scene, found), tuple(doubts))
+        doubts += ["still making progress, so possibly only slow"] * 2
+    elif any(state.runs for state in late):
+        doubts.append("computing, so possibly only slow")
+    doubts += _opaque_doubts(view)
+    return RuleResult("rank_missing", _named(late), 2, wording.behind(view, late), tuple(doubts))
 
 
-def _may_poll(one: RankState) -> bool:
-    """Whether it may look again and again for what others do: it sleeps or computes in its own code, and wakes up."""
-    in_own_code = one.trace is not None and one.trace.in_user and one.cls in ("sleep", "compute")
-    return in_own_code and (one.runs or (one.wakes_s or 0.0) >= POLLS_S)
+def _may_poll(state: RankState) -> bool:
+    """Whether it may poll for the progress of others: it sleeps or computes in its own code, and wakes up."""
+    in_own_code = state.trace is not None and state.trace.in_user and state.cls in ("sleep", "compute")
+    return in_own_code and (state.runs or (state.wakes_s or 0.0) >= POLLS_S)
 
 
-def _all_busy(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Every rank does something of its own: what they share may be at fault, or nothing."""
-    if not scene.behind or scene.waiting or scene.opaque:
+def _all_busy(view: JobView, still: Stillness) -> RuleResult | None:
+    """No rank waits for another: a shared resource may be the cause, or nothing is wrong."""
+    if not view.behind or view.waiting or view.opaque:
         return None
-    classes = sorted({one.cls for one in scene.behind})
+    classes = sorted({state.cls for state in view.behind})
     shared = len(classes) == 1 and classes[0] not in ("sleep", "compute")
-    text = wording.all_busy(scene, classes)
-    need = "look at what they share: the file system, the service, the lock" if shared else "watch it for longer"
-    return RuleResult("external" if shared else "none", (), 0, text, (), need)
+    need = "check what they share: file system, service or lock" if shared else "sample longer"
+    return RuleResult("external" if shared else "none", (), 0, wording.all_busy(view, classes), (), need)
 
 
-def _unread(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Everybody who is seen waits, and somebody is not seen: that proves nothing against the unseen."""
-    hidden = sorted({*_numbers(scene.unread), *(one.rank for one in scene.out_of_sight if one.rank is not None)})
-    if not hidden or not scene.waiting:
+def _unread(view: JobView, still: Stillness) -> RuleResult | None:
+    """All observed ranks wait and some are not observed, which is not evidence against the unobserved ones."""
+    unseen = (missing.rank for missing in view.out_of_sight if missing.rank is not None)
+    hidden = sorted({*_numbers(view.unread), *unseen})
+    if not hidden or not view.waiting:
         return None
-    return RuleResult("none", (), 0, wording.hidden(scene, hidden), (), wording.remedy(scene, hidden))
+    return RuleResult("none", (), 0, wording.hidden(view, hidden), (), wording.remedy(view, hidden))
 
 
-def _opaque(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Some stacks do not tell whether their ranks wait for others; their native calls would."""
-    if not scene.opaque:
+def _opaque(view: JobView, still: Stillness) -> RuleResult | None:
+    """Some stacks do not show whether their ranks wait for others; native frames would."""
+    if not view.opaque:
         return None
-    if scene.behind and not scene.waiting:
-        need = "the native calls of those that say nothing (--native reads them)"
-        return RuleResult("none", (), 0, wording.behind(scene, scene.behind), (), need)
-    need = f"the native calls of {wording.ranks(_numbers(scene.opaque))} (--native reads them)"
-    return RuleResult("none", (), 0, wording.opaque(scene), (), need)
+    if view.behind and not view.waiting:
+        need = "capture native frames of the ranks in native calls (--native)"
+        return RuleResult("none", (), 0, wording.behind(view, view.behind), (), need)
+    need = f"capture native frames of {wording.ranks(_numbers(view.opaque))} (--native)"
+    return RuleResult("none", (), 0, wording.opaque(view), (), need)
 
 
-def _cycle(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Ranks that wait for each other's messages in a circle: all of them, none more than another."""
-    found = cycles(scene.waiting)
-    if not found:
+def _cycle(view: JobView, still: Stillness) -> RuleResult | None:
+    """Ranks that wait for each other's messages in a cycle: all of them are named."""
+    rank_cycles = cycles(view.waiting)
+    if not rank_cycles:
         return None
-    members = [scene.of(rank) for rank in sorted({rank for cycle in found for rank in cycle})]
-    return RuleResult("p2p_cycle", _named([member for member in members if member]), 2, wording.cycle(found))
+    members = map(view.state_of, sorted({rank for cycle in rank_cycles for rank in cycle}))
+    return RuleResult("p2p_cycle", _named([member for member in members if member]), 2, wording.cycle(rank_cycles))
 
 
-def _mismatch(scene: JobView, still: Stillness) -> RuleResult | None:
-    """Nobody is behind, but two camps wait in different operations: the smaller one may be named, never for certain.
+def _mismatch(view: JobView, still: Stillness) -> RuleResult | None:
+    """No rank is late, but two groups wait in different operations: the smaller one may be named, never as certain.
 
-    Refuses where the camps are equal or more than two, where both wait in the same operation, or where ranks are known
-    to be in groups of their own: those may wait in different places rightly.
+    Refuses where the groups are equal or more than two, where both wait in the same operation, or where ranks are known
+    to be in process groups of their own: those may rightly wait in different places.
     """
-    camps = wait_groups(scene.waiting)
-    if len(camps) < 2:
+    groups = wait_groups(view.waiting)
+    if len(groups) < 2:
         return None
-    text = wording.camps(scene, camps)
-    need = "a flight recorder (TORCH_FR_BUFFER_SIZE) tells which of them is out of order"
-    names = {camp.operation for camp in camps}
-    has_minority = len(camps) == 2 and len(camps[0].ranks) > len(camps[1].ranks)
-    if has_minority and len(names) == 2 and not any(is_in_subgroup(one) for one in scene.waiting):
-        small = [one for one in scene.waiting if one.rank in camps[1].ranks]
-        return RuleResult("collective_mismatch", _named(small), 1, text)
+    text = wording.split(view, groups)
+    names = {group.operation for group in groups}
+    has_minority = len(groups) == 2 and len(groups[0].ranks) > len(groups[1].ranks)
+    if has_minority and len(names) == 2 and not any(map(is_in_subgroup, view.waiting)):
+        minority = [state for state in view.waiting if state.rank in groups[1].ranks]
+        return RuleResult("collective_mismatch", _named(minority), 1, text)
+    need = "enable Flight Recorder (TORCH_FR_BUFFER_SIZE) to see which ranks are out of order"
     return RuleResult("none", (), 0, text, (), need)
 
 
-def _together(scene: JobView, still: Stillness) -> RuleResult | None:
-    """All ranks are there and wait at one place: nobody is behind, so it is none of them."""
-    if not scene.waiting:
+def _together(view: JobView, still: Stillness) -> RuleResult | None:
+    """All ranks are present and wait at one place: no rank is late, so the cause is outside of them."""
+    if not view.waiting:
         return None
-    need = "a flight recorder or NCCL RAS tells whether sizes or types differ; the network and the GPUs are next"
-    if scene.waiting[0].cls == "p2p":
-        return RuleResult("none", (), 0, wording.together(scene), (), need)
-    return RuleResult("external", (), 0, wording.together(scene), (), need)
+    need = "check Flight Recorder or NCCL RAS for size or dtype mismatches, then the network and the GPUs"
+    kind: Kind = "none" if view.waiting[0].cls == "p2p" else "external"
+    return RuleResult(kind, (), 0, wording.together(view), (), need)
 
 
-def _nothing(scene: JobView, still: Stillness) -> RuleResult:
-    need = wording.remedy(scene, _numbers(scene.unread)) if scene.unread else "a capture of its ranks"
-    return RuleResult("none", (), 0, wording.nothing(scene), (), need)
+def _nothing(view: JobView, still: Stillness) -> RuleResult:
+    need = wording.remedy(view, _numbers(view.unread)) if view.unread else "capture its ranks"
+    return RuleResult("none", (), 0, wording.nothing(view), (), need)
 
 
 _Rule = Callable[[JobView, Stillness], "RuleResult | None"]
@@ -219,9 +241,15 @@ _RULES: Final[tuple[_Rule, ...]] = (
 )  # fmt: skip
 
 
-def _named(standings: Sequence[RankState]) -> tuple[tuple[int, FrameClass], ...]:
-    return tuple(sorted({(standing.rank, standing.cls) for standing in standings if standing.rank is not None}))
+def _opaque_doubts(view: JobView) -> list[str]:
+    if not view.opaque:
+        return []
+    return [f"the stack of {wording.ranks(_numbers(view.opaque))} does not show whether it waits"]
 
 
-def _numbers(standings: Sequence[RankState]) -> tuple[int, ...]:
-    return tuple(sorted({standing.rank for standing in standings if standing.rank is not None}))
+def _named(states: Sequence[RankState]) -> tuple[tuple[int, FrameClass], ...]:
+    return tuple(sorted({(state.rank, state.cls) for state in states if state.rank is not None}))
+
+
+def _numbers(states: Sequence[RankState]) -> tuple[int, ...]:
+    return tuple(sorted({state.rank for state in states if state.rank is not None}))

@@ -1,4 +1,4 @@
-"""Who holds back a job that moves: over many looks, who waits least for the others and works longest."""
+"""The straggler of a job that makes progress: over many samples, the rank that waits least for the others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..stacks.frame_models import FrameClass
 from .job_view import WAITING, JobView
 from .rank_state import RankState
 
-#: Fewer looks than this say nothing about shares.
-LEAST_LOOKS: Final = 5
-#: So much of their time the others must be seen waiting, and so much more than the straggler.
+#: Samples a rank needs before its shares count.
+MIN_SAMPLES: Final = 5
+#: Share of samples in which the others must wait, and their lead over the straggler.
 WAIT_SHARE: Final = 0.5
 LEAD: Final = 0.4
-#: So often, by chance, a rank like the others would be seen waiting as seldom as the straggler is, over all ranks.
+#: Probability, over all ranks, that a rank like the others is seen waiting as seldom as the straggler.
 CHANCE: Final = 0.01
 
 
@@ -25,22 +25,22 @@ CHANCE: Final = 0.01
 class Straggler:
     """One rank that the others wait for in most steps."""
 
-    standing: RankState
-    cls: FrameClass  # what it is mostly seen in, when it does not wait
-    share: float  # of the looks at which it waited
+    state: RankState
+    cls: FrameClass  # its most frequent class while it does not wait
+    share: float  # of the samples in which it waited
     others: float  # median of that of the others
-    looks: int
+    samples: int
 
 
-def straggler(scene: JobView) -> Straggler | None:
-    """The rank that waits least, where that can be no chance; None where nobody stands out.
+def straggler(view: JobView) -> Straggler | None:
+    """The rank that waits least, if that is significant; None where no rank stands out.
 
     Refuses where ranks wait for messages rather than in collectives: the stages of a pipeline wait for each other by
-    design. Refuses where several ranks stand out: then it is the work that is shared unevenly, not one rank that is
-    slow. Refuses where the others stood in one long wait: that is one event, and no habit.
+    design. Refuses where several ranks stand out: then work is distributed unevenly, and no single rank is slow.
+    Refuses where the others were in one long wait: that is a single event.
     """
-    ranks = [standing for standing in scene.standings if len(standing.classes) >= LEAST_LOOKS]
-    if len(ranks) < 2 or len(ranks) < len(scene.standings):
+    ranks = [state for state in view.states if len(state.classes) >= MIN_SAMPLES]
+    if len(ranks) < 2 or len(ranks) < len(view.states):
         return None
     if any("p2p" in rank.classes for rank in ranks):
         return None
@@ -56,16 +56,16 @@ def straggler(scene: JobView) -> Straggler | None:
     return Straggler(slow, max(own, key=lambda cls: (own[cls], cls)), lowest, median, len(slow.classes))
 
 
-def _share(one: RankState) -> float:
-    return sum(cls in WAITING for cls in one.classes) / len(one.classes)
+def _share(state: RankState) -> float:
+    return sum(cls in WAITING for cls in state.classes) / len(state.classes)
 
 
-def _chance(one: RankState, share: float) -> float:
-    """How likely one that waits with that `share` is seen waiting so seldom (binomial)."""
-    looks, waits = len(one.classes), sum(cls in WAITING for cls in one.classes)
-    return sum(comb(looks, k) * share**k * (1 - share) ** (looks - k) for k in range(waits + 1))
+def _chance(state: RankState, share: float) -> float:
+    """Probability that a rank waiting with this `share` is seen waiting so seldom (binomial)."""
+    samples, waits = len(state.classes), sum(cls in WAITING for cls in state.classes)
+    return sum(comb(samples, k) * share**k * (1 - share) ** (samples - k) for k in range(waits + 1))
 
 
 def _alternates(others: Sequence[tuple[float, int, RankState]]) -> bool:
-    """Whether somebody who waits has been woken meanwhile: steps go by."""
-    return any(one.wakes_s is None or one.wakes_s * one.watched_s >= 2 * LEAST_LOOKS for _, _, one in others)
+    """Whether a waiting rank was woken meanwhile, so that steps pass."""
+    return any(rank.wakes_s is None or rank.wakes_s * rank.watched_s >= 2 * MIN_SAMPLES for _, _, rank in others)

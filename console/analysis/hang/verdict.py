@@ -1,4 +1,4 @@
-"""What a judgement is: the form of it in reports, in records and on screens."""
+"""The verdict: its form in reports, records and views."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Kind = Literal[
 
 
 class Site(msgspec.Struct, frozen=True):
-    """Where a culprit stands: the innermost call of the job's own, else the innermost of all."""
+    """Where a culprit is: the innermost call in the job's own code, else the innermost call."""
 
     function: str
-    file: str  # as the process knows it
-    line: int  # 0: nobody knows
-    source: str | None  # that line, where the node could read the file
+    file: str  # path as the process has it
+    line: int  # 0: unknown
+    source: str | None  # text of that line, where the node could read the file
 
 
 class Culprit(msgspec.Struct, frozen=True):
-    """A rank that holds the others. `node`, `pid` and `site` are None for one that nobody found."""
+    """A rank that blocks the others. `node`, `pid` and `site` are None where it was not found."""
 
     rank: int | None
     node: str | None
@@ -36,15 +36,15 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What the judgement rests on."""
+    """How much of the job the verdict is based on."""
 
-    ranks: int | None  # that the job has; None where nobody says
+    ranks: int | None  # world size; None where unknown
     captured: int  # ranks with a readable stack
-    samples: int  # looks at the rank that was looked at least
+    samples: int  # of the rank with the fewest
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One job, judged. `confidence` is that of the names; with state `undecided` there are none."""
+    """The verdict on one job. `confidence` is that of the culprits; with state `undecided` there are none."""
 
     job: str
     state: State

@@ -1,4 +1,4 @@
-"""Ranks that all wait, but not in the same place: who stands with whom, and who waits for whose message."""
+"""Waiting ranks grouped by the place at which they wait, and cycles of point-to-point waits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 from ..stacks.frame_models import FrameClass
 from .rank_state import RankState
 
-#: The variables of torch's wrapper around a collective in which a process group other than the default shows.
+#: Arguments of torch's collective wrapper that contain a process group other than the default one.
 _GROUP_GIVEN: Final = re.compile(r"'group': <")
 
 
 @dataclass(frozen=True, slots=True)
 class WaitGroup:
-    """Ranks that wait in one operation at one place of the job's code."""
+    """Ranks that wait in one operation at one place in the job's code."""
 
     cls: FrameClass
     operation: str
@@ -26,42 +26,40 @@ class WaitGroup:
 
 
 def wait_groups(waiting: Sequence[RankState]) -> tuple[WaitGroup, ...]:
-    """The camps, the largest first."""
-    found: dict[tuple[FrameClass, str, str], set[int]] = defaultdict(set)
-    for one in waiting:
-        site = one.caller
+    """The groups, largest first."""
+    ranks_at: dict[tuple[FrameClass, str, str], set[int]] = defaultdict(set)
+    for state in waiting:
+        site = state.caller
         where = f"{site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
-        if one.rank is not None:
-            found[one.cls, one.call, where].add(one.rank)
-    camps = (WaitGroup(cls, call, where, tuple(sorted(ranks))) for (cls, call, where), ranks in found.items())
-    return tuple(sorted(camps, key=lambda camp: (-len(camp.ranks), camp.ranks)))
+        if state.rank is not None:
+            ranks_at[state.cls, state.call, where].add(state.rank)
+    groups = (WaitGroup(cls, call, where, tuple(sorted(ranks))) for (cls, call, where), ranks in ranks_at.items())
+    return tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
 
 
-def is_in_subgroup(one: RankState) -> bool:
-    """Whether the collective that it waits in is known to be of some ranks only."""
-    return any(local.name == "kwargs" and _GROUP_GIVEN.search(local.value) for local in one.locals or ())
+def is_in_subgroup(state: RankState) -> bool:
+    """Whether the collective is known to run in a process group other than the default one."""
+    return any(local.name == "kwargs" and _GROUP_GIVEN.search(local.value) for local in state.locals or ())
 
 
 def cycles(waiting: Sequence[RankState]) -> tuple[tuple[int, ...], ...]:
-    """Circles of ranks each of which waits for a message of, or to, the next; the smallest rank of each first.
+    """Cycles of ranks in which each waits for a message of, or to, the next; each starts with its smallest rank.
 
-    A rank that receives from one that sends to it is no circle: that message is on its way.
+    A receive that is matched by a send is not a cycle: that message is in flight.
     """
-    edges = {
-        one.rank: one.peers[0] for one in waiting if one.rank is not None and len(one.peers) == 1
-    }  # fmt: skip
-    found: list[tuple[int, ...]] = []
-    done: set[int] = set()
+    edges = {state.rank: state.peers[0] for state in waiting if state.rank is not None and len(state.peers) == 1}
+    closed: list[tuple[int, ...]] = []
+    visited: set[int] = set()
     for start in sorted(edges):
-        way: list[int] = []
-        at = start
-        while at in edges and at not in done and at not in way:
-            way.append(at)
-            at = edges[at].rank
-        if at in way:
-            circle = way[way.index(at) :]
-            if len(circle) > 2 or (len(circle) == 2 and edges[circle[0]].direction == edges[circle[1]].direction):
-                first = circle.index(min(circle))
-                found.append(tuple(circle[first:] + circle[:first]))
-        done.update(way)
-    return tuple(sorted(found))
+        path: list[int] = []
+        rank = start
+        while rank in edges and rank not in visited and rank not in path:
+            path.append(rank)
+            rank = edges[rank].rank
+        if rank in path:
+            cycle = path[path.index(rank) :]
+            if len(cycle) > 2 or (len(cycle) == 2 and edges[cycle[0]].direction == edges[cycle[1]].direction):
+                first = cycle.index(min(cycle))
+                closed.append(tuple(cycle[first:] + cycle[:first]))
+        visited.update(path)
+    return tuple(sorted(closed))

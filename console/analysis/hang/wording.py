@@ -1,4 +1,4 @@
-"""How a verdict is said: one sentence with ranks, places and seconds."""
+"""Texts of a verdict: one sentence with ranks, places and seconds, and the next step."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from .wait_groups import WaitGroup
 _DOING: Final[dict[FrameClass, str]] = {
     "dataloader": "waits for its data loader", "checkpoint_io": "reads or writes a checkpoint",
     "file_io": "is in file I/O", "network_io": "is in network I/O",
-    "python_lock": "waits for a lock of its own process",
-    "gil_held": "is held by a thread that has the interpreter's lock and does not run", "compute": "computes",
-    "compile": "compiles", "gc": "collects garbage", "sleep": "sleeps", "import": "imports a module",
-    "subprocess": "waits for a child process", "debugger": "is in a debugger", "input": "waits for input",
-    "device_wait": "waits for its device", "stopped": "is stopped", "uninterruptible": "is in an uninterruptible sleep",
-    "dead": "has ended", "missing": "is missing", "collective": "waits in a collective", "p2p": "waits for a message",
-    "store_wait": "waits for a key of the store", "group_setup": "sets up a process group",
-    "teardown": "tears its process group down", "unknown": "is somewhere that nobody can tell",
+    "python_lock": "waits for a lock in its own process",
+    "gil_held": "is blocked: a thread that does not run holds the GIL", "compute": "computes", "compile": "compiles",
+    "gc": "collects garbage", "sleep": "sleeps", "import": "imports a module",
+    "subprocess": "waits for a child process",
+    "debugger": "is in a debugger", "input": "waits for input", "device_wait": "waits for its device",
+    "stopped": "is stopped", "uninterruptible": "is in uninterruptible sleep", "dead": "has exited",
+    "missing": "is missing", "collective": "waits in a collective", "p2p": "waits for a message",
+    "store_wait": "waits for a store key", "group_setup": "sets up a process group",
+    "teardown": "tears down its process group", "unknown": "is at an unknown location",
 }  # fmt: skip
-#: Names of torch's functions that people know otherwise.
+#: Display names of torch functions.
 _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "the data loader"}
+#: Ranks, nodes or groups that a sentence lists by name.
 _NAMED: Final = 4
 
 
 def ranks(numbers: Iterable[int]) -> str:
     """`rank 3`, or `ranks 0-2,5`."""
-    found = sorted(set(numbers))
-    return f"rank {found[0]}" if len(found) == 1 else f"ranks {ranges(found)}"
+    distinct = sorted(set(numbers))
+    return f"rank {distinct[0]}" if len(distinct) == 1 else f"ranks {ranges(distinct)}"
 
 
 def agreeing(words: str, numbers: Sequence[int]) -> str:
-    """What one rank does, said of these: `waits for its device` → `wait for their device`."""
+    """A singular predicate made plural for several ranks: `waits for its device` → `wait for their device`."""
     if len(set(numbers)) == 1:
         return words
     verb, _, rest = words.partition(" ")
@@ -48,193 +50,190 @@ def agreeing(words: str, numbers: Sequence[int]) -> str:
 
 
 def they(numbers: Sequence[int], words: str) -> str:
-    """`rank 3 waits for its device`, `ranks 3-4 wait for their device`"""
+    """`rank 3 waits for its device`, `ranks 3-4 wait for their device`."""
     return f"{ranks(numbers)} {agreeing(words, numbers)}"
 
 
 def counted(number: int, what: str) -> str:
-    """`1 sample`, `3 samples`"""
+    """`1 sample`, `3 samples`."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
 def seconds(value: float) -> str:
+    """`41.2 s`."""
     return f"{value:.1f} s"
 
 
 def place(site: Site | None) -> str:
-    """`train.py:30 train_step`; empty where nobody knows."""
-    if site is None:
-        return ""
-    return f"{site.file.rsplit('/', 1)[-1]}:{site.line} {site.function}"
+    """`train.py:30 train_step`; empty where unknown."""
+    return "" if site is None else f"{_line(site)} {site.function}"
 
 
-def operation(standings: Sequence[RankState]) -> str:
-    """What most of them wait in, and where: `all_reduce (train.py:30 train_step)`."""
-    calls = Counter((standing.call, place(standing.caller)) for standing in standings)
+def operation(states: Sequence[RankState]) -> str:
+    """The call that most of these ranks wait in, and its caller: `all_reduce (train.py:30 train_step)`."""
+    calls = Counter((state.call, place(state.caller)) for state in states)
     if not calls:
         return "communication"
-    call, where = max(calls, key=lambda one: (calls[one], one))
-    is_handle = all(standing.trace is not None and standing.trace.in_user for standing in standings)
+    call, where = max(calls, key=lambda key: (calls[key], key))
+    is_handle = all(state.trace is not None and state.trace.in_user for state in states)
     name = "communication" if is_handle else _OPERATIONS.get(call, call) or "communication"
     return f"{name} ({where})" if where else name
 
 
-def waited(scene: JobView) -> str:
-    """`7 ranks have waited for 41.2 s`"""
-    waiting = [one for one in (scene.waiting or scene.opaque) if one.looks]
+def waited(view: JobView) -> str:
+    """`7 ranks waiting ≥ 41.2 s`: since they were first observed there."""
+    waiting = [state for state in (view.waiting or view.opaque) if state.samples]
     if not waiting:
-        return "nobody was seen to wait"
-    count = len({one.rank for one in waiting})
-    longest = min(max(one.place_s, one.frozen_s) for one in waiting)
-    for_s = f" for {seconds(longest)}" if longest > 0 else ""
-    return f"{count} rank{'s have' if count > 1 else ' has'} waited{for_s}"
+        return "No rank was observed waiting"
+    shortest = min(max(state.place_s, state.frozen_s) for state in waiting)
+    return f"{counted(len({state.rank for state in waiting}), 'rank')} waiting" + (
+        f" ≥ {seconds(shortest)}" if shortest > 0 else ""
+    )
 
 
-def doing(one: RankState) -> str:
-    """`sleeps in train.py:30 train_step`"""
-    where = place(one.site)
-    return f"{_DOING[one.cls]}{' in ' + where if where else ''}"
+def doing(state: RankState) -> str:
+    """`sleeps in train.py:30 train_step`."""
+    where = place(state.site)
+    return f"{_DOING[state.cls]}{' in ' + where if where else ''}"
 
 
-def behind(scene: JobView, found: Sequence[RankState]) -> str:
+def behind(view: JobView, late: Sequence[RankState]) -> str:
+    """What the ranks do that have not entered the operation that the others wait in."""
     groups: dict[str, list[int]] = defaultdict(list)
-    for one in found:
-        if one.rank is not None:
-            groups[doing(one)].append(one.rank)
-    said = "; ".join(they(numbers, words) for words, numbers in list(groups.items())[:_NAMED])
+    for state in late:
+        if state.rank is not None:
+            groups[doing(state)].append(state.rank)
+    text = "; ".join(they(numbers, words) for words, numbers in list(groups.items())[:_NAMED])
     more = f"; and {counted(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
-    if not scene.waiting:
-        return f"{said}{more}. {_capital(waited(scene))}." if scene.opaque else f"{said}{more}."
+    if not view.waiting:
+        return f"{text}{more}. {waited(view)}." if view.opaque else f"{text}{more}."
     verb = "has" if sum(map(len, groups.values())) == 1 else "have"
-    return f"{said}{more} and {verb} not entered {operation(scene.waiting)}. {_capital(waited(scene))}."
+    return f"{text}{more} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
 
 
-def held(scene: JobView, found: Sequence[RankState]) -> str:
-    said = []
-    for one in found[:_NAMED]:
-        words = {"T": "T state", "t": f"traced by pid {one.last.tracer_pid}", "D": f"D state, {one.last.wchan or '–'}"}
-        where = place(one.site)
-        said.append(
-            f"rank {one.rank} {_DOING[one.cls]} ({words[one.last.proc_state or '']}){' in ' + where if where else ''}"
-        )
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{'; '.join(said)}{more}. {_capital(waited(scene))}."
+def held(view: JobView, blocked: Sequence[RankState]) -> str:
+    """Ranks that are stopped, traced or in uninterruptible sleep, with the kernel's state."""
+    parts = []
+    for state in blocked[:_NAMED]:
+        last = state.last
+        kernel = {"T": "T state", "t": f"traced by pid {last.tracer_pid}", "D": f"D state, {last.wchan or '–'}"}
+        where = place(state.site)
+        in_place = f" in {where}" if where else ""
+        parts.append(f"rank {state.rank} {_DOING[state.cls]} ({kernel[last.proc_state or '']}){in_place}")
+    more = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
+    return f"{'; '.join(parts)}{more}. {waited(view)}."
 
 
-def dead(scene: JobView, first: Sequence[int]) -> str:
-    others = sorted(set(scene.dead) - set(first))
-    reasons = {record.reason for rank in first if (record := scene.last_record(rank)) and record.reason}
+def dead(view: JobView, first: Sequence[int]) -> str:
+    """Ranks that exited first, why, and which exited later."""
+    later = sorted(set(view.dead) - set(first))
+    reasons = {record.reason for rank in first if (record := view.last_record(rank)) and record.reason}
     how = f" ({reasons.pop()})" if len(reasons) == 1 else ""
-    also = f", then {ranks(others)}" if others else ""
-    return f"{they(first, 'has ended')}{how}{also}. {_capital(waited(scene))}."
+    also = f", then {ranks(later)}" if later else ""
+    return f"{they(first, 'has exited')}{how}{also}. {waited(view)}."
 
 
 def ended(numbers: Sequence[int]) -> str:
-    """`ranks 0-3 have ended`"""
-    return they(numbers, "has ended")
+    """`ranks 0-3 have exited`."""
+    return they(numbers, "has exited")
 
 
-def vanished(scene: JobView, missing: Sequence[int], nodes: Sequence[str]) -> str:
-    """Ranks that must have been there, and are not."""
+def vanished(view: JobView, missing: Sequence[int], nodes: Sequence[str]) -> str:
+    """Ranks of a job past its setup that were never seen on the nodes where they must have run."""
     on = f" on {', '.join(nodes[:_NAMED])}" if nodes else ""
-    they_are = "it is" if len(set(missing)) == 1 else "they are"
-    return (
-        f"{they(missing, 'is gone')}: the others are past the setup, and {they_are} not found{on}. "
-        f"{_capital(waited(scene))}."
-    )
+    return f"{they(missing, 'is gone')}: not found{on} although the other ranks are past setup. {waited(view)}."
 
 
-def absent(scene: JobView, missing: Sequence[int]) -> str:
-    world = scene.evidence.job.world_size
+def absent(view: JobView, missing: Sequence[int]) -> str:
+    """Ranks that were never found although the operation needs all ranks."""
     verb = "was" if len(missing) == 1 else "were"
-    return (
-        f"{ranks(missing)} of {world} {verb} never found, and {operation(scene.waiting)} needs all. "
-        f"{_capital(waited(scene))}."
-    )
+    who = f"{ranks(missing)} of {view.evidence.job.world_size}"
+    return f"{who} {verb} never found, and {operation(view.waiting)} needs all ranks. {waited(view)}."
 
 
-def unseen(scene: JobView, missing: Sequence[int]) -> str:
-    run = "runs" if len(missing) == 1 else "run"
-    return f"{ranks(missing)} {run} on no node that is watched; all that are seen wait in {operation(scene.waiting)}."
+def unseen(view: JobView, missing: Sequence[int]) -> str:
+    """Ranks that run on no monitored node."""
+    return f"{they(missing, 'is')} not on a monitored node; all observed ranks wait in {operation(view.waiting)}."
 
 
-def hidden(scene: JobView, numbers: Sequence[int]) -> str:
-    return (
-        f"all ranks that can be read wait in {operation(scene.waiting)}; of {ranks(numbers)} nothing is known, "
-        "which proves nothing."
-    )
+def hidden(view: JobView, numbers: Sequence[int]) -> str:
+    """Ranks without data while all readable ranks wait."""
+    return f"all readable ranks wait in {operation(view.waiting)}; no data on {ranks(numbers)}, so no culprit is named."
 
 
-def remedy(scene: JobView, numbers: Sequence[int]) -> str:
-    """What would show the ranks that cannot be seen."""
-    for standing in scene.standings:
-        if standing.rank in numbers and standing.trace is None:
-            why = f"{standing.status}: {standing.last.reason}" if standing.last.reason else standing.status
-            return f"read {ranks(numbers)} ({why})" + (f"; try: {standing.last.try_}" if standing.last.try_ else "")
-    for missing in scene.out_of_sight:
+def remedy(view: JobView, numbers: Sequence[int]) -> str:
+    """What makes unreadable ranks readable."""
+    for state in view.states:
+        if state.rank in numbers and state.trace is None:
+            why = f"{state.status}: {state.last.reason}" if state.last.reason else state.status
+            return f"read {ranks(numbers)} ({why})" + (f"; try: {state.last.try_}" if state.last.try_ else "")
+    for missing in view.out_of_sight:
         if missing.rank in numbers:
-            return f"see {ranks(numbers)} ({missing.reason})"
+            return f"make {ranks(numbers)} visible ({missing.reason})"
     return f"read {ranks(numbers)}"
 
 
-def opaque(scene: JobView) -> str:
-    where = "; ".join(sorted({place(one.site) for one in scene.opaque})[:_NAMED])
-    numbers = [one.rank for one in scene.opaque if one.rank is not None]
-    others = "1 other waits" if len(scene.waiting) == 1 else f"{len(scene.waiting)} others wait"
-    rest = f"; {others} in {operation(scene.waiting)}" if scene.waiting else ""
-    return f"{they(numbers, 'stands')} in {where}, in a call that is no Python and says nothing{rest}."
+def opaque(view: JobView) -> str:
+    """Ranks whose Python stack does not show whether they wait for others."""
+    where = "; ".join(sorted({place(state.site) for state in view.opaque})[:_NAMED])
+    numbers = [state.rank for state in view.opaque if state.rank is not None]
+    others = "1 other waits" if len(view.waiting) == 1 else f"{len(view.waiting)} others wait"
+    rest = f"; {others} in {operation(view.waiting)}" if view.waiting else ""
+    return f"{they(numbers, 'is')} in {where}, inside a native call of unknown purpose{rest}."
 
 
-def cycle(found: Sequence[Sequence[int]]) -> str:
-    circles = "; ".join("→".join(map(str, (*circle, circle[0]))) for circle in found)
-    return f"ranks wait for each other's messages in a circle: {circles}."
+def cycle(rank_cycles: Sequence[Sequence[int]]) -> str:
+    """`circular wait (deadlock): 0→1→0.`"""
+    return f"circular wait (deadlock): {'; '.join('→'.join(map(str, (*ranks, ranks[0]))) for ranks in rank_cycles)}."
 
 
-def camps(scene: JobView, found: Sequence[WaitGroup]) -> str:
-    said = "; ".join(
-        f"{ranks(camp.ranks)} in {_OPERATIONS.get(camp.operation, camp.operation)}"
-        + (f" ({camp.where})" if camp.where else "")
-        for camp in found[:_NAMED]
+def split(view: JobView, groups: Sequence[WaitGroup]) -> str:
+    """Ranks that wait at different places."""
+    parts = "; ".join(
+        f"{ranks(group.ranks)} in {_OPERATIONS.get(group.operation, group.operation)}"
+        + (f" ({group.where})" if group.where else "")
+        for group in groups[:_NAMED]
     )
-    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"ranks wait in different places: {said}{more}. {_capital(waited(scene))}."
+    more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return f"ranks wait in different places: {parts}{more}. {waited(view)}."
 
 
-def together(scene: JobView) -> str:
-    return f"all ranks that are seen wait in {operation(scene.waiting)}, and none is behind. {_capital(waited(scene))}."
+def together(view: JobView) -> str:
+    """All ranks wait at one place."""
+    return f"all observed ranks wait in {operation(view.waiting)}, and no rank is late. {waited(view)}."
 
 
-def all_busy(scene: JobView, classes: Sequence[FrameClass]) -> str:
-    if len(classes) == 1:
-        return f"no rank waits for another: {_plural_doing(classes[0], len(scene.behind))}."
-    return "no rank waits for another; they do different things."
+def all_busy(view: JobView, classes: Sequence[FrameClass]) -> str:
+    """No rank waits for another."""
+    if len(classes) > 1:
+        return "no rank waits for another; their activities differ."
+    count = len(view.behind)
+    return f"no rank waits for another: {counted(count, 'rank')} {agreeing(_DOING[classes[0]], range(count))}."
 
 
-def nothing(scene: JobView) -> str:
-    return "no rank's stack could be read." if scene.standings else "no rank was captured."
+def nothing(view: JobView) -> str:
+    """No stack at all."""
+    return "no stack could be read." if view.states else "no rank was captured."
 
 
-def next_step(one: RankState | None, cls: FrameClass, where: str) -> str:
-    """What a person would do next about a culprit."""
-    wchan = one.last.wchan if one else None
-    pid = one.pid if one else None
-    tracer = one.last.tracer_pid if one else None
+def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
+    """What to do about a culprit; `where` is ` on node018`, or empty."""
+    wchan = state.last.wchan if state else None
+    pid = state.pid if state else None
+    tracer = state.last.tracer_pid if state else None
+    line = _line(state.site) if state and state.site else "the code of the rank"
     return {
-        "stopped": f"if nobody stopped it on purpose: kill -CONT {pid}{where}",
+        "stopped": f"unless it was stopped on purpose: kill -CONT {pid}{where}",
         "debugger": f"end the debugger{f' (pid {tracer})' if tracer else ''}{where}",
-        "uninterruptible": f"see what it waits for in the kernel ({wchan or 'unknown'}): mostly a file system{where}",
-        "dead": f"read the end of its log and dmesg{where}: killed for memory, a GPU error, an exception",
-        "missing": "see whether it was started, and whether its node can be reached by the others",
-        "dataloader": f"look at what its data loader reads{where}",
-        "checkpoint_io": f"look at the file system of its checkpoint{where}",
-        "file_io": f"look at the file system it reads from or writes to{where}",
-        "network_io": f"look at the service it talks to{where}",
-    }.get(cls, f"look at the line it stands in{where}")
+        "uninterruptible": f"check what it waits for in the kernel ({wchan or 'unknown'}), often a file system{where}",
+        "dead": f"check its log and dmesg{where} for an OOM kill, a GPU error or an exception",
+        "missing": "check whether it was started and whether its node is reachable from the others",
+        "dataloader": f"check the data loader's storage{where}",
+        "checkpoint_io": f"check the file system of its checkpoint{where}",
+        "file_io": f"check the file system it reads or writes{where}",
+        "network_io": f"check the service it connects to{where}",
+    }.get(cls, f"check {line}{where}")
 
 
-def _plural_doing(cls: FrameClass, count: int) -> str:
-    return f"{count} ranks, each of which {_DOING[cls]}" if count != 1 else f"1 rank, which {_DOING[cls]}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _line(site: Site) -> str:
+    return f"{site.file.rsplit('/', 1)[-1]}:{site.line}"

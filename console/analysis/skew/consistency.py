@@ -22,7 +22,7 @@ STEPS_APART: Final = 2
 class Violation:
     """A rank that knew a collective was over before another had entered it, beyond both bounds: the clock is wrong."""
 
-    meeting: SyncPoint
+    sync_point: SyncPoint
     left: Arrival
     entered: Arrival
     early_ns: int  # by how much, beyond the bounds
@@ -31,24 +31,24 @@ class Violation:
 def violations(meetings: Iterable[SyncPoint]) -> list[Violation]:
     """At most one of each meeting, the worst: shown against the clock, never hidden."""
     found = []
-    for meeting in meetings:
-        over = [(arrival, arrival.left) for arrival in meeting.arrivals if arrival.left is not None]
-        if not meeting.binds or not over:
+    for sync_point in meetings:
+        over = [(arrival, arrival.left) for arrival in sync_point.arrivals if arrival.left is not None]
+        if not sync_point.is_binding or not over:
             continue
         pairs = [
             (other.at.ns - left.ns - _bound(one, left, other), one, other)
             for one, left in over
-            for other in _latest(meeting, one)
+            for other in _latest(sync_point, one)
         ]
         early, one, other = max(pairs, key=lambda pair: pair[0], default=(0, None, None))
         if early > 0 and one is not None and other is not None:
-            found.append(Violation(meeting, one, other, early))
+            found.append(Violation(sync_point, one, other, early))
     return found
 
 
-def _latest(meeting: SyncPoint, one: Arrival) -> list[Arrival]:
+def _latest(sync_point: SyncPoint, one: Arrival) -> list[Arrival]:
     """The other that surely came last; with unequal bounds that need not be the last by its stamp."""
-    others = [other for other in meeting.arrivals if other.rank != one.rank]
+    others = [other for other in sync_point.arrivals if other.rank != one.rank]
     return [max(others, key=lambda other: other.at.ns - other.at.bound_ns)] if others else []
 
 

@@ -108,8 +108,8 @@ class JobSkew:
 def skew_by_job(meetings: Iterable[SyncPoint]) -> list[JobSkew]:
     """Lateness by job and attempt. Only meetings with everybody's record are judged; the rest is counted."""
     jobs: dict[tuple[str, int], list[SyncPoint]] = defaultdict(list)
-    for meeting in meetings:
-        jobs[meeting.job, meeting.attempt].append(meeting)
+    for sync_point in meetings:
+        jobs[sync_point.job, sync_point.attempt].append(sync_point)
     return [_skew(job, attempt, found) for (job, attempt), found in sorted(jobs.items())]
 
 
@@ -123,7 +123,7 @@ def _skew(job: str, attempt: int, meetings: Sequence[SyncPoint]) -> JobSkew:
     ranks = [_rank(job, attempt, rank, found, len(by_rank)) for rank, found in by_rank.items()]
     ranks.sort(key=lambda one: (not one.is_culprit, -one.caused_s, -one.median_ns, one.rank))
     nodes = {rank: found[-1][1].node for rank, found in by_rank.items()}
-    groups = {one.meeting.group for one in judged}
+    groups = {one.sync_point.group for one in judged}
     return JobSkew(
         job, attempt, tuple(ranks), judged, sum(not one.is_whole for one in ordered),
         _shares(judged, {rank: (node,) for rank, node in nodes.items()}),
@@ -193,6 +193,6 @@ def _shares(judged: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> t
 
 
 def _group_share(group: str, judged: Sequence[Lateness]) -> Share:
-    own = [one for one in judged if one.meeting.group == group]
+    own = [one for one in judged if one.sync_point.group == group]
     members = {late.rank for one in own for late in one.ranks}
     return Share(group, len(members), sum(one.is_resolved for one in own), sum(one.caused_ns for one in own) / 1e9)

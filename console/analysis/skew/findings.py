@@ -51,7 +51,7 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
     behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
     victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_s > 0]
     gpu = gpu_text(rank, gpus)
-    kind = skew.judged[0].meeting.kind
+    kind = skew.judged[0].sync_point.kind
     text = (
         f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
         f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_s:.3g} GPU-seconds of waiting"
@@ -97,7 +97,7 @@ def _violated(broken: Sequence[Violation], judged: int) -> FindingDraft:
         f"{worst.early_ns / 1e3:.1f} µs beyond the bounds: the clock of {' or '.join(nodes)} is not as it is said to be"
     )
     evidence = (
-        f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.meeting.title}",
-        f"collective.time_created_ns rank {worst.entered.rank} {worst.meeting.title}",
+        f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.sync_point.title}",
+        f"collective.time_created_ns rank {worst.entered.rank} {worst.sync_point.title}",
     )
     return FindingDraft("clock_violated", "warning", "certain", nodes, text, evidence)

@@ -28,7 +28,7 @@ class Lateness:
     apart from each other (a late node brings all of its ranks late). Empty: unresolved.
     """
 
-    meeting: SyncPoint
+    sync_point: SyncPoint
     ranks: tuple[RankLateness, ...]  # by arrival
     last: tuple[int, ...]
     behind_ns: int  # how long after the others the first of `last` came; of everybody: how far apart they came
@@ -44,14 +44,14 @@ class Lateness:
         return sum(rank.waited_ns for rank in self.ranks if rank.rank not in self.last) if self.last else 0
 
 
-def lateness(meeting: SyncPoint) -> Lateness:
+def lateness(sync_point: SyncPoint) -> Lateness:
     """The order of arrivals at one meeting, as far as there is one.
 
     Two arrivals closer than the sum of their bounds are not ordered, on one node closer than what reading its clocks is
     worth: a ranking of noise would blame somebody by chance. The last are those behind the widest gap that is resolved,
     if they are fewer than half.
     """
-    arrivals = sorted(meeting.arrivals, key=lambda arrival: arrival.at.ns)
+    arrivals = sorted(sync_point.arrivals, key=lambda arrival: arrival.at.ns)
     first, newest = arrivals[0], arrivals[-1]
     middle = int(median(arrival.at.ns for arrival in arrivals))
     ranks = tuple(
@@ -67,10 +67,10 @@ def lateness(meeting: SyncPoint) -> Lateness:
     )
     cut = _cut(arrivals)
     if cut is None:
-        return Lateness(meeting, ranks, (), newest.at.ns - first.at.ns, apart_bound(first, newest))
+        return Lateness(sync_point, ranks, (), newest.at.ns - first.at.ns, apart_bound(first, newest))
     before, after = arrivals[cut - 1], arrivals[cut]
     last = tuple(sorted(arrival.rank for arrival in arrivals[cut:]))
-    return Lateness(meeting, ranks, last, after.at.ns - before.at.ns, apart_bound(before, after))
+    return Lateness(sync_point, ranks, last, after.at.ns - before.at.ns, apart_bound(before, after))
 
 
 def apart_bound(one: Arrival, other: Arrival) -> int:

@@ -44,7 +44,7 @@ class SyncPoint:
     arrivals: tuple[Arrival, ...]
     is_whole: bool
     #: A collective whose result needs everybody's part: nobody can leave before the last has come.
-    binds: bool = False
+    is_binding: bool = False
 
     @property
     def title(self) -> str:
@@ -125,7 +125,9 @@ def sync_points(
         if known is None or _order(entry) < _order(known):
             by_rank[entry.rank] = entry
     found = [
-        meeting for key, by_rank in first.items() if (meeting := _meeting(key, by_rank, members, clock)) is not None
+        sync_point
+        for key, by_rank in first.items()
+        if (sync_point := _meeting(key, by_rank, members, clock)) is not None
     ]
     return sorted(found, key=lambda one: (one.job, one.attempt, one.arrivals[0].at.ns))
 
@@ -182,9 +184,9 @@ def first_of_periods(found: Sequence[SyncPoint]) -> list[SyncPoint]:
     By job and group; a group whose operations do not repeat has no steps.
     """
     groups: dict[tuple[str, int, str], list[SyncPoint]] = defaultdict(list)
-    for meeting in found:
-        if meeting.kind == "collective":
-            groups[meeting.job, meeting.attempt, meeting.group].append(meeting)
+    for sync_point in found:
+        if sync_point.kind == "collective":
+            groups[sync_point.job, sync_point.attempt, sync_point.group].append(sync_point)
     steps = []
     for (job, attempt, group), own in groups.items():
         own.sort(key=lambda one: one.number)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from machines import hgx_facts
 
-from gconsole.analysis.collectives.memberships import Membership, memberships
+from gconsole.analysis.collectives.align import Membership, memberships
 from gconsole.core.store import Store
 from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Collective, PgStatus, Rank
@@ -133,7 +133,7 @@ def test_a_group_that_leaves_its_node_stands_out_among_its_like():
 def test_members_that_are_on_no_known_gpu_are_counted():
     fleet = gather(a_pod(said(0, "1", "tp", (0, 1, 40, 41))))
 
-    assert fleet.laid.span(fleet.groups[0]) == "n0 GPU0-1, NV18; 2 of 4 on no known GPU"
+    assert fleet.group_placement.span(fleet.groups[0]) == "n0 GPU0-1, NV18; 2 of 4 on no known GPU"
 
 
 def test_without_a_group_the_text_says_how_to_come_to_know_them():

@@ -66,8 +66,8 @@ def _fault_lines(fault: Fault, width: int) -> Iterator[Line]:
     sure = Span(f"  confidence: {fault.confidence}", "muted")
     yield Line(cut((Span(f"  {clean(head)}{number}", style), sure), width))
     yield from _wrapped(fault.text, width, "text")
-    for camp in fault.camps:
-        yield Line(cut((Span(f"    {clean(camp.what)}  "), Span(f"[{ranges(camp.ranks)}]", "strong")), width))
+    for side in fault.sides:
+        yield Line(cut((Span(f"    {clean(side.what)}  "), Span(f"[{ranges(side.ranks)}]", "strong")), width))
     for rank, title in fault.held:
         yield plain(f"    rank {rank} waits itself in group {clean(title)}", "muted")
 

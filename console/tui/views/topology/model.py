@@ -138,7 +138,7 @@ def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column:
     text = f"{one.label}–{other.label}  {word}  {route_text(between([topology], one.vertex, other.vertex))}"
     if one.info is not None and other.info is not None:
         text += f"; {access_text(topology, one, other)}"
-        shared = fleet.laid.shared(topology.node, one.label, other.label)
+        shared = fleet.group_placement.shared(topology.node, one.label, other.label)
         text += f"; both in {', '.join(group.label for group in shared)}" if shared else ""
     return clean(text)
 
@@ -154,8 +154,8 @@ def pair_detail(fleet: TopologySnapshot, topology: NodeTopology, row: int, colum
              Fact("best path", clean(route_text(between([topology], one.vertex, other.vertex))))]  # fmt: skip
     if one.info is not None and other.info is not None:
         facts.append(Fact("peer access", clean(access_text(topology, one, other).removeprefix("peer access: "))))
-        shared = fleet.laid.shared(topology.node, one.label, other.label)
-        facts += [Fact("both in", clean(f"{group.label}: {fleet.laid.span(group)}")) for group in shared]
+        shared = fleet.group_placement.shared(topology.node, one.label, other.label)
+        facts += [Fact("both in", clean(f"{group.label}: {fleet.group_placement.span(group)}")) for group in shared]
     facts.append(Fact("", ""))
     facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, one, other)]
     return Detail(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
@@ -173,8 +173,8 @@ def _device_detail(fleet: TopologySnapshot, topology: NodeTopology, device: Devi
         names = ", ".join(f"{nic.label} {clean(nic.name or '')}" for nic in near)
         facts.append(Fact("nearest NIC", names or "unknown"))
         facts.append(Fact("ranks", clean(fleet.ranks_text([topology.node], device.label)) or "none known"))
-        facts += [Fact("group", clean(f"{group.label}: {len(group.ranks)} ranks, {fleet.laid.span(group)}"))
-                  for group in fleet.laid.on(topology.node, device.label)]  # fmt: skip
+        facts += [Fact("group", clean(f"{group.label}: {len(group.ranks)} ranks, {fleet.group_placement.span(group)}"))
+                  for group in fleet.group_placement.on(topology.node, device.label)]  # fmt: skip
     why = device.place.unsupported if device.place else {}
     facts += [Fact("not known", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
     return Detail(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))

@@ -22,7 +22,7 @@ def test_a_rank_that_waits_in_another_group_is_not_told():
 def test_camps_are_told():
     [evidence] = evidence_of(recorded("order"))
     [mismatch] = evidence.mismatches
-    assert (mismatch.seq, mismatch.camps) == (3, (("all_reduce", (0, 2)), ("broadcast", (1,))))
+    assert (mismatch.seq, mismatch.sides) == (3, (("all_reduce", (0, 2)), ("broadcast", (1,))))
 
 
 def test_camps_of_which_nobody_knows_the_larger_are_not_told():

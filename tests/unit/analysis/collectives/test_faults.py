@@ -31,14 +31,14 @@ def test_it_is_named_too_when_the_buffer_has_wrapped():
 def test_the_rank_that_calls_something_else_is_named_by_the_majority():
     fault = only(recorded("order"))
     assert (fault.kind, fault.ranks, fault.seq, fault.confidence) == ("op_mismatch", (1,), 3, "likely")
-    assert [(camp.what, camp.ranks) for camp in fault.camps] == [("all_reduce", (0, 2)), ("broadcast", (1,))]
+    assert [(side.what, side.ranks) for side in fault.sides] == [("all_reduce", (0, 2)), ("broadcast", (1,))]
 
 
 @pytest.mark.parametrize(("kind", "what"), [("size", "65 elements Float"), ("dtype", "64 elements Double")])
 def test_two_ranks_that_differ_are_two_camps_and_nobody_is_named(kind, what):
     fault = only(recorded(kind))
     assert (fault.kind, fault.ranks, fault.confidence) == ("shape_dtype_mismatch", (), "none")
-    assert fault.camps[1].what == what
+    assert fault.sides[1].what == what
     assert fault.unseen == (1,), "the third died before it could dump: of it nothing is known"
 
 
@@ -47,7 +47,7 @@ def test_a_rank_that_waits_in_another_group_is_a_victim_and_not_the_cause():
     default, pairs = found.faults
     assert (default.title, default.ranks, default.held) == ("default_pg (0)", (0, 1), ((0, "pairs (1)"),))
     assert (pairs.ranks, pairs.confidence) == ((), "none"), "gloo does not say who is in a subgroup"
-    assert "its members are not recorded" in pairs.text
+    assert "group members are not recorded" in pairs.text
     assert found.graph.causes == (1,)
 
 
@@ -78,7 +78,7 @@ def test_a_job_that_moves_has_no_fault():
 def test_a_rank_without_a_record_is_unseen_and_not_missing():
     fault = only(said(*(an_op(rank, 5, waits=True) for rank in (0, 1, 2))))
     assert (fault.ranks, fault.unseen, fault.confidence) == ((), (3,), "none")
-    assert "of [3] nothing is known" in fault.text
+    assert "no data on [3]" in fault.text
 
 
 def test_an_operation_that_has_left_the_buffer_was_not_missed():
@@ -236,7 +236,7 @@ def test_a_pid_that_two_nodes_have_names_no_rank():
     ranks = [a_rank(0), a_rank(1, pid=100), a_rank(2), a_rank(3)]
     fault = only(said(ras(0, 6, group_size=2, host="10.0.0.1"), ras(1, 7, group_size=2, pid=102), ranks=ranks))
     assert fault.ranks == ()
-    assert "number 0 of the group (pid 100 on 10.0.0.1)" in fault.evidence[0]
+    assert "group rank 0 (pid 100 on 10.0.0.1)" in fault.evidence[0]
 
 
 def test_a_log_of_launches_says_who_launched_least():

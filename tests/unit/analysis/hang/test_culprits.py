@@ -173,7 +173,7 @@ def test_the_native_calls_tell_what_a_python_call_does_not():
     locked = own("flush", 16)
     scene = waiting(Scene(), 2).rank(2, locked)
     assert scene.verdict().state == "undecided"
-    assert [key[1] for key in scene.judged().wish.native] == [102]
+    assert [key[1] for key in scene.judged().missing.native] == [102]
     verdict = scene.native(2, locked, ["lock_PyThread_acquire_lock", "PyThread_acquire_lock_timed"]).verdict()
     assert (verdict.state, names(verdict)) == ("hung", [(2, "python_lock")])
 
@@ -210,7 +210,7 @@ def test_ranks_that_wait_for_each_others_messages_are_a_circle():
 def test_without_their_variables_the_ranks_of_a_circle_are_asked_for_them():
     scene = waiting(Scene(), path=collective("recv"))
     assert (scene.verdict().state, names(scene.verdict())) == ("undecided", [])
-    assert len(scene.judged().wish.variables) == 4
+    assert len(scene.judged().missing.variables) == 4
 
 
 def test_a_message_on_its_way_is_no_circle():

@@ -9,7 +9,7 @@ from gconsole.present.verdict import to_text
 
 @pytest.mark.parametrize(("words", "of_several"), [
     ("is stopped", "are stopped"),
-    ("has ended", "have ended"),
+    ("has exited", "have exited"),
     ("computes", "compute"),
     ("stands", "stand"),
     ("waits for a lock of its own process", "wait for a lock of their own process"),
@@ -44,14 +44,14 @@ class TestThoseWhoAreBehind:
     def test_one_has_not_entered(self):
         said = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
         assert said.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
-        assert "3 ranks have waited" in said
+        assert "3 ranks waiting" in said
 
     def test_two_have_not_entered(self):
         said = summary(all_reducing(4, 1, 2).rank(1, SAVE, syscall="write").rank(2, SAVE, syscall="write"))
         assert said.startswith("ranks 1-2 read or write a checkpoint in train.py:70 save and have not entered")
 
     def test_one_that_waits_has_waited(self):
-        assert "1 rank has waited" in summary(all_reducing(2, 1).rank(1, LOADER, syscall="poll"))
+        assert "1 rank waiting" in summary(all_reducing(2, 1).rank(1, LOADER, syscall="poll"))
 
     def test_a_fifth_group_of_them_is_one_group(self):
         scene = all_reducing(8, *range(5))
@@ -62,11 +62,11 @@ class TestThoseWhoAreBehind:
 
 class TestThoseWhoAreGone:
     def test_one_is_not_found(self):
-        assert "rank 3 is gone: the others are past the setup, and it is not found" in summary(all_reducing(4, 3))
+        assert "rank 3 is gone: not found on node2" in summary(all_reducing(4, 3))
 
     def test_two_are_not_found(self):
         said = summary(all_reducing(6, 3, 4))
-        assert "ranks 3-4 are gone: the others are past the setup, and they are not found" in said
+        assert "ranks 3-4 are gone: not found on node2, node3" in said
 
 
 class TestThoseWhoseStackDoesNotTell:
@@ -74,11 +74,11 @@ class TestThoseWhoseStackDoesNotTell:
 
     def test_one_of_them_beside_one_who_waits(self):
         said = summary(all_reducing(2, 1).rank(1, own()))
-        assert said.startswith("rank 1 stands in train.py:88 load") and "; 1 other waits in all_reduce" in said
+        assert said.startswith("rank 1 is in train.py:88 load") and "; 1 other waits in all_reduce" in said
 
     def test_two_of_them_beside_two_who_wait(self):
         said = summary(all_reducing(4, 1, 2).rank(1, own()).rank(2, own()))
-        assert said.startswith("ranks 1-2 stand in train.py:88 load") and "; 2 others wait in all_reduce" in said
+        assert said.startswith("ranks 1-2 are in train.py:88 load") and "; 2 others wait in all_reduce" in said
 
 
 class TestTheProof:

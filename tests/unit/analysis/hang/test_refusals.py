@@ -32,7 +32,7 @@ class TestTime:
     def test_less_than_five_seconds_are_no_hang_and_more_is_asked_for(self):
         scene = waiting(Scene(looks=6), 1).rank(1, LOCKED)
         nobody(scene, "undecided")
-        assert scene.judged().wish.more_s == pytest.approx(2.5)
+        assert scene.judged().missing.more_s == pytest.approx(2.5)
 
     def test_what_was_watched_before_the_capture_counts(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
@@ -60,7 +60,7 @@ class TestTime:
             scene.rank(rank, *(own("forward", 20 + step % 3) for step in range(8)), *[REDUCE] * 6, wakes=0)
         judged = scene.judged()
         assert names(judged.verdict) == []
-        assert judged.wish.more_s > 0
+        assert judged.missing.more_s > 0
 
     def test_the_time_is_that_of_the_last_unbroken_run(self):
         paths = [own("forward", 20)] * 3 + [REDUCE] * 11

@@ -1,0 +1,213 @@
+"""The verdict on one job: state, culprits, confidence, and the evidence that would raise the confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...records import Confidence
+from ..stacks.frame_models import FrameClass
+from . import wording
+from .cross_check import weigh
+from .evidence import Evidence, ProcessKey
+from .evidence_text import evidence_of
+from .job_view import JobView, job_view_of
+from .rank_state import RankState
+from .rules import CONFIDENCES, RuleResult, apply_rules
+from .stillness import Stillness, stillness
+from .straggler import Straggler, straggler
+from .verdict import Coverage, Culprit, Site, State, Verdict
+
+#: Places of which one process is read again with native frames, and processes read again with variables, per job.
+MOST_NATIVE = 8
+MOST_LOCALS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEvidence:
+    """What a further capture should read to raise the confidence of a verdict."""
+
+    more_s: float  # longer sampling, s; 0.0 where it would change nothing
+    native: tuple[ProcessKey, ...]  # one process of each place whose native frames would decide
+    variables: tuple[ProcessKey, ...]  # processes whose `src`, `dst` and group would decide
+    is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, what evidence is missing, and the view of the job that it is based on."""
+
+    verdict: Verdict
+    missing: MissingEvidence
+    watched_s: float
+    view: JobView
+
+
+def diagnose_job(evidence: Evidence) -> Judgement:
+    """The verdict on one job at its newest attempt. Deterministic: equal evidence gives equal bytes."""
+    view = job_view_of(evidence)
+    still = stillness(view)
+    if not view.states and not evidence.job.ranks_found:
+        return Judgement(_no_ranks(view), MissingEvidence(0.0, (), (), False), 0.0, view)
+    slow = straggler(view) if still.moves else None
+    if slow is not None:
+        verdict = _slow(view, slow)
+    elif still.moves:
+        verdict = _moving(view)
+    elif still.is_stuck:
+        verdict = _stuck(view, still, weigh(apply_rules(view, still), view, evidence.collectives))
+    else:
+        verdict = _too_short(view, still, weigh(apply_rules(view, still), view, evidence.collectives))
+    return Judgement(verdict, _missing_evidence(view, still), view.watched_s, view)
+
+
+def _no_ranks(view: JobView) -> Verdict:
+    dead = view.dead
+    text = f"{wording.ended(dead)}; no rank is left." if dead else "no live rank was found."
+    return _verdict(view, "no_ranks", RuleResult("none", (), 0, text), "none", "check whether it was started", ())
+
+
+def _moving(view: JobView) -> Verdict:
+    text = f"job is making progress: stacks changed within {wording.seconds(view.watched_s)}."
+    return _verdict(view, "moving", RuleResult("none", (), 0, text), "none", "no action needed", evidence_of(view, ()))
+
+
+def _slow(view: JobView, slow: Straggler) -> Verdict:
+    rank = slow.state.rank or 0
+    text = (
+        f"rank {rank} is slower than the others: it waits in {slow.share:.0%} of {slow.samples} samples, the others in "
+        f"{slow.others:.0%}; its most frequent activity is {slow.cls}."
+    )
+    result = RuleResult("straggler", ((rank, slow.cls),), 1, text)
+    confidence = _confidence(result, ())
+    step = wording.next_step(slow.state, slow.cls, f" on {slow.state.node}")
+    return _verdict(view, "slow", result, confidence, step, evidence_of(view, (slow.state,)))
+
+
+def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
+    """The waiting ranks are blocked. It is a hang unless the late ranks still make progress."""
+    culprit_ranks = {rank for rank, _ in result.ranks}
+    culprits = [late for late in view.behind if late.rank in culprit_ranks]
+    goes_on = result.kind == "rank_missing" and not all(culprit in still.stuck for culprit in culprits)
+    doubts = (*result.doubts, *_coverage_doubts(view, result))
+    if not still.is_whole and not goes_on:
+        doubts += ("part of the job still makes progress",)
+    if not result.ranks:
+        is_hung = result.kind == "external" and bool(view.waiting)
+        step = result.need or "capture again"
+        confidence: Confidence = "possible" if is_hung else "none"
+        return _verdict(view, "hung" if is_hung else "undecided", result, confidence, step, evidence_of(view, ()))
+    if goes_on and still.more_s > 0:
+        return _too_short(view, still, result)
+    if goes_on:
+        return _goes_on(view, result, culprits)
+    named = tuple(rank_state for rank_state in view.states if rank_state.rank in culprit_ranks)
+    state: State = "hung" if still.is_whole or result.kind in ("rank_dead", "rank_absent") else "slow"
+    step = _next_step(view, result, named)
+    proof = (*evidence_of(view, named), *(f"doubt: {doubt}" for doubt in doubts))
+    return _verdict(view, state, result, _confidence(result, doubts), step, proof)
+
+
+def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -> Verdict:
+    """The late ranks make progress: no culprit is named."""
+    words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
+    text = f"{result.text} {words[:1].upper()}{words[1:]} made progress meanwhile."
+    unnamed = RuleResult("none", (), 0, text)
+    return _verdict(view, "slow", unnamed, "none", "sample longer", evidence_of(view, tuple(culprits)))
+
+
+def _too_short(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
+    """Not sampled for long enough: the text names a suspect, the verdict does not."""
+    least = view.evidence.min_frozen_s
+    if not view.captured:
+        text, step = result.text, result.need
+    elif still.more_s > 0:
+        watched_s = max(0.0, least - still.more_s)
+        progress = f"sampled for {wording.seconds(watched_s)} of the {wording.seconds(least)} that a verdict requires"
+        text, step = f"{progress}; so far: {result.text}", "sample longer: gconsole batch --diagnose"
+    else:
+        text, step = f"neither progressing nor stalled: {result.text}", result.need or "sample longer"
+    unnamed = RuleResult("none", (), 0, text)
+    return _verdict(view, "undecided", unnamed, "none", step, evidence_of(view, view.behind))
+
+
+# -- parts of a verdict ------------------------------------------------------------------------------------------------
+
+
+def _verdict(
+    view: JobView, state: State, result: RuleResult, confidence: Confidence, step: str, proof: tuple[str, ...]
+) -> Verdict:
+    job = view.evidence.job
+    named = {rank for rank, _ in result.ranks}
+    waits = {waiting.rank for waiting in view.waiting if waiting.rank is not None} - named
+    has_victims = state in ("hung", "slow")
+    return Verdict(
+        job=job.job, state=state, kind=result.kind,
+        culprits=tuple(_culprit(view, rank, cls) for rank, cls in result.ranks),
+        victims=tuple(sorted(waits)) if has_victims else (),
+        confidence=confidence if result.ranks or confidence == "none" else "possible",
+        summary=result.text, evidence=proof, next_step=step,
+        coverage=Coverage(job.world_size, len({captured.rank for captured in view.captured}), view.samples),
+    )  # fmt: skip
+
+
+def _culprit(view: JobView, rank: int, cls: FrameClass) -> Culprit:
+    state = view.state_of(rank)
+    record = view.last_record(rank)
+    if state is None:
+        is_known = record is not None and cls != "missing"
+        node, pid = (record.node, record.pid) if record is not None and is_known else (None, None)
+        home = view.home_node(rank) if cls == "dead" else None
+        return Culprit(rank=rank, node=node or home, pid=pid, class_=cls, site=None)
+    worker = view.blocking_worker(state)
+    site: Site | None = worker.site if worker is not None and worker.site is not None else state.site
+    return Culprit(rank=rank, node=state.node, pid=state.pid, class_=cls, site=site)
+
+
+def _confidence(result: RuleResult, doubts: Sequence[str]) -> Confidence:
+    most = 1 if result.kind in ("collective_mismatch", "straggler") else 2
+    trust = max(0, min(most, result.trust - len(doubts)))
+    confidence: Confidence = CONFIDENCES[trust]
+    return confidence
+
+
+def _coverage_doubts(view: JobView, result: RuleResult) -> tuple[str, ...]:
+    doubts = []
+    unseen = {state.rank for state in view.unread} | {missing.rank for missing in view.out_of_sight}
+    if result.kind not in ("rank_absent", "rank_dead"):
+        unseen |= {missing.rank for missing in view.not_found}
+    if unseen:
+        doubts.append(f"{wording.counted(len(unseen), 'rank')} not visible or not readable")
+    if any(rank in {conflict.rank for conflict in view.evidence.job.conflicts} for rank, _ in result.ranks):
+        doubts.append("two processes claim this rank")
+    if any(cls == "unknown" for _, cls in result.ranks):
+        doubts.append("its activity is unknown")
+    return tuple(doubts)
+
+
+def _next_step(view: JobView, result: RuleResult, named: Sequence[RankState]) -> str:
+    rank, cls = result.ranks[0]
+    state = next((state for state in named if state.rank == rank), None)
+    record = view.last_record(rank)
+    node = state.node if state else record.node if record and cls != "missing" else ""
+    if result.kind == "p2p_cycle":
+        return "make one of them send before it receives"
+    if result.kind == "collective_mismatch":
+        return f"check why rank {rank} takes a different code path"
+    return wording.next_step(state, cls, f" on {node}" if node else "")
+
+
+def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
+    """Native frames only of processes that do not move; variables only where no rank is late."""
+    places: dict[object, ProcessKey] = {}
+    opaque = set(view.opaque)
+    for state in (*view.opaque, *view.behind):
+        is_silent = state in opaque or (state.cls == "compute" and state.trace and state.trace.in_user)
+        if is_silent and not state.native and state.samples > 1 and max(state.place_s, state.frozen_s) > 0:
+            places.setdefault(state.calls, state.key)
+    wants = not view.behind and not view.dead and any(state.locals is None for state in view.waiting)
+    waits = [state for state in view.waiting if wants and state.cls in ("p2p", "collective")]
+    variables = [state.key for state in waits if state.locals is None]
+    return MissingEvidence(
+        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck
+    )
