@@ -64,6 +64,7 @@ def export(
 
 def _write(form: Form, what: Chosen, output: str) -> None:
     from ..text.atomic_files import being_written, make_folder
+    from ..text.format import plural, size
 
     if form.is_folder:
         folder = Path(output)
@@ -73,14 +74,14 @@ def _write(form: Form, what: Chosen, output: str) -> None:
             raise click.UsageError(f"{folder}: there is something in it; name a new folder, or empty it first")
         make_folder(folder)
         files = form.write_folder(what, folder)
-        click.echo(f"{folder}: {len(files)} files", err=True)
+        click.echo(f"{folder}: {plural(len(files), 'file')}", err=True)
     elif output == "-":
         form.write(what, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
         with being_written(Path(output)) as file:
             form.write(what, file)
-        click.echo(f"{output}: {Path(output).stat().st_size} bytes", err=True)
+        click.echo(f"{output}: {size(Path(output).stat().st_size)}", err=True)
 
 
 def session_path(session: str, folder: Path) -> Path:

@@ -12,6 +12,7 @@ from ..session.format.layout import Selection, Session, SessionError, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
 from ..session.record import resume
 from ..session.record.recorder import Recorder
+from ..text.format import plural, size
 from ..text.sanitize import printable
 
 
@@ -71,7 +72,9 @@ class Tape:
 
 
 def _figures(now: RecordingNow) -> str:
-    return printable(f"{now.records} records, {now.bytes / 1e6:.1f} MB" + (f" ({now.trouble})" if now.trouble else ""))
+    return printable(
+        f"{plural(now.records, 'record')}, {size(now.bytes)}" + (f" ({now.trouble})" if now.trouble else "")
+    )
 
 
 def _explained(error: SessionError | OSError) -> click.UsageError:

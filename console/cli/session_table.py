@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from ..text import format
 from ..text.sanitize import printable
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ def table(found: list[Listed]) -> str:
     for one in found:
         meta = one.meta
         if meta is None:
-            rows.append((one.session.name, one.standing, "–", "–", "–", size(one.bytes), "–"))
+            rows.append((one.session.name, one.standing, "–", "–", "–", format.size(one.bytes), "–"))
         else:
-            began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(meta.created / 1e9))
-            rows.append((one.session.name, one.standing, began, _length(meta), str(meta.records), size(one.bytes),
-                         meta.cluster))  # fmt: skip
+            began = format.date_time(meta.created)
+            figures = (_duration(meta), str(meta.records), format.size(one.bytes))
+            rows.append((one.session.name, one.standing, began, *figures, meta.cluster))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(map(printable, lines))
@@ -29,13 +29,13 @@ def table(found: list[Listed]) -> str:
 
 def story(one: Listed) -> list[str]:
     meta = one.meta
-    lines = [f"{one.session.name}  {one.standing}  {size(one.bytes)}", f"  {one.session.path}"]
+    lines = [f"{one.session.name}  {one.standing}  {format.size(one.bytes)}", f"  {one.session.path}"]
     if meta is None:
         return [*lines, f"  {one.problem}"]
-    lines.append(f"  {meta.records} records over {_length(meta)} of cluster {meta.cluster or '–'}")
+    lines.append(f"  {meta.records} records over {_duration(meta)} of cluster {meta.cluster or '–'}")
     lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
     for part in meta.parts:
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(part.began / 1e9))
+        began = format.date_time(part.began)
         lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
     if one.standing == "crashed":
         lines.append(f"  its console crashed; mend it: gconsole sessions recover {one.session.name}")
@@ -50,16 +50,7 @@ def row(one: Listed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _length(meta: Meta) -> str:
+def _duration(meta: Meta) -> str:
     if meta.first_rx is None or meta.last_rx is None:
-        return "–"
-    whole_s = max(0, meta.last_rx - meta.first_rx) // 1_000_000_000
-    return f"{whole_s // 3600:02d}:{whole_s // 60 % 60:02d}:{whole_s % 60:02d}"
-
-
-def size(value: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value = value / 1000  # type: ignore[assignment]
-    return f"{value:.1f} GB"
+        return format.UNKNOWN
+    return format.duration_compact(meta.last_rx - meta.first_rx)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import format
 from ..text.sanitize import printable
 from . import session_table
 from .options import sessions_folder
@@ -123,7 +124,7 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 
     wanted = [find(name, folder) for name in names]
     if not yes:
-        what = ", ".join(f"{one.name} ({session_table.size(one.size())})" for one in wanted)
+        what = ", ".join(f"{one.name} ({format.size(one.size())})" for one in wanted)
         if not sys.stdin.isatty():
             raise click.UsageError(f"nobody is there to be asked whether {what} may go for ever: --yes")
         click.confirm(f"Delete {what} for ever?", abort=True, err=True)
@@ -179,15 +180,13 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
         sum(part.rows for part in done.parts),
         sum((one.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
-    click.echo(
-        f"{one.name}: {rows} records in {len(done.parts)} files, {session_table.size(size)}: {one.parquet_folder}"
-    )
+    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {one.parquet_folder}")
     if one.is_being_written():
         click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
     if drop_segments:
-        click.echo(f"  {session_table.size(drop(one))} of segments dropped")
+        click.echo(f"  {format.size(drop(one))} of segments dropped")
     if done.damaged_bytes:
-        click.echo(f"  ✖ {done.damaged_bytes} bytes of its segments are damaged, and not in them", err=True)
+        click.echo(f"  ✖ {format.size(done.damaged_bytes)} of its segments are damaged, and not in them", err=True)
     return 1 if done.damaged_bytes else 0
 
 
@@ -255,7 +254,7 @@ def _progress() -> Callable[[int, int], None]:
 def _told(found: Findings) -> str:
     parts = [f"{found.records} records in {found.frames} frames"]
     if found.cut_bytes:
-        parts.append(f"a torn end of {found.cut_bytes} bytes")
+        parts.append(f"a torn end of {format.size(found.cut_bytes)}")
     if found.damages:
         parts.append(f"{len(found.damages)} damaged places")
     if found.unknown:

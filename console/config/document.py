@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ..text.format import size
 from .model import ConfigError, Origin, Setting
 from .nodeset import Host, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
@@ -73,7 +74,7 @@ def read(path: Path, name: str) -> Document:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(name, "", f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(name, "", f"is larger than {_MAX_BYTES >> 20} MiB, which no hosts.toml is")
+        raise ConfigError(name, "", f"is larger than {size(_MAX_BYTES)}, which no hosts.toml is")
     return parse(decode(raw, name), path, name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..text.format import plural
 from .document import Entry
 from .model import Config, Setting, one_line
 from .nodeset import fold
@@ -16,9 +17,9 @@ def config_text(config: Config) -> str:
     everywhere = [setting for setting in config.settings if not setting.nodes]
     lines = _columns([(setting.key, _value(setting), str(setting.origin)) for setting in everywhere])
     names = [node.name for node in config.nodes]
-    lines += ["", f"{len(names)} {_plural('node', names)}: {fold(names)}"]
+    lines += ["", f"{plural(len(names), 'node')}: {fold(names)}"]
     for nodes, settings in _by_nodes(config.settings).items():
-        lines += ["", f"{fold(nodes)} ({len(nodes)} {_plural('node', nodes)})"]
+        lines += ["", f"{fold(nodes)} ({plural(len(nodes), 'node')})"]
         rows = _columns([(setting.key, _value(setting), str(setting.origin)) for setting in settings])
         lines += [f"  {row}" for row in rows]
     return "\n".join(map(one_line, lines))
@@ -72,7 +73,3 @@ def _data(setting: Setting) -> dict[str, Any]:
 
 def _value(setting: Setting) -> str:
     return "unset" if setting.value is None else written(setting.value)
-
-
-def _plural(word: str, things: Sequence[object]) -> str:
-    return word if len(things) == 1 else f"{word}s"

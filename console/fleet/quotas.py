@@ -29,6 +29,7 @@ from ..records import (
     Stack,
 )
 from ..records.kinds import PER_NODE, SPECS, KindSpec, is_event, is_gone, key_of
+from ..text import format
 
 #: Of the one thread that hears all nodes a single one gets so much, and so much at once. A node of eight GPUs takes
 #: 0.0002 (tests/bench/RESULTS.md); what a lingering agent kept for an hour is heard within seconds all the same.
@@ -169,7 +170,7 @@ class Rations:
             return None  # the store keeps so many bytes of these, whoever wrote them
         most = MOST_OF_LARGE if spec.is_large else MOST_OF_RECORD
         if size > most:
-            return f"a record of more than {most} bytes ({spec.name})"
+            return f"a record of more than {format.size(most)} ({spec.name})"
         if isinstance(record, Node):
             self._begin(record.agent)
         if spec.is_gpu and (refused := self._of_gpu(record.uuid or "")):  # type: ignore[attr-defined]
@@ -198,14 +199,14 @@ class Rations:
         if told.records >= MOST_OF_CAPTURE:
             return f"more than {MOST_OF_CAPTURE} records of one capture"
         if told.bytes + size > MOST_BYTES_OF_CAPTURE:
-            return f"more than {MOST_BYTES_OF_CAPTURE} bytes of one capture"
+            return f"more than {format.size(MOST_BYTES_OF_CAPTURE)} of one capture"
         told.records += 1
         told.bytes += size
         return None
 
     def _of_unknown(self, size: int) -> str | None:
         if size > MOST_OF_RECORD:
-            return f"a record of more than {MOST_OF_RECORD} bytes (of an unknown kind)"
+            return f"a record of more than {format.size(MOST_OF_RECORD)} (of an unknown kind)"
         if not self._unknown.take(max(1.0, size / EVENT_BYTES)):
             return f"it tells of more than {UNKNOWN_S:g} things of unknown kinds a second"
         return None
@@ -233,7 +234,7 @@ class Rations:
             return f"more than {most} of one kind ({spec.name})"
         held = self._held + size - (before or 0)
         if held > MOST_HELD and size > (before or 0):
-            return f"more than {MOST_HELD} bytes of all that there is"
+            return f"more than {format.size(MOST_HELD)} of all that there is"
         known[key], self._held = size, held
         return None
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ..text.format import size
+
 #: Lowest and highest version of the protocol that this console speaks.
 PROTOCOL = (1, 1)
 #: No line may be longer, packed or not; the agent keeps the same bound. A megabyte of a file is the longest honest one.
@@ -38,7 +40,7 @@ class Lines:
             self._rest.append(rest)
             self._rest_bytes += len(rest)
         if self._rest_bytes > MAX_LINE or any(len(line) > MAX_LINE for line in ended):
-            raise BadFrame(f"a line of more than {MAX_LINE} bytes")
+            raise BadFrame(f"a line of more than {size(MAX_LINE)}")
         return ended
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.store import GpuNow, NodeNow, Store
 from ..records import Finding, GpuProcess, NodeState
+from ..text.format import size
 
 #: Memory in use on a GPU without a process that anybody sees (another container's, say) from which on it is taken.
 TAKEN_BYTES = 1 << 30
@@ -110,7 +111,7 @@ def _gpu(node: str, now: GpuNow, taken: dict[tuple[str, str], str], found: dict[
     elif info.mig_devices:
         why_not = "it is divided by MIG"
     elif why_not is None and now.gpu is not None and (now.gpu.mem_used_bytes or 0) > TAKEN_BYTES:
-        why_not = f"{(now.gpu.mem_used_bytes or 0) / (1 << 30):.1f} GiB of its memory are in use"
+        why_not = f"{size(now.gpu.mem_used_bytes or 0)} of its memory are in use"
     return GpuFacts(info.index, info.uuid, info.mem_total_bytes, why_not)
 
 

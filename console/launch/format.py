@@ -11,6 +11,7 @@ import msgspec
 
 from ..core.job_protocol import NodeStop
 from ..records import Failure
+from ..text.format import size
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .plan import Plan, Refusal
@@ -34,7 +35,7 @@ def plan_text(plan: Plan) -> str:
     ]
     if plan.brings is not None:
         lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
-                     f"{_size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
+                     f"{size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
     if plan.scaled is not None:
         lines += [f"  {plan.scaled.path} is adjusted, as a copy:", *(f"    {line}" for line in _scaled(plan.scaled))]
     for node, order in plan.orders.items():
@@ -121,10 +122,6 @@ def _scaled(scaled: Scaled) -> list[str]:
     """What differs in the copy of a configuration, and why."""
     reasons = [f"{change.key}: {change.before} → {change.after}, {change.why}" for change in scaled.changes]
     return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
-
-
-def _size(value: int) -> str:
-    return f"{value / (1 << 20):.1f} MiB" if value >= 1 << 20 else f"{value / 1024:.1f} KiB"
 
 
 def stop_words(answer: NodeStop | Failure) -> str:

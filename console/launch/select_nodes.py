@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.job_protocol import Readiness
+from ..text.format import size
 from ..text.nodeset_fold import natural
 from .capacity import GpuFacts, NodeFacts
 from .request import JobRequest
@@ -143,4 +144,4 @@ def _without(request: JobRequest, name: str) -> JobRequest:
 
 
 def _gib(value: int | None) -> str:
-    return "an unknown amount" if value is None else f"{value / (1 << 30):.1f} GiB"
+    return "an unknown amount" if value is None else size(value)

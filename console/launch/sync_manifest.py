@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from ..core.job_protocol import SyncFile, SyncFolder, SyncLink
+from ..text.format import size
 
 #: What no job needs: a repository's history, and bytecode that Python makes anew.
 LEFT_OUT = frozenset({".git", "__pycache__"})
@@ -39,7 +40,7 @@ def read_folder(folder: Path) -> SyncFolder:
                 raise BadFolder(f"{path} is no file: a socket, a pipe or a device cannot be copied")
             total += found.st_size
             if total > MOST_BYTES or len(files) >= MOST_FILES:
-                raise BadFolder(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB; "
+                raise BadFolder(f"{folder} has more than {MOST_FILES:,} files or {size(MOST_BYTES)}; "
                                 "name the part that holds the code")  # fmt: skip
             files.append(SyncFile(name, found.st_size, _sha256(path), stat.S_IMODE(found.st_mode) & 0o777))
     except OSError as error:

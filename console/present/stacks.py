@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..analysis.stacks.fold import Fold, Shape, StackBranch, StackGroup
+from ..text.format import plural
 from ..text.rank_ranges import ranges
 
 #: Deeper branches are not indented further.
@@ -33,11 +34,11 @@ def to_text(found: Fold, width: int = 110) -> str:
 
 def _head(found: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
     count = sum(group.processes for group in groups)
-    left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {_count(count, 'rank' if role == 'rank' else 'process')}"
-    left += "".join(f", {part}" for part in (_count(len(groups), "group"), *shape_words(found.shape)))
+    left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {plural(count, 'rank' if role == 'rank' else 'process')}"
+    left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(found.shape)))
     if role != "rank":
         return left
-    right = [_count(found.samples, "sample")]
+    right = [plural(found.samples, "sample")]
     if found.spread_ns is not None:
         right.append(f"spread {found.spread_ns / 1e6:.1f} ms")
     if found.took_ns is not None:
@@ -49,10 +50,6 @@ def shape_words(shape: Shape) -> list[str]:
     """How it is folded, where that is not as at first."""
     threads = {"main": [], "blocking": ["threads that block"], "all": ["all threads"]}[shape.threads]
     return threads + {"function": [], "line": ["by line"], "locals": ["by variables"]}[shape.granularity]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
 
 
 def _branch_lines(branch: StackBranch, depth: int, width: int) -> list[str]:

@@ -3,8 +3,8 @@
 What a person reads of captures and collectives is beside their part. Everything here is told by the store alone.
 """
 
+from ..text.format import iso
 from .document import SCHEMA, Report, make_report, to_json
 from .exit_codes import coverage_code, exit_code, unknown_words
-from .instants import iso
 
 __all__ = ["SCHEMA", "Report", "coverage_code", "exit_code", "iso", "make_report", "to_json", "unknown_words"]

@@ -7,12 +7,12 @@ import msgspec
 from ..analysis.hang import Verdict
 from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts
+from ..text.format import iso
 from ..text.nodeset_fold import natural
 from .captures import CaptureLine, capture_lines
 from .clocks import ClocksLine, clocks_line
 from .collectives import CollectivesLine, collectives_line
 from .findings import FindingLine, finding_lines
-from .instants import iso
 from .jobs import JobLine, RankLine, job_line, rank_line
 from .nodes import (
     CostLine,

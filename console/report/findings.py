@@ -9,7 +9,7 @@ import msgspec
 
 from ..core.store import Store
 from ..records import Finding, Severity
-from .instants import iso
+from ..text.format import iso
 
 #: Severities, a worse one higher.
 RANKING: Final[dict[Severity, int]] = {"info": 0, "warning": 1, "error": 2}

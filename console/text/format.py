@@ -1,4 +1,7 @@
-"""Figures as people read them. What is unknown is `–`, never 0."""
+"""Figures as text, for screens, text output, findings and pages. Unknown is `–`, never 0.
+
+JSON does not use them: it has numbers in base units, and instants as `iso` writes them.
+"""
 
 from __future__ import annotations
 
@@ -8,54 +11,53 @@ UNKNOWN = "–"
 _SECOND = 1_000_000_000
 
 
-def count(value: int | None) -> str:
-    """18204 → "18 204": groups of three, because one glance must give the magnitude."""
-    return UNKNOWN if value is None else f"{value:,}".replace(",", " ")
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def count(value: float | None) -> str:
+    """A whole number, its thousands apart: "18,204"."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """At most one decimal, and none from 100 on: "18,204", "91", "41.2"."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.1f}"
 
 
 def value(value: int | float | str | None) -> str:
-    """Whatever a variable of somebody's program holds: 18204 → "18 204", 0.0123456 → "0.01235"."""
+    """A variable of a training program: 18204 → "18,204", 0.0123456 → "0.01235"."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return clean(value) if isinstance(value, str) else count(value)
 
 
-def seen(found: int | None, expected: int | None) -> str:
-    """Seen of expected: "62/64", "62/–" where nobody knows how many there should be."""
-    return f"{UNKNOWN if found is None else found}/{UNKNOWN if expected is None else expected}"
+def plural(value: float | None, noun: str, many: str = "") -> str:
+    """A number and its noun: "1 sample", "18,204 samples", "2 processes". `many` is an irregular plural."""
+    regular = f"{noun}es" if noun.endswith(("s", "x", "ch")) else f"{noun}s"
+    return f"{number(value)} {noun if value == 1 else many or regular}"
+
+
+def seen(seen: int | None, expected: int | None) -> str:
+    """A part of what is expected: "62/64", "62/–" if it is unknown how many there should be."""
+    return f"{UNKNOWN if seen is None else seen}/{UNKNOWN if expected is None else expected}"
 
 
 def percent(value: float | None) -> str:
-    """A share or a load without its sign: "97", "0.4" below ten where the digit says something."""
+    """A percentage without its sign: "97", and below ten with a decimal, "0.4"."""
     if value is None:
         return UNKNOWN
     return f"{value:.1f}" if 0 < value < 9.95 else f"{value:.0f}"
 
 
 def whole(value: float | None) -> str:
-    """A figure without fraction."""
+    """A figure without decimals."""
     return UNKNOWN if value is None else f"{value:.0f}"
 
 
-def size(value: int | None) -> str:
-    """Bytes in binary units, four characters and the unit at most: "1.4G", "812M"."""
-    if value is None:
-        return UNKNOWN
-    amount = float(value)
-    for unit in ("B", "K", "M", "G", "T"):
-        if amount < 999.5:
-            return f"{amount:.0f}{unit}" if amount >= 99.5 or unit == "B" else f"{amount:.1f}{unit}"
-        amount /= 1024
-    return f"{amount:.1f}P"
-
-
-def byte_rate(value: float | None) -> str:
-    """Bytes a second in binary units: "12M"."""
-    return UNKNOWN if value is None else size(int(value))
-
-
 def rate(value: float | None) -> str:
-    """Something a second, in decimal units: "840", "12k"."""
+    """Events per second in decimal units: "840", "12k"."""
     if value is None:
         return UNKNOWN
     for unit in ("", "k", "M"):
@@ -65,8 +67,78 @@ def rate(value: float | None) -> str:
     return f"{value:.0f}G"
 
 
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def size(value: float | None) -> str:
+    """Bytes in binary units: "812 B", "42.0 GiB"."""
+    if value is None:
+        return UNKNOWN
+    if value < 1024:
+        return f"{value:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if value < 1023.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} PiB"
+
+
+def size_compact(value: float | None) -> str:
+    """Bytes in binary units for a narrow column, five characters at most: "812B", "42.0G"; per second under "/s"."""
+    if value is None:
+        return UNKNOWN
+    for unit in ("B", "K", "M", "G", "T"):
+        if value < 999.5:
+            return f"{value:.0f}{unit}" if value >= 99.5 or unit == "B" else f"{value:.1f}{unit}"
+        value /= 1024
+    return f"{value:.0f}P" if value >= 99.5 else f"{value:.1f}P"
+
+
+def byte_rate(value: float | None) -> str:
+    """Bytes per second in binary units: "1.2 GiB/s"."""
+    return UNKNOWN if value is None else f"{size(value)}/s"
+
+
+def bandwidth(bytes_s: float) -> str:
+    """The bandwidth of an NVLink or PCIe link in decimal GB/s, as vendors state it: "478 GB/s", "26.6 GB/s"."""
+    amount = bytes_s / 1e9
+    return f"{amount:.0f} GB/s" if amount >= 99.5 else f"{amount:.3g} GB/s"
+
+
+def port_speed(bytes_s: float) -> str:
+    """The speed of a network port in bits, as vendors state it: "400 Gb/s"."""
+    return f"{bytes_s * 8 / 1e9:g} Gb/s"
+
+
+# -- durations ---------------------------------------------------------------------------------------------------------
+
+
+def duration(ns: int | None) -> str:
+    """A length of time in its two largest units: "0.4 s", "12 s", "2 min 30 s", "1 h 12 min", "3 d 4 h"."""
+    if ns is None:
+        return UNKNOWN
+    seconds = max(0, ns) / _SECOND
+    if seconds < 9.95:
+        return f"{seconds:.1f} s".replace(".0", "")
+    total = round(seconds)
+    units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    first = next(i for i, (_, length) in enumerate(units) if total >= length)
+    parts = [(total // units[first][1], units[first][0])]
+    if first + 1 < len(units):
+        parts.append((total % units[first][1] // units[first + 1][1], units[first + 1][0]))
+    return " ".join(f"{amount} {unit}" for amount, unit in parts if amount)
+
+
+def duration_compact(ns: int | None) -> str:
+    """A length of time for a column: "00:12:41" (hours, minutes, seconds)."""
+    if ns is None:
+        return UNKNOWN
+    seconds = max(0, ns) // _SECOND
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
 def age(ns: int | None) -> str:
-    """How long ago, as one number and its unit: "0.4 s", "12 s", "3 min", "2 h"."""
+    """How long ago, in one unit: "0.4 s", "12 s", "3 min", "2 h"."""
     if ns is None:
         return UNKNOWN
     seconds = max(0, ns) / _SECOND
@@ -81,14 +153,49 @@ def age(ns: int | None) -> str:
     return f"{hours:.0f} h" if hours < 47.5 else f"{hours / 24:.0f} d"
 
 
-def clock_time(ns: int) -> str:
-    """An instant of the console's clock as local time, "14:02:11"."""
+# -- instants: ns since the epoch; 0 is unknown ------------------------------------------------------------------------
+
+
+def clock_time(ns: int | None) -> str:
+    """Local time of day: "14:02:11"."""
+    return _local(ns, "%H:%M:%S")
+
+
+def clock_time_ms(ns: int | None) -> str:
+    """Local time of day to the millisecond: "14:02:11.042"."""
+    return f"{clock_time(ns)}.{ns % _SECOND // 1_000_000:03d}" if ns else UNKNOWN
+
+
+def date(ns: int | None) -> str:
+    """Local date: "2026-11-21"."""
+    return _local(ns, "%Y-%m-%d")
+
+
+def date_time(ns: int | None) -> str:
+    """Local date and time of day: "2026-11-21 14:02:11"."""
+    return _local(ns, "%Y-%m-%d %H:%M:%S")
+
+
+def date_time_ms(ns: int | None) -> str:
+    """Local date and time of day to the millisecond: "2026-11-21 14:02:11.042"."""
+    return f"{date(ns)} {clock_time_ms(ns)}" if ns else UNKNOWN
+
+
+def file_stamp(ns: int) -> str:
+    """Local date and time of day as a part of a file name: "20261121-140211"."""
+    return _local(ns, "%Y%m%d-%H%M%S")
+
+
+def iso(ns: int | None) -> str | None:
+    """ISO 8601 in UTC with microseconds, for JSON; None for an unknown instant."""
+    from datetime import UTC, datetime
+
+    if not ns:
+        return None
+    return datetime.fromtimestamp(ns // 1000 / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _local(ns: int | None, pattern: str) -> str:
     from time import localtime, strftime
 
-    return strftime("%H:%M:%S", localtime(ns / _SECOND))
-
-
-def length(ns: int) -> str:
-    """How long something takes or took: 00:12:41."""
-    seconds = max(0, ns) // 1_000_000_000
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return strftime(pattern, localtime(ns // _SECOND)) if ns else UNKNOWN

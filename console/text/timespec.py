@@ -16,16 +16,17 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _UNITS_NS: Final = {
     "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 604_800 * 10**9,
 }  # fmt: skip
 #: A duration with its unit, for configuration keys that are checked by a pattern.
 DURATION_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,9})?(ms|s|m|h|d|w)$"
-_LENGTH: Final = re.compile(r"([+-]?)([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|w)")
+_LENGTH: Final = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?(ms|s|m|h|d|w)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%")
 _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
@@ -45,7 +46,8 @@ class Duration:
         if not self.ns:
             return "0s"
         unit = next(unit for unit, ns in reversed(_UNITS_NS.items()) if self.ns % ns == 0 or unit == "ms")
-        return f"{Decimal(self.ns) / _UNITS_NS[unit]:f}{unit}"
+        whole, rest = divmod(self.ns, _UNITS_NS[unit])
+        return f"{whole}{f'.{rest:06d}' if rest else ''}{unit}"
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ class Offset:
 class Percentage:
     """A share of a recording, from 0 at its start to 100 at its end."""
 
-    value: Decimal
+    value: float
 
     def __str__(self) -> str:
-        return f"{self.value:f}%"
+        return f"{self.value:.9f}".rstrip("0").rstrip(".") + "%"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Timestamp:
     ns: int
 
     def __str__(self) -> str:
+        from datetime import datetime  # here and below: --help need not load it
+
         seconds, ns = divmod(self.ns, 10**9)
         return datetime.fromtimestamp(seconds).astimezone().replace(microsecond=ns // 1000).isoformat()
 
@@ -101,17 +105,19 @@ def parse(text: str) -> TimeSpec:
     """The duration or instant that a text means. Raises TimeSpecError."""
     text = text.strip()
     if match := _LENGTH.fullmatch(text):
-        ns = int(Decimal(match[2]) * _UNITS_NS[match[3]])
+        ns = _length_ns(match)
         if match[1]:
             return Offset(-ns if match[1] == "-" else ns, match[1] == "-")
         return Duration(ns)
     if match := _PERCENTAGE.fullmatch(text):
-        return Percentage(Decimal(match[1]))
+        return Percentage(float(match[1]))
     if match := _TIME_OF_DAY.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
         if hour > 23 or minute > 59 or second > 59:
             raise TimeSpecError(f"{text!r} is not a time of day; use 00:00:00 to 23:59:59")
         return TimeOfDay(hour, minute, second, int((match[4] or "").ljust(9, "0")))
+    from datetime import datetime
+
     try:
         return Timestamp(_epoch_ns(datetime.fromisoformat(text).astimezone()))
     except (ValueError, OverflowError, OSError) as error:  # the last two for years that have no local time
@@ -128,7 +134,7 @@ def duration_s(text: str, *, bare: bool = False) -> float:
     match = _LENGTH.fullmatch(text)
     if match is None or match[1]:
         raise TimeSpecError(f"{_quoted(text)} is not a duration; use 90s, 15m or 2h")
-    return int(Decimal(match[2]) * _UNITS_NS[match[3]]) / 1e9
+    return _length_ns(match) / 1e9
 
 
 def instant_ns(text: str, start: int, end: int, *, now: int | None = None, earliest: int | None = None) -> int:
@@ -164,6 +170,11 @@ def _on_a_day(wanted: TimeOfDay, start: int, end: int, earliest: int) -> int:
     if earliest - tolerance <= on_first_day <= end:
         return on_first_day
     return next((instant for instant in instants if earliest - tolerance <= instant <= end), on_first_day)
+
+
+def _length_ns(match: re.Match[str]) -> int:
+    unit = _UNITS_NS[match[4]]
+    return int(match[2]) * unit + int((match[3] or "").ljust(9, "0")) * unit // 10**9
 
 
 def _epoch_ns(moment: datetime) -> int:

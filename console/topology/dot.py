@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..analysis.topology.bandwidth import gigabytes
 from ..analysis.topology.node import NVSWITCH
+from ..text import format
 from ..text.nodeset_fold import fold
 from ..text.sanitize import quoted_for_dot
 from .snapshot import TopologySnapshot
@@ -71,7 +71,7 @@ def _branches(
             label = "\n".join(line for line in said if line)
         yield f"    {own} [label={quoted_for_dot(label)}, {_LOOKS[branch.vertex.kind]}];"
         if above is not None:
-            carried = f"{branch.link.text}\n{gigabytes(branch.link.bytes_s)}" if branch.link else ""
+            carried = f"{branch.link.text}\n{format.bandwidth(branch.link.bytes_s)}" if branch.link else ""
             yield f"    {own} -- {above} [label={quoted_for_dot(carried)}];"
         yield from _branches(fleet, node, number, branch.children, own)
 

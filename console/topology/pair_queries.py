@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from ..analysis.topology.bandwidth import gigabytes
 from ..analysis.topology.classes import folded_pairs, labels_folded
 from ..analysis.topology.node import Device, NodeTopology, Vertex
 from ..analysis.topology.routes import Route, between, peer_access, remote_access
+from ..text import format
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
 from .snapshot import TopologySnapshot
@@ -51,7 +51,7 @@ def route_text(route: Route | None) -> str:
     if route.bytes_s is None:
         return f"path{way}; what it carries is unknown"
     most = "at most " if route.is_bound else ""
-    return f"{most}{gigabytes(route.bytes_s)}{way} ({route.narrowest})"
+    return f"{most}{format.bandwidth(route.bytes_s)}{way} ({route.narrowest})"
 
 
 def vertex_text(vertex: Vertex) -> str:
@@ -108,7 +108,7 @@ def _graph_edge(fleet: TopologySnapshot, one: Vertex, other: Vertex) -> str:
     data = fleet.nodes[node].graph.get_edge_data(one, other)
     bandwidth = data["bandwidth"] if data else None
     if bandwidth is not None:
-        return f"{bandwidth.text}, {gigabytes(bandwidth.bytes_s)} ({bandwidth.source})"
+        return f"{bandwidth.text}, {format.bandwidth(bandwidth.bytes_s)} ({bandwidth.source})"
     return "unknown bandwidth" if data and data["width"] is None else ""
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..analysis.topology.bandwidth import gigabytes
 from ..analysis.topology.node import NVSWITCH
+from ..text import format
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .snapshot import TopologySnapshot
@@ -96,7 +96,7 @@ def _branch_lines(fleet: TopologySnapshot, node: str, one: _Placed, top: float, 
         above = top + child.row * _ROW + _BOX_H
         yield f'<line x1="{child.x:g}" y1="{above:g}" x2="{one.x:g}" y2="{y:g}"/>'
         if child.branch.link is not None:
-            text = f"{child.branch.link.text} {gigabytes(child.branch.link.bytes_s)}"
+            text = f"{child.branch.link.text} {format.bandwidth(child.branch.link.bytes_s)}"
             yield _label(child.x, above + 12, text, "link")
         yield from _branch_lines(fleet, node, child, top, depth)
     yield from _box(fleet, node, one.branch, one.x, y)

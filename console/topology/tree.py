@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..analysis.topology.bandwidth import Bandwidth, gigabytes, of_nvlinks, own_link, uplink
+from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, own_link, uplink
 from ..analysis.topology.node import Device, NodeTopology, Vertex
 from ..records import Link, Nic
+from ..text import format
 from ..text.nodeset_fold import natural
 from .snapshot import TopologySnapshot, Traffic
 
@@ -87,7 +88,7 @@ def _lines(
         last = branch is branches[-1]
         facts = _device_facts(fleet, topology, branch.device) if branch.device else []
         if branch.link is not None:
-            kind = f"{branch.link.text} {gigabytes(branch.link.bytes_s)}"
+            kind = f"{branch.link.text} {format.bandwidth(branch.link.bytes_s)}"
             measured = fleet.figures.pcie(branch.vertex) if branch.device else None
             facts.insert(0, kind + _measured(measured))
         yield Drawn(indent + ("└─ " if last else "├─ "), branch.title, "  ".join(facts), branch.device)
@@ -100,7 +101,7 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
     facts = []
     for other, bandwidth in nvlinks_of(topology, device):
         carried = "" if bandwidth is None else f" {bandwidth.text}"
-        total = "" if bandwidth is None or "×" not in bandwidth.text else f" = {gigabytes(bandwidth.bytes_s)}"
+        total = "" if bandwidth is None or "×" not in bandwidth.text else f" = {format.bandwidth(bandwidth.bytes_s)}"
         facts.append(f"NVLink to {other}{carried}{total}")
     if facts:
         facts[-1] += _measured(fleet.figures.nvlink(device.vertex))
@@ -130,7 +131,7 @@ def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth
 
 
 def _port_text(fleet: TopologySnapshot, port: Nic) -> str:
-    rate = "" if port.rate_bytes_s is None else f"{port.rate_bytes_s * 8 / 1e9:g} Gb/s "
+    rate = "" if port.rate_bytes_s is None else f"{format.port_speed(port.rate_bytes_s)} "
     measured = _measured(fleet.figures.port(port.node, port.device, port.port))
     return f"{rate}{port.state or 'state unknown'}{measured}"
 

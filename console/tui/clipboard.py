@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from ..text import format
+
 #: Bytes of text that terminals take at most: many stop at an escape sequence of 100,000 bytes, base64 adds a third.
 MOST_BYTES: Final = 74_994
 #: A tool that takes longer than this waits for a display that is away, in seconds.
@@ -92,19 +94,14 @@ def plan(where: Where, size: int, find: Callable[[], Tool | None] = find_tool) -
     if where == "native":
         names = ", ".join(known.name for known in TOOLS)
         return Plan(False, None, f'none of {names} works here; [console] clipboard = "osc52" asks the terminal')
-    limit = f"terminals take {MOST_BYTES // 1000} kB at most"
-    return Plan(False, None, f"{size // 1000:,} kB, and {limit}; a filter (/) makes it less")
+    limit = f"terminals take {format.size(MOST_BYTES)} at most"
+    return Plan(False, None, f"{format.size(size)}, and {limit}; a filter (/) makes it less")
 
 
 def told(ways: Plan, size: int) -> str:
     """The ways it took, and the limit of the terminal's."""
     names = [ways.tool.name] if ways.tool else []
-    limit = f"the limit is {MOST_BYTES // 1000} kB"
+    limit = f"the limit is {format.size(MOST_BYTES)}"
     if ways.osc52:
         return f"{', '.join(['OSC 52', *names])}; {limit}"
     return names[0] + (f"; too large for OSC 52, {limit}" if size > MOST_BYTES else "")
-
-
-def size_text(size: int) -> str:
-    """`812 B`, `1.2 kB`."""
-    return f"{size} B" if size < 1000 else f"{size / 1000:.1f} kB"

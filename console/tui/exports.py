@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from ..session.export.formats import Form as SessionForm
 from ..session.export.html_page import page_of
 from ..session.export.live_snapshot import held
 from ..session.export.slice import Chosen, chosen
+from ..text import format
 from ..text.format import clock_time
 from .controllers.recording import session_name
 from .models.table_export import ExportTable, as_csv, as_json, as_text
@@ -78,7 +78,7 @@ def offers(
 def free_path(folder: Path, cluster: str, offer: Offer, form: Form, at: int) -> Path:
     """A name that tells what, of which cluster, and of when: `at` is console time in ns. No file has it already."""
     where = re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-.")[:40]
-    when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at / 1e9))
+    when = format.file_stamp(at)
     stem = "-".join(filter(None, ("gconsole", where, offer.name, when)))
     numbered = (folder / f"{stem}{f'-{number}' if number > 1 else ''}{form.suffix}" for number in itertools.count(1))
     return next(path for path in numbered if not _is_taken(path))

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from textual.app import App
 
+from ..text import format
 from ..text.atomic_files import new_text
 
 
@@ -35,7 +36,7 @@ def save_svg(svg: str, folder: Path | None = None) -> Path:
 def save_new(text: str, stem: str, ending: str, folder: Path | None = None) -> Path:
     """The same of any text; the file's name begins with `stem`."""
     folder = folder or Path.cwd()
-    name = time.strftime(f"{stem}-%Y%m%d-%H%M%S")
+    name = f"{stem}-{format.file_stamp(time.time_ns())}"
     for number in itertools.count(1):
         path = folder / (f"{name}.{ending}" if number == 1 else f"{name}-{number}.{ending}")
         try:

@@ -20,6 +20,7 @@ from ..config import ConfigError
 from ..config.nodeset_parser import BadNodeSet
 from ..records import Log
 from ..session.format.layout import SessionError
+from ..text import format
 from .auth import Door
 from .context import Served
 from .limits import BODY_S, LOOKS_S, MOST_BODY
@@ -137,7 +138,7 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > MOST_BODY:
-                    raise refused(413, "too_large", f"the body is larger than {MOST_BODY} bytes")
+                    raise refused(413, "too_large", f"the body is larger than {format.size(MOST_BODY)}")
                 parts.append(part)
     except TimeoutError:
         text = f"the body did not arrive within {BODY_S:g} s"

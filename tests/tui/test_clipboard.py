@@ -83,7 +83,7 @@ class TestTools:
 class TestTheWay:
     @pytest.mark.parametrize(
         ("where", "size", "tool", "osc52", "native", "refused"),
-        [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "terminals take 74 kB"),
+        [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "terminals take 73.2 KiB"),
          ("native", 10, True, False, True, ""), ("native", 10, False, False, False, "pbcopy, wl-copy, xclip, xsel"),
          ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
          ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "terminals")],
@@ -101,7 +101,7 @@ class TestOnTheScreen:
         async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await until(pilot, lambda: taken(machine))
             assert taken(machine) == app.clipboard
-            await told(pilot, "OSC 52, wl-copy; the limit is 74 kB")
+            await told(pilot, "OSC 52, wl-copy; the limit is 73.2 KiB")
 
     async def test_native_alone_sends_nothing_to_the_terminal_and_has_no_limit(self, machine: Path):
         install(machine, "wl-copy")

@@ -50,7 +50,7 @@ class TestWords:
             (a_log("link down", "error"), "failed", "kernel", "link down"),
             (a_log("staged"), None, "kernel", "staged"),
             (Gap(node="n", source="buffer", reason="full", count=1200), "warning", "gap",
-             "hole in buffer: 1 200 lost, full"),
+             "hole in buffer: 1,200 lost, full"),
             (Gap(node="n", source="link", reason="cut"), "warning", "gap", "hole in link: uncounted, cut"),
             (Mark(text="now"), None, "mark", "now"),
             (GpuEvent(node="n1", index=5, event="xid", severity="error", text="XID 79: gone"), "failed", "gpu",

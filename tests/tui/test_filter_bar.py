@@ -206,7 +206,7 @@ class TestGrouping:
             await pilot.press("b", "g")
             await shows(pilot, "▾ uninterruptible  1 rank")
             await pilot.press("b", "g")
-            await shows(pilot, "▾ 8× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0T, x86_64  504 ranks")
+            await shows(pilot, "▾ 8× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0 TiB, x86_64  504 ranks")
             await pilot.press("b", "g")
             await shows(pilot, "▾ rack1  8 ranks")
             await pilot.press("b", "g")
@@ -254,7 +254,7 @@ class TestCopying:
     async def test_more_than_terminals_take_is_refused_with_the_limit(self):
         app = pod().app()
         async with running(app, "2", "g", "Y", size=(120, 24), toasts=True) as pilot:
-            await shows(pilot, "terminals take 74 kB")
+            await shows(pilot, "terminals take 73.2 KiB")
             assert app.clipboard == ""
 
     async def test_a_missing_rank_is_copied_with_its_reason(self):

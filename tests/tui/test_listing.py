@@ -155,7 +155,7 @@ class TestNodes:
             await pilot.press("b")
             await until(pilot, lambda: len(heads(pilot)) == 3)
             assert heads(pilot)[-1] is None, "node033 never told what it is built of"
-            assert heads(pilot)[:2] == [f"{n}× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0T, x86_64" for n in (8, 9)]
+            assert heads(pilot)[:2] == [f"{n}× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0 TiB, x86_64" for n in (8, 9)]
             await pilot.press("b", "g")
             await shows(pilot, "▾ rack1  16 nodes   ● 16 ok")
             assert heads(pilot) == ["rack1", "rack2", "rack3", "rack4"]

@@ -221,8 +221,8 @@ class TestJobs:
 
     def test_steps_show_the_front_and_who_is_behind(self):
         said = jobs_of(pod())
-        assert "step 18 204 (median)" in said
-        assert "at 18 203: 1" in said
+        assert "step 18,204 (median)" in said
+        assert "at 18,203: 1" in said
 
     def test_no_step_no_line(self):
         assert "step" not in jobs_of(demo())

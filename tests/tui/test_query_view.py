@@ -168,7 +168,7 @@ async def test_escape_gives_a_question_up():
 @pytest.mark.parametrize(
     ("sql", "words"),
     [("SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "needs more than 1GB of memory"),
-     ("SELECT repeat('x', 90000000)", "the answer needs 90 MB of room on a screen")],
+     ("SELECT repeat('x', 90000000)", "the answer needs 85.8 MiB of room on a screen")],
 )  # fmt: skip
 async def test_what_would_take_all_memory_is_answered_with_a_word_and_the_console_goes_on(sql, words):
     app = demo().app()

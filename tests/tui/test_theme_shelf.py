@@ -87,7 +87,7 @@ class TestTheFolder:
         [
             (b"name = = 1", "line 1"),
             (b"\xff\xfe", "not UTF-8"),
-            (b"# " + b"x" * 70_000, "larger than 64 KiB"),
+            (b"# " + b"x" * 70_000, "larger than 64.0 KiB"),
             (MINE.replace("#0f141b", "red").encode(), "colors.background"),
             (MINE.replace('"mine"', '"[bold]x"').encode(), "letters, digits"),
         ],

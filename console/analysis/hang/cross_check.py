@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...text.format import plural
 from . import wording
 from .evidence import Absence, CollectiveEvidence, Mismatch
 from .job_view import WAITING, JobView
@@ -34,7 +35,7 @@ def _weigh(result: RuleResult, view: JobView, source: CollectiveEvidence) -> Rul
 def _with_absence(result: RuleResult, view: JobView, source: CollectiveEvidence, absence: Absence) -> RuleResult:
     named = {rank for rank, _ in result.ranks}
     number = "" if absence.seq is None else f" #{absence.seq}"
-    members = wording.counted(len(absence.ranks) + len(absence.entered), "rank")
+    members = plural(len(absence.ranks) + len(absence.entered), "rank")
     what = f"{absence.op}{number} of group {absence.group} ({members})"
     if named == set(absence.ranks):
         text = f"{wording.ranks(absence.ranks)} never entered {what}. {result.text}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...records import Confidence
+from ...text.format import plural
 from ..stacks.frame_models import FrameClass
 from . import wording
 from .cross_check import weigh
@@ -177,7 +178,7 @@ def _coverage_doubts(view: JobView, result: RuleResult) -> tuple[str, ...]:
     if result.kind not in ("rank_absent", "rank_dead"):
         unseen |= {missing.rank for missing in view.not_found}
     if unseen:
-        doubts.append(f"{wording.counted(len(unseen), 'rank')} not visible or not readable")
+        doubts.append(f"{plural(len(unseen), 'rank')} not visible or not readable")
     if any(rank in {conflict.rank for conflict in view.evidence.job.conflicts} for rank, _ in result.ranks):
         doubts.append("two processes claim this rank")
     if any(cls == "unknown" for _, cls in result.ranks):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from ...text.format import plural
 from ...text.rank_ranges import ranges
 from . import wording
 from .job_view import JobView
@@ -58,7 +59,7 @@ def _stacks_line(view: JobView) -> str:
     world = view.evidence.job.world_size
     return (
         f"stacks {len(captured)}/{world if world is not None else '–'} ranks, {len(same)} unchanged over "
-        f"{wording.counted(view.samples, 'sample')} in {wording.seconds(view.watched_s)}"
+        f"{plural(view.samples, 'sample')} in {wording.seconds(view.watched_s)}"
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ...text.format import plural
 from ...text.rank_ranges import ranges
 from ..stacks.frame_models import FrameClass
 from .job_view import JobView
@@ -54,11 +55,6 @@ def they(numbers: Sequence[int], words: str) -> str:
     return f"{ranks(numbers)} {agreeing(words, numbers)}"
 
 
-def counted(number: int, what: str) -> str:
-    """`1 sample`, `3 samples`."""
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def seconds(value: float) -> str:
     """`41.2 s`."""
     return f"{value:.1f} s"
@@ -86,7 +82,7 @@ def waited(view: JobView) -> str:
     if not waiting:
         return "No rank was observed waiting"
     shortest = min(max(state.place_s, state.frozen_s) for state in waiting)
-    return f"{counted(len({state.rank for state in waiting}), 'rank')} waiting" + (
+    return f"{plural(len({state.rank for state in waiting}), 'rank')} waiting" + (
         f" ≥ {seconds(shortest)}" if shortest > 0 else ""
     )
 
@@ -104,7 +100,7 @@ def behind(view: JobView, late: Sequence[RankState]) -> str:
         if state.rank is not None:
             groups[doing(state)].append(state.rank)
     text = "; ".join(they(numbers, words) for words, numbers in list(groups.items())[:_NAMED])
-    more = f"; and {counted(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
+    more = f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
     if not view.waiting:
         return f"{text}{more}. {waited(view)}." if view.opaque else f"{text}{more}."
     verb = "has" if sum(map(len, groups.values())) == 1 else "have"
@@ -208,7 +204,7 @@ def all_busy(view: JobView, classes: Sequence[FrameClass]) -> str:
     if len(classes) > 1:
         return "no rank waits for another; their activities differ."
     count = len(view.behind)
-    return f"no rank waits for another: {counted(count, 'rank')} {agreeing(_DOING[classes[0]], range(count))}."
+    return f"no rank waits for another: {plural(count, 'rank')} {agreeing(_DOING[classes[0]], range(count))}."
 
 
 def nothing(view: JobView) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...text.format import plural
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState, Xid
-from .wording import about_gpu, at, counted, figure, times
+from .wording import about_gpu, at, figure, times
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
@@ -83,7 +84,7 @@ def gpu_ecc(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
             continue
         uncorrected = gpu.gpu.ecc_uncorrected_volatile
         if uncorrected:
-            text = f"{counted(uncorrected, 'memory error')} could not be corrected; results may be wrong, reset the GPU"
+            text = f"{plural(uncorrected, 'memory error')} could not be corrected; results may be wrong, reset the GPU"
             yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu.ecc_uncorrected_volatile", uncorrected)])
         elif gpu.gpu.remap_failed:
             text = "a faulty row of its memory could not be remapped; the GPU needs service"
@@ -96,7 +97,7 @@ def _corrected(gpu: GpuHealth, limits: HealthConfig) -> Iterator[FindingDraft]:
     gained = max(gpu.window.total(f"grown.ecc_corrected_{kind}") for kind in ("volatile", "aggregate"))
     most = limits.ecc_corrected_per_min * limits.window_s / 60
     if gained > most:
-        text = f"{counted(gained, 'corrected memory error')} within {figure(limits.window_s)} s, {figure(most)} may be"
+        text = f"{plural(gained, 'corrected memory error')} within {figure(limits.window_s)} s, {figure(most)} may be"
         yield about_gpu(gpu, "gpu_ecc", "warning", text, [at(gpu, "gpu.grown.ecc_corrected_volatile", gained)])
 
 

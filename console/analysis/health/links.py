@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...text.format import plural
 from ...text.rank_ranges import ranges
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState
-from .wording import about_gpu, at, counted, figure
+from .wording import about_gpu, at, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
@@ -62,7 +63,7 @@ def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
         crc_most = limits.nvlink_crc_per_s * limits.window_s
         told = [name for name in ("recovery", "replay") if gained[name]] + ["crc"] * (gained["crc"] > crc_most)
         if told:
-            counts = ", ".join(f"{counted(gained[name], _ERRORS[name])}" for name in told)
+            counts = ", ".join(f"{plural(gained[name], _ERRORS[name])}" for name in told)
             where = sorted(number for number in gpu.links if any(
                 gpu.window.total(f"grown.{name}_errors.{number}") for name in told))  # fmt: skip
             which = f" on NVLink {ranges(where)}" if where else " on its NVLinks"
@@ -93,7 +94,7 @@ def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
             evidence.append(at(gpu, "gpu_info.pcie_gen", info.pcie_gen))
         replays = gpu.window.total("grown.pcie_replays")
         if replays > limits.pcie_replays_per_min * limits.window_s / 60:
-            told.append(f"{counted(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
+            told.append(f"{plural(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
             evidence.append(at(gpu, "gpu.grown.pcie_replays", replays))
         if told:
             yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(told), evidence, parts=("width",) * is_narrow)

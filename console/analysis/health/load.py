@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...text.format import size
 from ..finding import FindingDraft
 from .state import HELD_BY, GpuHealth, HealthState
-from .wording import about_gpu, at, figure, gigabytes
+from .wording import about_gpu, at, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
@@ -153,11 +154,11 @@ def _uneven(job: str, gpus: Mapping[int, GpuHealth], limits: HealthConfig) -> It
     known = [mean for mean in means.values() if mean is not None]
     for rank in sorted(far):
         gpu, mean = gpus[rank], means[rank]
-        text = (f"rank {rank} of {job} holds {gigabytes(peaks[rank])} at its peak, its {len(gpus) - 1} peers"
-                f" {gigabytes(usual)}")  # fmt: skip
+        text = (f"rank {rank} of {job} holds {size(peaks[rank])} at its peak, its {len(gpus) - 1} peers"
+                f" {size(usual)}")  # fmt: skip
         if mean is not None:
-            text += f"; on average {gigabytes(mean)} against {gigabytes(median(known))}"
-        text += f"; the card has {gigabytes(totals[rank])}"
+            text += f"; on average {size(mean)} against {size(median(known))}"
+        text += f"; the card has {size(totals[rank])}"
         evidence = [at(gpu, "gpu.mem_used_bytes", int(peaks[rank]))]
         yield about_gpu(gpu, "gpu_memory_imbalance", "warning", text, evidence, confidence="likely",
                         rank=f"rank {rank}")  # fmt: skip

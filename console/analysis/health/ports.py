@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from ...text.format import plural
 from ..finding import FindingDraft
 from .state import HealthState, NicHealth
-from .wording import counted, figure
+from .wording import figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
@@ -37,7 +38,7 @@ def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]
         if port.was_up or polled:
             word = "is gone" if nic.state == "gone" else f"is {nic.state}"
             physical = f" ({nic.physical_state})" if nic.physical_state else ""
-            before = "it was up" if port.was_up else f"it has lost its link {counted(nic.link_downed or 0, 'time')}"
+            before = "it was up" if port.was_up else f"it has lost its link {plural(nic.link_downed or 0, 'time')}"
             text = f"{port.name}: the port {word}{physical}; {before}; look at its cable, its switch port and dmesg"
             evidence = [f"nic.state {port.name} {nic.state}"]
             evidence += [] if port.was_up else [f"nic.link_downed {port.name} {nic.link_downed}"]
@@ -52,11 +53,11 @@ def nic_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraf
         if port.nic.state == "gone":
             continue
         gained = {name: port.window.total(f"grown.{name}") for name in ERRORS}
-        told = [counted(count, ERRORS[name]) for name, count in gained.items() if count > most]
+        told = [plural(count, ERRORS[name]) for name, count in gained.items() if count > most]
         evidence = [f"nic.grown.{name} {port.name} {figure(count)}" for name, count in gained.items() if count > most]
         flaps = port.window.total("grown.link_downed")
         if flaps and port.nic.state not in _DOWN:
-            told.append(f"its link was lost {counted(flaps, 'time')}")
+            told.append(f"its link was lost {plural(flaps, 'time')}")
             evidence.append(f"nic.grown.link_downed {port.name} {figure(flaps)}")
         if told:
             text = f"{port.name}: {', '.join(told)} within {figure(limits.window_s)} s"

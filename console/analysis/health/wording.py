@@ -39,16 +39,6 @@ def figure(value: object) -> str:
     return f"{value:.1f}"
 
 
-def gigabytes(value: float) -> str:
-    """Bytes as GiB, the unit in which cards are sold."""
-    return f"{value / (1 << 30):.1f} GiB"
-
-
-def counted(count: float, noun: str) -> str:
-    """`1 replay`, `3 replays`."""
-    return f"{figure(count)} {noun}{'s' * (count != 1)}"
-
-
 def times(count: int) -> str:
     """ ", 3 times"; nothing for once."""
     return f", {count} times" if count > 1 else ""

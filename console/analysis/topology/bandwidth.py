@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import Link, Nic
+from ...text.format import bandwidth, port_speed
 
 #: driver: what it states of its own link; nominal: of the generation; port: the rate that the port has negotiated.
 Source = Literal["driver", "nominal", "port"]
@@ -28,12 +29,6 @@ class Bandwidth:
     bytes_s: float
     source: Source
     text: str
-
-
-def gigabytes(bytes_s: float) -> str:
-    """`478 GB/s`, `26.6 GB/s`: decimal, as links are sold."""
-    amount = bytes_s / 1e9
-    return f"{amount:.0f} GB/s" if amount >= 99.5 else f"{amount:.3g} GB/s"
 
 
 def of_nvlinks(edges: Sequence[Link]) -> Bandwidth | None:
@@ -73,8 +68,8 @@ def of_port(nic: Nic) -> Bandwidth | None:
     """A network port at the rate it has negotiated."""
     if not nic.rate_bytes_s:
         return None
-    return Bandwidth(nic.rate_bytes_s, "port", f"{nic.rate_bytes_s * 8 / 1e9:.0f} Gb/s")
+    return Bandwidth(nic.rate_bytes_s, "port", port_speed(nic.rate_bytes_s))
 
 
 def _times(count: int, each: float) -> str:
-    return f"{count} × {gigabytes(each)}" if count > 1 else gigabytes(each)
+    return f"{count} × {bandwidth(each)}" if count > 1 else bandwidth(each)

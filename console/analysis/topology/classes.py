@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from ...text.format import port_speed
 from ...text.nodeset_fold import fold, natural
 from ...text.rank_ranges import ranges
 from .node import Device, NodeTopology
@@ -291,7 +292,7 @@ def _nic_traits(nic: Device) -> Iterator[tuple[_Trait, str | None]]:
     for port in nic.ports:
         number = f" port {port.port}" if len(nic.ports) > 1 else ""
         yield _Trait(nic.label, "nic", f"state{number}"), port.state
-        rate = None if port.rate_bytes_s is None else f"{port.rate_bytes_s * 8 / 1e9:g} Gb/s"
+        rate = None if port.rate_bytes_s is None else port_speed(port.rate_bytes_s)
         yield _Trait(nic.label, "nic", f"rate{number}"), rate
     yield _Trait(nic.label, "pcie", "PCIe width"), None if nic.width is None else f"x{nic.width}"
 

@@ -13,6 +13,7 @@ from ...core.store import FAMILIES, Store
 from ...monitor.hang import verdicts
 from ...present.verdict import to_text
 from ...report.captures import capture_text
+from ...text import format
 from ...text.nodeset_fold import fold, fold_ranks
 from ...text.sanitize import printable_lines
 from ..query.dictionary import unit_of
@@ -90,10 +91,10 @@ def _told(name: str, store: Store, since: int = 0) -> Iterator[str]:
 def _head(name: str, store: Store, since: int) -> Iterator[str]:
     cluster = store.console.cluster if store.console else ""
     begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since / 1e9)) if since else "–"
-    lasted = max(0, store.newest_rx - since) / 1e9 if since else 0
+    lasted = max(0, store.newest_rx - since) if since else None
     yield f"<h1>{escape(name)}</h1>"
     ranks = [now.rank.rank for now in store.ranks.values() if now.rank.rank is not None]
-    facts = [("cluster", cluster or "–"), ("began", begun), ("lasted", f"{lasted:.0f} s"),
+    facts = [("cluster", cluster or "–"), ("began", begun), ("lasted", format.duration(lasted)),
              ("nodes", fold(list(store.nodes)) or "–"), ("GPUs", str(len(store.gpus))),
              ("ranks", f"{len(ranks)}: {fold_ranks(ranks)}" if ranks else "–")]  # fmt: skip
     simulated = [now.name for now in store.nodes.values() if now.node is not None and now.node.simulated]
@@ -119,14 +120,11 @@ def _findings(store: Store) -> Iterator[str]:
     if found:
         rows = (
             f"<tr><td class={one.severity}>{one.severity}<td>{escape(one.id)}<td>{escape(one.text)}"
-            f"<td class=muted>{_clock(one.first_seen)}" + (f" to {_clock(one.cleared_at)}" if one.cleared_at else "")
+            f"<td class=muted>{format.clock_time(one.first_seen)}"
+            + (f" to {format.clock_time(one.cleared_at)}" if one.cleared_at else "")
             for one in found
         )
         yield f"<table>{''.join(rows)}</table>"
-
-
-def _clock(ns: int) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(ns / 1e9))
 
 
 def _stacks(store: Store) -> Iterator[str]:

@@ -19,6 +19,7 @@ import msgspec
 import zstandard
 
 from ...records import UNREADABLE
+from ...text.format import size
 
 #: One of the sixteen numbers that zstd gives to skippable frames.
 MAGIC: Final = struct.pack("<I", 0x184D2A57)
@@ -65,8 +66,8 @@ class Damage:
 
     def __str__(self) -> str:
         if self.what == "torn":
-            return f"{self.path.name}: its last {self.bytes} bytes were cut off while they were written"
-        return f"{self.path.name}: {self.bytes} bytes at {self.at} are damaged"
+            return f"{self.path.name}: its last {size(self.bytes)} were cut off while they were written"
+        return f"{self.path.name}: {size(self.bytes)} at {self.at} are damaged"
 
 
 _labels: Final = msgspec.json.Decoder(Label)

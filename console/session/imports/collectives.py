@@ -19,6 +19,7 @@ import msgspec
 from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
 
 from ...records import Collective, CollectiveSource, PgStatus
+from ...text import format
 
 #: A larger file is not read; and none for longer than that.
 MOST_BYTES: Final = 256 << 20
@@ -110,7 +111,7 @@ def rank_of(path: Path) -> int | None:
 def _bytes_of(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MOST_BYTES:
-        raise OSError(0, f"more than {MOST_BYTES >> 20} MiB")
+        raise OSError(0, f"more than {format.size(MOST_BYTES)}")
     return path.read_bytes()
 
 

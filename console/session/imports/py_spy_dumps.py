@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...records import Console, Frame, NodeState, Rank, Record, Stack
+from ...text.format import size
 
 #: No dump of one process is larger.
 MOST_BYTES: Final = 16 << 20
@@ -113,7 +114,7 @@ def _records(dump: _Dump, node: str, rank: int | None, role: str, sample: int, i
 def _dumps(path: Path) -> list[_Dump]:
     """The processes in a file. Raises ValueError where it is no dump."""
     if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")
+        raise ValueError(f"larger than {size(MOST_BYTES)}")
     text = path.read_text("utf-8", "backslashreplace")
     found = _from_json(text) if text.lstrip().startswith("[") else _from_text(text)
     if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ...text.format import size
 from ..format import zstd_frames
 from ..format.layout import Session, SessionError, sync_folder
 from ..format.manifest import Compacted, Part, compacted, segments_of
@@ -35,7 +36,7 @@ def _check(session: Session, done: Compacted) -> None:
 
     why = "its segments stay"
     if done.damaged_bytes:
-        raise SessionError(f"{session.name}: {done.damaged_bytes} bytes of its segments are damaged: {why}")
+        raise SessionError(f"{session.name}: {size(done.damaged_bytes)} of its segments are damaged: {why}")
     there = {int(path.name.partition(".")[0]): path for path in session.segments()}
     rows = records = 0
     for part in done.parts:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from ...text.format import duration, size
 from ..format.layout import Session, SessionError, all_sessions
 
 #: What was deleted because of the limits, beside the sessions.
@@ -62,9 +63,11 @@ def leaving(kept: Sequence[Kept], limits: Limits, at: int) -> list[Leaving]:
     for one in sorted((one for one in kept if one.ended is not None), key=lambda one: one.ended or 0):
         age_s = (at - (one.ended or 0)) / 1e9
         if limits.max_age_s is not None and age_s > limits.max_age_s:
-            gone.append(Leaving(one.session, f"it ended {age_s / 86_400:.1f} days ago, more than [sessions] max_age"))
+            gone.append(
+                Leaving(one.session, f"it ended {duration(round(age_s * 1e9))} ago, more than [sessions] max_age")
+            )
         elif limits.max_bytes is not None and left > limits.max_bytes:
-            text = f"all sessions together take {left} bytes, more than [sessions] max_bytes = {limits.max_bytes}"
+            text = f"all sessions together take {size(left)}, more than [sessions] max_bytes ({size(limits.max_bytes)})"
             gone.append(Leaving(one.session, text))
         else:
             continue

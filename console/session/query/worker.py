@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from ...text import format
 from .limits import bounded_memory
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _answer(question: Question, database: Database) -> Told:
             return Told(names=database.names())
         found = database.ask(question.sql, limit=question.limit, deadline_s=question.deadline_s)
         if found.rows.nbytes > MOST_ANSWER_BYTES:
-            size = f"{found.rows.nbytes / 1e6:.0f} MB of room on a screen"
+            size = f"{format.size(found.rows.nbytes)} of room on a screen"
             return Told(trouble=f"{_TOO_MUCH} {size}; {_LESS}, or a file: gconsole query", kind="error")
         _write(found.rows, Path(question.folder) / ANSWER)
         return Told(truncated=found.truncated, took_s=found.took_s)

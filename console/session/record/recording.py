@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ...core.control import Published, RecordingNow
 from ...records import Gap, Log, Mark, Record, encode
+from ...text.format import size
 from ..format import zstd_frames
 from ..format.counts import Batch, add, count
 from ..format.layout import Meta, Session, now
@@ -234,7 +235,7 @@ class Recording:
         if why != self.trouble:
             self.trouble = why
             text = f"recording {self.session.name}: nothing can be written: {why}; what is written already is safe"
-            try_ = f"make room in {self.session.path}; up to {MOST_PENDING_BYTES >> 20} MiB wait in memory meanwhile"
+            try_ = f"make room in {self.session.path}; up to {size(MOST_PENDING_BYTES)} wait in memory meanwhile"
             self._tell(Log(source="console", severity="error", text=text, try_=try_))
 
     def _say_recovered(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ..clipboard import Plan, Where, plan, run_tool, size_text, told
+from ...text import format
+from ..clipboard import Plan, Where, plan, run_tool, told
 from ..screenshot import save_svg
 from .theming import ThemedApp
 
@@ -25,7 +26,7 @@ class TakingApp(ThemedApp, inherit_bindings=False):
             self.notify(f"{what} not copied: {ways.refused}", severity="warning", markup=False)
             return
         self._put(text, ways)
-        done = f"{what} copied, {size_text(size)}"
+        done = f"{what} copied, {format.size(size)}"
         if ways.tool is None:
             self.notify(f"{done} ({told(ways, size)})", timeout=3, markup=False)
         else:

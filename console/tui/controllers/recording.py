@@ -94,7 +94,7 @@ class Tapes:
         assert self._control.recordings is not None
         now = await self._control.recordings.stop(name)
         trouble = f"; not all of it could be written: {now.trouble}" if now.trouble else ""
-        self._tell(f"recorded {name}: {now.records:,} records, {format.size(now.bytes)}{trouble}",
+        self._tell(f"recorded {name}: {format.plural(now.records, 'record')}, {format.size(now.bytes)}{trouble}",
                    "warning" if trouble else "information")  # fmt: skip
 
     def may_leave(self) -> bool:
@@ -118,8 +118,8 @@ class Tapes:
 
 def _told(now: RecordingNow, at: int) -> str:
     trouble = f"  ▲ {now.trouble}" if now.trouble else ""
-    written = f"{now.records:,} records  {format.size(now.bytes)}"
-    return clean(f"{now.name}  {format.length(at - now.began)}  {written}{trouble}")
+    written = f"{format.plural(now.records, 'record')}  {format.size(now.bytes)}"
+    return clean(f"{now.name}  {format.duration_compact(at - now.began)}  {written}{trouble}")
 
 
 class RecordingActions:

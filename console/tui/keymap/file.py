@@ -20,6 +20,7 @@ import platformdirs
 
 from ...config.document import Document, decode, parse
 from ...config.model import ConfigError, one_line
+from ...text import format
 from .actions import FIXED, Action, is_typed_into, keys_of, places
 from .key_names import BadKey, is_character, key_name
 
@@ -50,7 +51,7 @@ def read_keys(path: Path, actions: Sequence[Action]) -> OwnKeys:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            return OwnKeys({}, (f"{_NAME}: larger than {_MOST_BYTES // 1024} KiB, which no table of keys is",))
+            return OwnKeys({}, (f"{_NAME}: larger than {format.size(_MOST_BYTES)}, which no table of keys is",))
         document = parse(decode(raw, _NAME), path, _NAME)
     except FileNotFoundError:
         return NO_KEYS

@@ -111,7 +111,7 @@ def _recordings(recordings: Sequence[RecordingStatus]) -> list[_Part]:
     if first.trouble:
         return [_Part(0, (Span(f"▲ REC {_short(clean(first.name), 16)}{more} {clean(first.trouble)}", "failed"),))]
     named = (Span("● REC ", "failed", "app.record"), Span(_short(clean(first.name), 16) + more, "text", "app.record"))
-    return [_Part(1, named), _Part(7, (Span(format.length(first.length_ns), "muted"),))]
+    return [_Part(1, named), _Part(7, (Span(format.duration_compact(first.length_ns), "muted"),))]
 
 
 def _gpus(header: Header) -> tuple[Span, ...]:

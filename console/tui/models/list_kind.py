@@ -87,7 +87,7 @@ class ListKind(Generic[R]):
 
     def counted(self, number: int) -> str:
         """`8 ranks`."""
-        return f"{number} {self.noun}{'s' * (number != 1)}"
+        return format.plural(number, self.noun)
 
     def values_now(self, name: str, rows: Iterable[R], context: RowContext) -> Sequence[str]:
         """The values of a filter's field that occur now, in their natural order; figures are not offered."""

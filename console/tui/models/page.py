@@ -87,5 +87,5 @@ def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], wid
 
 def event_line(row: EventRow, width: int) -> Line:
     """When it happened, how bad it is, what it was."""
-    when = format.clock_time(row.record.rx) if row.record.rx else format.UNKNOWN
+    when = format.clock_time(row.record.rx)
     return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), PageItem("event", row.number))

@@ -18,8 +18,8 @@ NOTABLE: Final = 0.1
 _NAME, _VALUE, _PAIR, _CHANGE = 23, 8, 20, 9
 #: What a figure is told in, by how its name ends.
 _UNITS: Final[dict[str, Callable[[float], str]]] = {
-    "_bytes_s": lambda value: f"{format.byte_rate(value)}/s",
-    "_bytes": lambda value: format.size(int(value)),
+    "_bytes_s": lambda value: f"{format.size_compact(value)}/s",
+    "_bytes": format.size_compact,
     "_pct": lambda value: f"{format.percent(value)} %",
     "_w": lambda value: f"{format.whole(value)} W",
     "_c": lambda value: f"{format.whole(value)} °C",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ...text import format
 from ...text.atomic_files import make_folder, write_atomically
 from .themes import DEFAULT, BadTheme, ThemeFile, read_theme, theme_files, weaknesses
 
@@ -110,7 +111,7 @@ class ThemeShelf:
             with path.open("rb") as file:
                 data = file.read(_MOST_BYTES + 1)
             if len(data) > _MOST_BYTES:
-                raise BadTheme(f"{path.name}: larger than {_MOST_BYTES // 1024} KiB, which no theme is")
+                raise BadTheme(f"{path.name}: larger than {format.size(_MOST_BYTES)}, which no theme is")
             theme = read_theme(data.decode(), path.name)
             twin = next((other for other, own in self._own.items() if other != path and own.name == theme.name), None)
             if twin is not None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 import platformdirs
 
+from ...text import format
 from ...text.atomic_files import make_folder, write_atomically
 from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 
@@ -59,7 +60,7 @@ class Memory:
             with self._path.open("rb") as file:
                 data = file.read(_MOST_BYTES + 1)
             if len(data) > _MOST_BYTES:
-                raise ValueError(f"larger than {_MOST_BYTES >> 20} MiB")
+                raise ValueError(f"larger than {format.size(_MOST_BYTES)}")
             return msgspec.json.decode(data, type=Remembered), ""
         except FileNotFoundError:
             return Remembered(), ""

@@ -74,7 +74,7 @@ class TimeLine(Painting):
         if shown.busy:
             return shown.busy
         instant = self._under_mouse() if self._held is not None else shown.position
-        gone, whole = format.length(instant - shown.begin), format.length(shown.end - shown.begin)
+        gone, whole = format.duration_compact(instant - shown.begin), format.duration_compact(shown.end - shown.begin)
         return f"{self._lag()}{format.clock_time(instant)}  +{gone} / {whole}"
 
     def _lag(self) -> str:

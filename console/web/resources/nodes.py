@@ -9,8 +9,8 @@ import msgspec
 from ...config.nodeset import expand
 from ...core.store import NodeNow
 from ...monitor.node_exam import NodeExam, examine
-from ...report.instants import iso
 from ...report.nodes import CostLine, NodeLine, cost_lines, node_line
+from ...text.format import iso
 from ...text.nodeset_fold import natural
 from ..context import Served
 from ..operation import Asked, Nothing, Operation

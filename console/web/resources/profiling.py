@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import msgspec
 
 from ...core.control import RecordingNow, Recordings
-from ...report.instants import iso
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import Listed, everything
+from ...text.format import iso
 from ..context import Served
 from ..operation import Asked, Nothing, Operation
 from ..problems import refused

@@ -14,8 +14,8 @@ import msgspec
 
 from ...core.store import GpuKey, NodeNow, Store
 from ...monitor.hang import jobs_of
-from ...report.instants import iso
 from ...report.nodes import GpuLine, gpu_lines
+from ...text.format import iso
 from ...text.nodeset_fold import natural
 from ..context import Served
 from ..operation import Asked, Nothing, Operation

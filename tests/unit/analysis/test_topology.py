@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
 
-from gconsole.analysis.topology.bandwidth import gigabytes, of_nvlinks, of_pcie
+from gconsole.analysis.topology.bandwidth import of_nvlinks, of_pcie
 from gconsole.analysis.topology.node import TopologyFacts, Vertex, node_topology
 from gconsole.analysis.topology.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
 from gconsole.records import End, Link
@@ -132,10 +132,6 @@ def test_a_bandwidth_says_where_it_comes_from():
 def test_sixteen_lanes_carry_what_their_generation_can(gen, gigabytes_s):
     assert of_pcie(gen, 16).bytes_s / 1e9 == pytest.approx(gigabytes_s, rel=0.001)
     assert of_pcie(gen, None) is None
-
-
-def test_bytes_a_second_read_as_links_are_sold():
-    assert [gigabytes(value) for value in (478.1e9, 26.562e9, 3.125e9)] == ["478 GB/s", "26.6 GB/s", "3.12 GB/s"]
 
 
 # -- paths -------------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_a_mistake_in_the_file_is_one_line_with_its_place(here, text, said):
         ("[ssh]\n".encode("utf-16"), "hosts.toml:1: byte 0xff is not UTF-8; save the file as UTF-8"),
         (b"[ssh]\r\n\r\nusr = 1\r\n", "hosts.toml:3: ssh.usr: unknown key (did you mean user?)"),
         (b"[ssh]\n\x00", "hosts.toml:2: not valid TOML: invalid statement"),
-        (b"#" * (16 << 20) + b"#", "hosts.toml: is larger than 16 MiB, which no hosts.toml is"),
+        (b"#" * (16 << 20) + b"#", "hosts.toml: is larger than 16.0 MiB, which no hosts.toml is"),
     ],
     ids=["byte order mark", "latin-1", "utf-16", "windows line ends", "nul", "huge"],
 )

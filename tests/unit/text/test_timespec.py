@@ -1,7 +1,6 @@
 """One grammar for durations and instants: what each form means, wherever it is typed."""
 
 import time
-from decimal import Decimal
 
 import click
 import msgspec
@@ -31,16 +30,6 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 START = 1_795_266_000 * SECOND
 END = START + 2 * HOUR
 HERE = START + 30 * MINUTE
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch):
-    """Local time is UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 FORMS = [
@@ -154,7 +143,7 @@ lengths = st.integers(0, 10**12 * 1000).map(lambda thousandths: thousandths * 10
         lengths.map(Duration),
         lengths.map(lambda ns: Offset(ns, False)),
         lengths.map(lambda ns: Offset(-ns, True)),
-        st.decimals(0, 100, places=3).map(Percentage),
+        st.integers(0, 100_000).map(lambda thousandths: Percentage(thousandths / 1000)),
         st.builds(TimeOfDay, st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), st.integers(0, SECOND - 1)),
         st.integers(0, 4 * 10**15).map(lambda us: Timestamp(us * 1000)),
     )
@@ -176,7 +165,3 @@ def test_a_long_text_is_cut_in_the_message():
     with pytest.raises(TimeSpecError) as raised:
         parse("x" * 1000)
     assert len(str(raised.value)) < 120
-
-
-def test_percentages_are_exact():
-    assert parse("33.3%") == Percentage(Decimal("33.3"))

@@ -119,7 +119,7 @@ def _edge_lines(row: ClockRow, width: int) -> list[Line]:
 def _past_lines(row: ClockRow, width: int) -> list[Line]:
     lines = [Line((Span("WINDOWS", "accent"), Span(f" {len(row.past)}", "muted")))]
     for line in reversed(row.past[-_LISTED:]):
-        when = format.clock_time(line.rx) if line.rx else format.UNKNOWN
+        when = format.clock_time(line.rx)
         text = (
             f"{micro(line.offset_ns, signed=True):>10} ±{micro(line.bound_ns):<8} µs  "
             f"drift {format.UNKNOWN if line.drift_ppm is None else f'{line.drift_ppm:+.2f}'} ppm  {line.method}"

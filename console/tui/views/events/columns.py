@@ -15,7 +15,7 @@ from ...models.grouping import NONE, GroupHeader, Grouping
 from ...models.list_kind import ColumnField, ListKind, column_field
 from ...models.row import RowState
 from .filter import EVENTS
-from .model import EventLog, EventRow, clock_ms, event_kind, event_status, event_text, is_of_node, severity_word
+from .model import EventLog, EventRow, event_kind, event_status, event_text, is_of_node, severity_word
 
 #: Ten thousand events are of a few hundred nodes.
 _natural = lru_cache(4096)(natural)
@@ -39,8 +39,8 @@ def _severity(row: EventRow) -> tuple[int, bool]:
 FIELDS: dict[str, ColumnField[EventRow]] = {
     found.key: found
     for found in (
-        ColumnField("time", "time", lambda row: _clock(row.record.rx), lambda row: row.number, _quiet),
-        column_field("node_time", "node's clock", _node_time, lambda t: clock_ms(t or 0), _quiet),
+        ColumnField("time", "time", lambda row: format.clock_time(row.record.rx), lambda row: row.number, _quiet),
+        column_field("node_time", "node's clock", _node_time, format.clock_time_ms, _quiet),
         ColumnField("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
         ColumnField("severity", "", lambda row: row.mark.text, _severity, lambda row, _: row.mark.style),
         ColumnField("node", "node", lambda row: row.node, lambda row: _natural(row.node), lambda row,
@@ -50,10 +50,6 @@ FIELDS: dict[str, ColumnField[EventRow]] = {
               lambda row, _: row.span.style),
     )
 }  # fmt: skip
-
-
-def _clock(rx: int) -> str:
-    return format.clock_time(rx) if rx else format.UNKNOWN
 
 
 def _node_style(row: EventRow) -> str:

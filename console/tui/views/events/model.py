@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from time import localtime, strftime
 
 from ....present.spans import Span
 from ....present.status import GLYPHS, SEVERITY_STATUS, Status, rank_status
@@ -222,13 +221,6 @@ _RANK_WORDS = {
 }
 
 
-def clock_ms(ns: int) -> str:
-    """An instant as local time to the millisecond, "14:02:11.042"; unknown for 0."""
-    if not ns:
-        return format.UNKNOWN
-    return f"{format.clock_time(ns)}.{ns % _SECOND // _MILLISECOND:03}"
-
-
 def event_detail(record: Record, now: int) -> Detail:
     """The whole event: what, where, when by which clock, and what to try."""
     status = event_status(record)
@@ -275,12 +267,8 @@ def _when(record: Record, now: int) -> Iterator[Fact]:
     if not record.rx:
         return
     yield Fact("", "")
-    yield Fact("our clock", f"{_date(record.rx)} {clock_ms(record.rx)}, {format.age(now - record.rx)} ago")
+    yield Fact("our clock", f"{format.date_time_ms(record.rx)}, {format.age(now - record.rx)} ago")
     if is_of_node(record) and record.t:
         apart = (record.t - record.rx) / _SECOND  # its way here, and what the clocks differ by
-        yield Fact("node's clock", f"{_date(record.t)} {clock_ms(record.t)}, {apart:+.3f} s from ours")
+        yield Fact("node's clock", f"{format.date_time_ms(record.t)}, {apart:+.3f} s from ours")
     yield Fact("record", clean(f"#{record.seq} of {record.agent or format.UNKNOWN}"), "muted")
-
-
-def _date(ns: int) -> str:
-    return strftime("%Y-%m-%d", localtime(ns / _SECOND))

@@ -105,8 +105,8 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
     shares = [f"{clean(name)} {share:.0f} %" for name, share in now.clocks_event_share_pct.items() if share >= 0.5]
     if shares:
         yield Fact("of the tick", ", ".join(shares))
-    yield Fact("NVLink", f"in {rate(now.nvlink_rx_bytes_s)}/s   out {rate(now.nvlink_tx_bytes_s)}/s")
-    yield Fact("PCIe", f"in {rate(now.pcie_rx_bytes_s)}/s   out {rate(now.pcie_tx_bytes_s)}/s")
+    yield Fact("NVLink", f"in {rate(now.nvlink_rx_bytes_s)}   out {rate(now.nvlink_tx_bytes_s)}")
+    yield Fact("PCIe", f"in {rate(now.pcie_rx_bytes_s)}   out {rate(now.pcie_tx_bytes_s)}")
     yield from _errors(now)
 
 
@@ -220,7 +220,7 @@ def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
 def _process_line(process: GpuProcess, width: int) -> Line:
     rank = "rank –" if process.rank is None else f"rank {process.rank}"
     guess = " (by its GPU)" if process.rank_source == "device" else ""
-    said = f"{format.size(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
+    said = f"{format.size_compact(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
     name = Span(fit(_word(process.comm), 16), "muted")
     spans = (Span(f"{process.pid:>7}  "), name, Span(f" {said}"),
              Span(f"  {rank}{guess}", "text" if process.rank is not None else "muted"),
@@ -234,7 +234,7 @@ def _link_line(link: GpuLink, width: int) -> Line:
     rate = format.byte_rate
     spans = (
         Span(f"{link.link:>3} "), Span(f"{fit(word, 5)}", status), Span(f"v{_plain(link.version)} ", "muted"),
-        Span(f"in {rate(link.rx_bytes_s)}/s  out {rate(link.tx_bytes_s)}/s  of {rate(link.speed_bytes_s)}/s  "),
+        Span(f"in {rate(link.rx_bytes_s)}  out {rate(link.tx_bytes_s)}  of {rate(link.speed_bytes_s)}  "),
         Span(f"CRC {_plain(link.crc_errors)}  replays {_plain(link.replay_errors)}",
              "warning" if link.grown else "muted"),
     )  # fmt: skip

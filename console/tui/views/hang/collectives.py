@@ -110,7 +110,7 @@ def _traffic(said: Communication, width: int) -> Iterator[Line]:
         yield from _wrapped(f"no slow links named: {said.slow_links.refused}", width, "muted")
     for link in said.slow_links.links[:_MOST_LINES]:
         share = f"{link.utilisation:.0%} of the median link"
-        slow = f"{format.byte_rate(link.bytes_s)}/s, {share}, {link.measured} measured"
+        slow = f"{format.byte_rate(link.bytes_s)}, {share}, {link.measured} measured"
         yield plain(f"  {GLYPHS['warning']} {link.source} → {link.destination}  {slow}", "warning")
 
 
@@ -122,7 +122,7 @@ def _matrix(matrix: TrafficMatrix) -> Iterator[Line]:
         spans = [Span(f"  {source:>7}", "muted")]
         for destination in matrix.ranks:
             cell = cells.get((source, destination))
-            text = "·" if cell is None else format.size(cell.bytes)
+            text = "·" if cell is None else format.size_compact(cell.bytes)
             spans.append(Span(f"{text:>6}", "muted" if cell is None else "text"))
         yield Line(tuple(spans))
 
@@ -134,7 +134,7 @@ def _loads(said: Communication, width: int) -> Iterator[Line]:
     for load in sorted(said.imbalance.loads, key=lambda load: -abs(load.deviation))[:_MOST_LINES]:
         style = "warning" if abs(load.deviation) >= 0.1 else "text"
         took = "" if load.total_ms is None else f"  {load.total_ms:.1f} ms in all"
-        yield plain(f"  rank {load.rank:>5}  {format.size(load.bytes):>6}  {load.deviation:+.0%}{took}", style)
+        yield plain(f"  rank {load.rank:>5}  {format.size_compact(load.bytes):>6}  {load.deviation:+.0%}{took}", style)
 
 
 def _statistics(said: Communication, width: int) -> Iterator[Line]:
@@ -151,7 +151,7 @@ def _statistics(said: Communication, width: int) -> Iterator[Line]:
                 f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} "
                 f"{format.count(statistic.count):>7}×  "
             ),
-            Span(f"{format.size(statistic.bytes):>6}{times}", "muted"),
+            Span(f"{format.size_compact(statistic.bytes):>6}{times}", "muted"),
             Span(waits, "warning"),
         )
         yield Line(cut(spans, width))

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from ....analysis.hang import Culprit, Verdict
 from ....analysis.hang.verdict import State
-from ....analysis.hang.wording import counted
 from ....present.spans import Line, Span, plain
 from ....present.status import GLYPHS, Status
+from ....text import format
 from ....text.cells import clean, width_of
 from ...folds.verdicts import JobDiagnosis
 from ...models.page import wrapped
@@ -73,7 +73,7 @@ def _lines(verdict: Verdict, watched_s: float, width: int) -> Iterator[Line]:
     yield from _labelled("next", verdict.next_step, width, VerdictLineKey(verdict.job, part=-1), "accent")
     covered = verdict.coverage
     ranks = f"{covered.captured} of {_unknown(covered.ranks)} rank{'s' * (covered.ranks != 1)}"
-    text = f"{ranks}, {counted(covered.samples, 'sample')}, over {watched_s:.1f} s"
+    text = f"{ranks}, {format.plural(covered.samples, 'sample')}, over {watched_s:.1f} s"
     yield from _labelled("coverage", text, width, VerdictLineKey(verdict.job, part=-2), "muted")
 
 

@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from ....present.spans import Span
 from ....present.stacks import shape_words
+from ....text.format import plural
 from ...controllers.clipboard import TakingApp
 from ...dialogs.prompts import LinesDialog
 from ...folds.verdicts import JobDiagnosis
@@ -137,7 +138,7 @@ class HangView(View):
         found = seen.fold
         groups = sum(group.role == "rank" for group in found.groups)
         shape = shape_words(found.shape)
-        left = ", ".join((f"{len(found.ranks)} ranks", f"{groups} group{'s' * (groups != 1)}", *shape))
+        left = ", ".join((plural(len(found.ranks), "rank"), plural(groups, "group"), *shape))
         right = [f"capture {seen.number} of {seen.captures}"]
         if not shape:  # there is no room for both
             right += [f"spread {found.spread_ns / 1e6:.1f} ms"] if found.spread_ns is not None else []

@@ -37,17 +37,13 @@ def _exit(row: JobRow) -> int | None:
     return row.started.exit_code if row.started and row.started.is_over else None
 
 
-def _length(ns: int | None) -> str:
-    return format.UNKNOWN if ns is None else format.length(ns)
-
-
 FIELDS: dict[str, ColumnField[JobRow]] = {
     found.key: found
     for found in (
         ColumnField("state", "state", state_text, _severity, lambda row, _: row.status),
         ColumnField("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
         ColumnField("age", "started", lambda row: _age(row), _began, _style),
-        column_field("ran", "ran", lambda row: row.ran_ns, _length, _style),
+        column_field("ran", "ran", lambda row: row.ran_ns, format.duration_compact, _style),
         column_field("nodes", "nodes", lambda row: len(row.nodes), integer, _style),
         ColumnField("ranks", "ranks", ranks_text, lambda row: row.world_size, _style),
         column_field("step", "step", lambda row: row.ranks.step if row.ranks else None, format.count, _style),

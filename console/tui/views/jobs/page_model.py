@@ -33,7 +33,7 @@ def title_spans(row: JobRow) -> tuple[Span, ...]:
     """`train-3f9a1c ● running  00:02:11`."""
     ran = row.ran_ns
     spans = [Span(clean(row.name), "accent"), Span(f"  {GLYPHS[row.status]} {row.word}", row.status)]
-    return (*spans, Span(f"  {format.length(ran)} " if ran is not None else " ", "muted"))
+    return (*spans, Span(f"  {format.duration_compact(ran)} " if ran is not None else " ", "muted"))
 
 
 def page_lines(row: JobRow, width: int) -> tuple[Line, ...]:

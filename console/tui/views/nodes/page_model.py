@@ -60,8 +60,8 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
     if host:
         rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
         read, write, came, went = map(format.byte_rate, rates)
-        yield Fact("disk", f"read {read}/s   written {write}/s")
-        yield Fact("network", f"in {came}/s   out {went}/s")
+        yield Fact("disk", f"read {read}   written {write}")
+        yield Fact("network", f"in {came}   out {went}")
         yield Fact("swap used", format.size(host.swap_used_bytes))
         up = None if host.uptime_s is None else int(host.uptime_s * 1e9)
         yield Fact("up for", format.age(up))
@@ -74,7 +74,7 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
             yield Fact("ptrace_scope", str(who.ptrace_scope))
         yield Fact("boot", clean(who.boot_id), "muted")
     if now.cost:
-        yield Fact("agent sends", f"{format.byte_rate(now.cost.tx_bytes_s)}/s")
+        yield Fact("agent sends", f"{format.byte_rate(now.cost.tx_bytes_s)}")
 
 
 def _gpu_line(gpu: GpuNow, width: int) -> Line:
@@ -83,7 +83,7 @@ def _gpu_line(gpu: GpuNow, width: int) -> Line:
     now = gpu.gpu
     parts = [f"gpu{index}"]
     if now:
-        parts += [f"{format.percent(now.util_pct):>4} %", f"{format.size(now.mem_used_bytes):>5}",
+        parts += [f"{format.percent(now.util_pct):>4} %", f"{format.size_compact(now.mem_used_bytes):>5}",
                   f"{format.whole(now.power_w):>4} W", f"{format.whole(now.temp_c):>3} °C"]  # fmt: skip
     said = "  ".join(parts) + "  "
     sim = [Span("SIM ", "warning")] if now and now.simulated else []
@@ -97,7 +97,7 @@ def _rank_line(row: RankListRow, width: int) -> Line:
     stat = row.stat
     state = Span(fit(f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}", 18), row.status)
     pid = f"pid {row.rank.pid:<8}" if row.rank else ""
-    busy = f"{format.percent(stat.cpu_pct):>5} %  {format.size(stat.rss_bytes):>5}  " if stat else ""
+    busy = f"{format.percent(stat.cpu_pct):>5} %  {format.size_compact(stat.rss_bytes):>5}  " if stat else ""
     job = Span(clean(row.job), "muted")
     spans = (Span(f"{number:>5}  "), state, Span(pid, "muted"), Span(busy), job)
     return Line(cut(spans, width), PageItem("rank", row.key))

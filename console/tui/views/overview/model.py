@@ -166,14 +166,10 @@ def finding_lines(
     unseen = fleet.expected - fleet.ok
     absent = sum(len(ranks) for job in jobs.jobs for _, ranks in job.missing)
     if unseen or absent:
-        parts = [_number(unseen, "node"), _number(absent, "rank")]
-        what = " and ".join(part for part in parts if part)
+        parts = ((unseen, "node"), (absent, "rank"))
+        what = " and ".join(format.plural(number, noun) for number, noun in parts if number)
         return (Line((glyph("unknown"), Span(f" none, but {what} cannot be seen", "muted"))),)
     return (Line((glyph("ok"), Span(" none", "muted"))),)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}" if count else ""
 
 
 def _finding_line(finding: Finding, width: int) -> Line:

@@ -78,7 +78,7 @@ FIELDS: dict[str, ColumnField[RankListRow]] = {
         column_field("pid", "pid", _of_rank("pid"), integer, _style),
         column_field("step", "step", _of_stat("step"), format.count, _style),
         column_field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
-        column_field("rss", "RSS", _of_stat("rss_bytes"), format.size, _style, noise=Noise(share=0.01)),
+        column_field("rss", "RSS", _of_stat("rss_bytes"), format.size_compact, _style, noise=Noise(share=0.01)),
         column_field("threads", "thr", _of_stat("threads"), integer, _style),
         column_field("ctx", "ctx/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
         column_field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),

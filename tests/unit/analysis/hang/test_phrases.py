@@ -3,7 +3,7 @@
 import pytest
 from analysis.hang.scenes import LOADER, REDUCE, SAVE, Scene, own
 
-from gconsole.analysis.hang.wording import agreeing, counted, ranks, they
+from gconsole.analysis.hang.wording import agreeing, ranks, they
 from gconsole.present.verdict import to_text
 
 
@@ -25,7 +25,6 @@ def test_words_follow_the_number_of_ranks(words: str, of_several: str):
 
 
 def test_one_thing_is_no_plural():
-    assert [counted(number, "sample") for number in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
     assert (ranks([5, 5]), ranks([5, 6])) == ("rank 5", "ranks 5-6")
 
 

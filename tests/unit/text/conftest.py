@@ -1,0 +1,14 @@
+"""Local time is UTC."""
+
+import time
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
