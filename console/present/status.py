@@ -29,6 +29,22 @@ RANK_STATUS: dict[str, Status] = {
 SEVERITY_STATUS: dict[str, Status] = {"error": "failed", "warning": "warning", "info": "unknown"}
 
 
+#: State of a record or a row → the word on the screen, where it is not the same.
+_STATE_WORDS = {
+    "moving": "running",
+    "idle": "waiting",
+    "uninterruptible": "D state",
+    "expected": "pending",
+    "found": "discovered",
+    "held down": "throttled",
+}
+
+
+def state_word(state: str) -> str:
+    """A state as the screen shows it: `running` for `moving`, underscores as blanks."""
+    return _STATE_WORDS.get(state) or state.replace("_", " ")
+
+
 def rank_status(state: str) -> Status:
-    """How bad a rank's state is; a state nobody here has heard of is unknown."""
+    """How bad a rank's state is; unknown states are `unknown`."""
     return RANK_STATUS.get(state, "unknown")

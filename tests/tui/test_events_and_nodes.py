@@ -89,7 +89,7 @@ class TestEvents:
         cluster.say(Log(node="node3", source="kernel", severity="error", text="Xid 79", try_="reset the GPU"))
         async with running(cluster.app(), "8", "enter") as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
-            for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node's clock"):
+            for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node time"):
                 await shows(pilot, text)
 
     async def test_R_means_the_node_of_the_event(self):
@@ -112,7 +112,7 @@ class TestEvents:
         async with Cluster().app().run_test(size=SIZE) as pilot:
             await until(pilot, lambda: len(pilot.app._views) == 11)  # type: ignore[attr-defined]
             await pilot.press("8")
-            await shows(pilot, "nothing has happened yet")
+            await shows(pilot, "no events yet")
 
     async def test_what_is_dropped_at_each_width_is_decided(self):
         shown = {}
@@ -197,11 +197,11 @@ class TestNodes:
             await pilot.press("G")
             await shows(pilot, "waiting for its turn")
             await pilot.press("enter")
-            await shows(pilot, "our clock")
+            await shows(pilot, "console time")
             await pilot.press("escape", "k", "k", "enter")
             await shows(pilot, "process 40137  node018")
             await pilot.press("escape", "k", "k", "enter")
-            await shows(pilot, "rank 143  moving")
+            await shows(pilot, "rank 143  running")
             await pilot.press("escape", *"kkkkkkkk", "enter")
             await shows(pilot, "GPU-node018-7")
 

@@ -41,7 +41,7 @@ class TestWords:
     @pytest.mark.parametrize(
         ("record", "status", "kind", "text"),
         [
-            (NodeState(node="n", state="ok", attempt=3), "ok", "node", "data come in (attempt 3)"),
+            (NodeState(node="n", state="ok", attempt=3), "ok", "node", "connected, receiving data (attempt 3)"),
             (NodeState(node="n", state="connecting"), None, "node", "connecting"),
             (NodeState(node="n", state="failed", error=Failure("auth", "the key was refused")), "failed", "node",
              "failed: auth: the key was refused"),
@@ -50,16 +50,17 @@ class TestWords:
             (a_log("link down", "error"), "failed", "kernel", "link down"),
             (a_log("staged"), None, "kernel", "staged"),
             (Gap(node="n", source="buffer", reason="full", count=1200), "warning", "gap",
-             "hole in buffer: 1,200 lost, full"),
-            (Gap(node="n", source="link", reason="cut"), "warning", "gap", "hole in link: uncounted, cut"),
+             "gap in buffer: 1,200 records lost, full"),
+            (Gap(node="n", source="link", reason="cut"), "warning", "gap", "gap in link: records lost, cut"),
             (Mark(text="now"), None, "mark", "now"),
             (GpuEvent(node="n1", index=5, event="xid", severity="error", text="XID 79: gone"), "failed", "gpu",
              "gpu5: XID 79: gone"),
             (a_finding(), "warning", "finding", "slow: it lags"),
             (a_finding(cleared_at=NOON), "ok", "finding", "cleared: slow: it lags"),
             (a_rank(status="exited", reason="signal 9"), "failed", "rank", "rank 7 of llama exited: signal 9"),
-            (a_rank(status="no_permission", rank=None), "warning", "rank", "rank – of llama may not be read"),
-            (a_rank(status="stale"), "stale", "rank", "rank 7 of llama is left over from an earlier attempt"),
+            (a_rank(status="no_permission", rank=None), "warning", "rank",
+                "rank – of llama cannot be read (no permission)"),
+            (a_rank(status="stale"), "stale", "rank", "rank 7 of llama is stale (earlier attempt)"),
         ],
     )  # fmt: skip
     def test_each_kind_has_its_glyph_its_word_and_its_phrase(self, record, status, kind, text):
@@ -88,10 +89,10 @@ class TestTheStory:
     def test_it_tells_both_clocks_what_to_try_and_where_it_comes_from(self):
         record = a_log("Xid 79", "error", try_="reset it", t=NOON + 250_000_000, agent="a1", seq=12)
         facts = {fact.label: fact.text for fact in event_detail(record, NOON + 5 * SECOND).facts}
-        assert facts["what"] == "Xid 79"
+        assert facts["event"] == "Xid 79"
         assert facts["try"] == "reset it"
-        assert facts["our clock"] == "2023-11-15 12:00:00.000, 5 s ago"
-        assert facts["node's clock"] == "2023-11-15 12:00:00.250, +0.250 s from ours"
+        assert facts["console time"] == "2023-11-15 12:00:00.000, 5 s ago"
+        assert facts["node time"] == "2023-11-15 12:00:00.250, +0.250 s from console time"
         assert facts["record"] == "#12 of a1"
 
     def test_a_finding_names_its_evidence_and_whom_it_blames(self):
@@ -111,7 +112,7 @@ class TestTheStory:
         ],
     )
     def test_every_kind_has_one(self, record):
-        assert event_detail(record, NOON).facts[0].label == "what"
+        assert event_detail(record, NOON).facts[0].label == "event"
 
 
 class TestTheLog:

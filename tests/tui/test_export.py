@@ -122,7 +122,7 @@ class TestTheTable:
             await choose(pilot, "Ranks", "text")
             lines = (await saved(pilot, folder)).splitlines()
         assert lines[0].split()[:4] == ["rank", "state", "node", "gpu"]
-        assert "● moving" in lines[1] and len(lines) == 9
+        assert "● running" in lines[1] and len(lines) == 9
 
     async def test_the_selection_is_the_row_under_the_cursor_or_the_group_under_its_head(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:

@@ -127,7 +127,7 @@ class TestCompleting:
             await shows(pilot, "  state:")
             await pilot.press(key)
             assert ranks(pilot)._filter._line.value == "state:"
-            await shows(pilot, "uninterruptible")
+            await shows(pilot, "D state")
 
     async def test_tab_again_is_the_next_value_and_the_list_shows_it(self):
         async with pod().app().run_test(size=SIZE) as pilot:
@@ -202,9 +202,9 @@ class TestGrouping:
         cluster = pod()
         cluster.say(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
         async with running(cluster.app(), "2", "b") as pilot:
-            await shows(pilot, "▾ node001  8 ranks   ● 8 moving")
+            await shows(pilot, "▾ node001  8 ranks   ● 8 running")
             await pilot.press("b", "g")
-            await shows(pilot, "▾ uninterruptible  1 rank")
+            await shows(pilot, "▾ D state  1 rank")
             await pilot.press("b", "g")
             await shows(pilot, "▾ 8× NVIDIA H100 80GB HBM3, 192 CPUs, 2.0 TiB, x86_64  504 ranks")
             await pilot.press("b", "g")
@@ -235,7 +235,7 @@ class TestCopying:
             await shows(pilot, "1 rank copied")
             heading, row = app.clipboard.splitlines()
             assert heading.split()[:3] == ["rank", "state", "node"]
-            assert row.split()[:4] == ["0", "●", "moving", "node1"]
+            assert row.split()[:4] == ["0", "●", "running", "node1"]
 
     async def test_on_a_head_the_whole_group_is_copied_as_far_as_the_filter_shows_it(self):
         app = demo().app()

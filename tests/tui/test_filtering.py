@@ -126,16 +126,16 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("text", "at", "said", "try_"),
         [
-            ("x stat:stuck", (2, 6), "no field stat", "did you mean state?"),
-            ("zzz:1", (0, 3), "no field zzz", "there are node, state"),
-            ("util:abc", (5, 8), "abc is no figure", "10, 2.5G or 0-7"),
-            ("util:<1-3", (6, 9), "compares with one figure", "<1"),
-            ("util:9-3", (5, 8), "ends before it begins", "3-9"),
-            ("node:<5", (5, 7), "node is no figure", "node:TEXT"),
-            ("node:n[a-c]", (5, 11), "[a-c] is no set of numbers", "[1-3]"),
-            ("node:n[3-1]", (5, 11), "ends before it begins", "[1-3]"),
+            ("x stat:stuck", (2, 6), "unknown field stat", "did you mean state?"),
+            ("zzz:1", (0, 3), "unknown field zzz", "fields: node, state"),
+            ("util:abc", (5, 8), "abc is not a number", "10, 2.5G or 0-7"),
+            ("util:<1-3", (6, 9), "takes one number", "<1"),
+            ("util:9-3", (5, 8), "invalid range", "3-9"),
+            ("node:<5", (5, 7), "node is text; < compares numbers", "node:TEXT"),
+            ("node:n[a-c]", (5, 11), "[a-c] is not a number set", "[1-3]"),
+            ("node:n[3-1]", (5, 11), "invalid range", "[1-3]"),
             ("node:n[1-99999999]", (5, 18), "more than 10000", "*"),
-            ("state:a,,b", (8, 8), "no value for state", "a state"),
+            ("state:a,,b", (8, 8), "missing value for state", "a state"),
         ],
     )
     def test_a_mistake_says_what_where_and_what_to_try(self, text, at, said, try_):

@@ -149,7 +149,7 @@ class TestThePage:
         app = with_curves().app()
         async with running(app, "6", "enter", size=(120, 40)) as pilot:
             await shows(pilot, "node1 gpu0")
-            await shows(pilot, "utilisation %")
+            await shows(pilot, "GPU util %")
             assert "power W" in screen(app)
             assert "SMs that work" not in screen(app)  # never told
             await pilot.press("escape")

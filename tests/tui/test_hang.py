@@ -178,7 +178,7 @@ class TestWhileItReads:
         async with running(app, "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("escape")
-            await shows(pilot, "given up")
+            await shows(pilot, "cancelled")
             await until(pilot, lambda: "captured 0/8" not in screen(app))
 
     async def test_a_second_one_waits_for_the_first(self):
@@ -212,7 +212,7 @@ class TestCollectives:
         async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             await pilot.press("c")
-            await shows(pilot, "WHAT IS WRONG 1")
+            await shows(pilot, "FAULTS 1")
             await shows(pilot, "missing rank in all_reduce")
             await shows(pilot, "last entered #6")
             await pilot.press("escape")

@@ -101,8 +101,8 @@ class TestOverview:
     async def test_m_shows_the_next_figure(self):
         async with running(demo().app(), size=WIDE) as pilot:
             titles = (
-                "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink, in and out GB/s",
-                "PCIe, in and out GB/s", "held down by heat or hardware % of time", "utilisation %",
+                "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink RX + TX GB/s",
+                "PCIe RX + TX GB/s", "thermal or hardware throttling % of time", "GPU util %",
             )  # fmt: skip
             for title in titles:
                 await pilot.press("m")
@@ -122,7 +122,7 @@ class TestOverview:
     async def test_tab_reaches_the_failed_node_and_enter_tells_its_story(self):
         async with running(pod().app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "ssh-add ~/.ssh/id_ed25519, or set identity_file")
-            await shows(pilot, "not by itself; R tries now")
+            await shows(pilot, "not scheduled; R reconnects now")
 
     async def test_enter_on_a_job_and_on_a_finding_tells_of_them(self):
         async with running(pod().app(), "shift+tab", "enter") as pilot:
@@ -160,7 +160,7 @@ class TestRanks:
         cluster = demo()
         cluster.process("node1", 1, "python train.py --config [large]")
         async with running(cluster.app(), "2", "j", "enter") as pilot:
-            await shows(pilot, "rank 1  moving")
+            await shows(pilot, "rank 1  running")
             await shows(pilot, "python train.py --config [large]")
 
     async def test_enter_on_a_group_tells_of_its_job(self):
@@ -178,7 +178,7 @@ class TestRanks:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await settle_without_ranks(pilot)
             await pilot.press("2")
-            await shows(pilot, "No job found on these nodes.")
+            await shows(pilot, "No jobs on these nodes.")
 
 
 async def settle_without_ranks(pilot: Pilot[None]) -> None:

@@ -109,7 +109,7 @@ class TestHeader:
     def test_a_silent_fleet_shows_the_age_of_what_it_shows(self):
         cluster = demo()
         cluster.later(75)
-        assert "◐ 75 s old" in header(cluster)
+        assert "◐ data 75 s old" in header(cluster)
         assert "0/4 nodes" in header(cluster)
 
     def test_a_frozen_picture_says_since_when(self):
@@ -187,7 +187,7 @@ class TestNodes:
         cluster = Cluster("node1")
         cluster.up()
         cluster.say(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
-        assert "▲ node1  hung: host did not come back" in nodes_of(cluster)
+        assert "▲ node1  hung: host not responding" in nodes_of(cluster)
 
     def test_a_node_named_by_a_finding_is_a_warning(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
@@ -212,7 +212,7 @@ class TestNodes:
 class TestJobs:
     def test_states_are_counted_with_the_good_one_first(self):
         said = jobs_of(pod())
-        assert "● 494 moving  ▲ 1 idle  ▲ 1 uninterruptible  ◐ 8 lost  ◌ 8 missing" in said
+        assert "● 494 running  ▲ 1 waiting  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in said
 
     def test_missing_ranks_have_a_reason(self):
         said = jobs_of(pod())
@@ -235,11 +235,11 @@ class TestJobs:
         assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
 
     def test_before_the_first_look_nothing_is_claimed(self):
-        assert "looking for ranks" in jobs_of(Cluster("node1"))
+        assert "discovering ranks" in jobs_of(Cluster("node1"))
 
     def test_states_break_over_lines_and_none_is_torn(self):
         lines = jobs_of(pod(), width=38).splitlines()
-        assert "  ▲ 1 uninterruptible  ◐ 8 lost" in lines
+        assert "  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in lines
         assert all(len(line) <= 38 for line in lines)
 
 
@@ -253,17 +253,17 @@ class TestFindings:
         cluster = Cluster("node1", "node2")
         cluster.up("node1")
         cluster.fails("node2", "dns", "no such host")
-        assert findings_of(cluster) == "◌ none, but 1 node cannot be seen"
+        assert findings_of(cluster) == "◌ no alerts, but 1 node not reporting"
 
     def test_none_is_said_plainly_when_all_is_seen(self):
-        assert findings_of(demo()) == "● none"
+        assert findings_of(demo()) == "● no alerts · job progress not checked (d diagnoses)"
 
     def test_a_cleared_finding_is_gone(self):
         cluster = demo()
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"])
         assert "slow" in findings_of(cluster)
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.at)
-        assert findings_of(cluster) == "● none"
+        assert findings_of(cluster) == "● no alerts · job progress not checked (d diagnoses)"
 
 
 class TestRanks:
@@ -400,16 +400,16 @@ class TestStories:
         story = node_detail(frame.fleet.by_name["node033"], frame.nodes["node033"])
         told = {fact.label: fact.text for fact in story.facts}
         assert told["error"] == "auth"
-        assert told["what"] == "the key was refused"
+        assert told["message"] == "the key was refused"
         assert told["try"].startswith("ssh-add")
-        assert told["next attempt"].startswith("not by itself")
+        assert told["next attempt"].startswith("not scheduled")
 
     def test_a_node_that_is_tried_again_says_when(self):
         frame = frame_of(pod())
         story = node_detail(frame.fleet.by_name["node044"], frame.nodes["node044"])
         told = {fact.label: fact.text for fact in story.facts}
         assert told["next attempt"] == "12:00:16"
-        assert told["newest data"] == "12 s ago"
+        assert told["last data"] == "12 s ago"
 
     def test_a_simulated_gpu_says_so(self):
         frame = frame_of(demo())

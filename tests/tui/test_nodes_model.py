@@ -93,7 +93,7 @@ class TestThePage:
     def test_it_tells_the_failure_its_attempts_and_the_next_try(self):
         said = "\n".join(line.text for line in facts_lines(known_of(pod(), "node033"), 78))
         assert "ssh-add ~/.ssh/id_ed25519" in said
-        assert "not by itself; R tries now" in said
+        assert "not scheduled; R reconnects now" in said
 
     def test_it_tells_what_is_missing_why_and_what_to_try(self):
         cluster = Cluster("node1")
@@ -110,7 +110,7 @@ class TestThePage:
         lines = list_lines(known, 78)
         kinds = [line.key.kind for line in lines if isinstance(line.key, PageItem)]
         assert {kind: kinds.count(kind) for kind in kinds} == {"gpu": 8, "rank": 2, "process": 1, "event": 2}
-        assert "data come in" in next(line.text for line in lines if line.text.startswith("12:00:00"))
+        assert "connected, receiving data" in next(line.text for line in lines if line.text.startswith("12:00:00"))
 
     def test_of_a_node_that_never_spoke_nothing_is_counted(self):
         said = "\n".join(line.text for line in list_lines(known_of(pod(), "node033"), 78))
@@ -134,7 +134,7 @@ class TestThePage:
     def test_a_process_has_a_story(self):
         process = Process(node="n", pid=5, start_ticks=7, ppid=1, uid=0, comm="python", role="rank", job="j", rank=3)
         facts = {fact.label: fact.text for fact in process_detail(process).facts}
-        assert (facts["job"], facts["command"]) == ("j, rank 3", "its command line may not be read")
+        assert (facts["job"], facts["command"]) == ("j, rank 3", "command line not readable")
 
 
 def test_what_a_page_knows_is_of_one_instant():

@@ -102,7 +102,7 @@ class TestFrames:
             cluster.later(9)
             await shows(pilot, "no data for 9 s")
             await pilot.press("2")
-            await shows(pilot, f"{GLYPHS['stale']} moving 9 s")
+            await shows(pilot, f"{GLYPHS['stale']} running 9 s")
 
     async def test_a_quiet_second_paints_no_line(self):
         app = pod().app()

@@ -64,7 +64,7 @@ async def test_without_a_common_clock_no_rank_of_another_node_is_judged() -> Non
     cluster = demo()
     cluster.collectives("demo-ring", 8, {3: 20.0}, per_node=2)
     said = await on(cluster, "4")
-    assert "No collective can be judged yet." in said
+    assert "No collectives captured yet." in said
 
 
 async def test_a_node_whose_clock_is_wrong_shows_what_its_own_service_claims() -> None:

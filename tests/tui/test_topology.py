@@ -310,7 +310,7 @@ class TestView:
         cluster = Cluster("n1")
         async with cluster.app().run_test(size=(80, 24)) as pilot:
             await opened(pilot)
-            await shows(pilot, "No node has told of a GPU or a network card yet.")
+            await shows(pilot, "No topology reported yet.")
 
     @pytest.mark.parametrize("size", SIZES)
     async def test_it_works_at_every_size(self, size):

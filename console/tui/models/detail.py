@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...core.store import GpuNow, NodeNow
-from ...present.status import GLYPHS, SEVERITY_STATUS, Status
+from ...present.status import GLYPHS, SEVERITY_STATUS, Status, state_word
 from ...records import Finding, Missing
 from ...text import format
 from ...text.cells import clean
@@ -36,25 +36,25 @@ class Detail:
 
 def node_detail(node: NodeSummary, now: NodeNow | None) -> Detail:
     """A node: why it is not here, who it is, what it does, what it lacks."""
-    return Detail(f"{node.name}  {node.word}", node.status, tuple(_node_facts(node, now)))
+    return Detail(f"{node.name}  {state_word(node.word)}", node.status, tuple(_node_facts(node, now)))
 
 
 def _node_facts(node: NodeSummary, now: NodeNow | None) -> Iterator[Fact]:
     state = now.state if now else None
     if state and state.error:
         yield Fact("error", clean(state.error.name), node.status)
-        yield Fact("what", clean(state.error.text))
+        yield Fact("message", clean(state.error.text))
         if state.error.try_:
             yield Fact("try", clean(state.error.try_), "accent")
     elif node.reason:
-        yield Fact("what", node.reason, node.status)
+        yield Fact("message", node.reason, node.status)
         yield Fact("try", node.try_, "accent")
     if node.age_ns is not None:
-        yield Fact("newest data", f"{format.age(node.age_ns)} ago", "text" if node.fresh else "stale")
+        yield Fact("last data", f"{format.age(node.age_ns)} ago", "text" if node.fresh else "stale")
     if state:
         yield Fact("attempts", str(state.attempt))
         if state.state != "ok":
-            again = "not by itself; R tries now" if state.retry_at is None else format.clock_time(state.retry_at)
+            again = "not scheduled; R reconnects now" if state.retry_at is None else format.clock_time(state.retry_at)
             yield Fact("next attempt", again)
         if state.tags:
             yield Fact("tags", clean(", ".join(state.tags)))
@@ -70,12 +70,12 @@ def _identity(now: NodeNow) -> Iterator[Fact]:
     who = now.node
     assert who is not None
     yield Fact("", "")
-    yield Fact("host name", clean(who.hostname))
+    yield Fact("hostname", clean(who.hostname))
     yield Fact("system", clean(f"{who.os or 'Linux'}, kernel {who.kernel}, {who.arch}"))
-    yield Fact("size", f"{format.count(who.cpus)} CPUs, {format.size(who.mem_total_bytes)} memory")
+    yield Fact("resources", f"{format.count(who.cpus)} CPUs, {format.size(who.mem_total_bytes)} memory")
     yield Fact("agent", clean(f"pid {who.pid}, Python {who.python}, as {who.user or who.uid}"))
     if who.simulated:
-        yield Fact("simulated", "some of this node's data are simulated", "warning")
+        yield Fact("simulated", "some data of this node is simulated", "warning")
 
 
 def _load(now: NodeNow) -> Iterator[Fact]:
@@ -84,11 +84,11 @@ def _load(now: NodeNow) -> Iterator[Fact]:
         yield Fact("CPU", f"{format.percent(host.cpu_pct)} %   load {format.percent(host.load_1m)}")
         yield Fact("memory used", format.size(host.mem_used_bytes))
         stalls = (host.cpu_stall_pct, host.mem_stall_pct, host.io_stall_pct)
-        yield Fact("stalled (PSI)", "CPU {} %   memory {} %   I/O {} %".format(*map(format.percent, stalls)))
+        yield Fact("PSI stall", "CPU {} %   memory {} %   I/O {} %".format(*map(format.percent, stalls)))
     if cost:
         yield Fact(
-            "agent costs",
-            f"{format.percent(cost.cpu_pct)} % of a core, {format.size(cost.rss_bytes)}, a sample each "
+            "agent load",
+            f"{format.percent(cost.cpu_pct)} % of a core, RSS {format.size(cost.rss_bytes)}, sampling interval "
             f"{cost.sample_interval_ms} ms",
         )
 
@@ -107,9 +107,9 @@ def gpu_detail(node: NodeSummary, gpu: GpuNow) -> Detail:
 def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
     info, now = gpu.info, gpu.gpu
     if (info and info.simulated) or (now and now.simulated):
-        yield Fact("simulated", "these figures come from no GPU", "warning")
+        yield Fact("simulated", "simulated data", "warning")
     if not node.fresh and node.age_ns is not None:
-        yield Fact("newest data", f"{format.age(node.age_ns)} ago", "stale")
+        yield Fact("last data", f"{format.age(node.age_ns)} ago", "stale")
     if info:
         yield Fact("name", clean(info.name or format.UNKNOWN))
         yield Fact("uuid", clean(info.uuid))
@@ -117,28 +117,28 @@ def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
     if now:
         total = info.mem_total_bytes if info else None
         limit = info.power_limit_w if info else None
-        yield Fact("utilisation", f"{format.percent(now.util_pct)} %")
+        yield Fact("GPU util", f"{format.percent(now.util_pct)} %")
         yield Fact("memory", f"{format.size(now.mem_used_bytes)} of {format.size(total)}")
         yield Fact("power", f"{format.whole(now.power_w)} of {format.whole(limit)} W")
         yield Fact("temperature", f"{format.whole(now.temp_c)} °C")
         yield Fact("clocks", f"SM {format.whole(now.sm_clock_mhz)} MHz, memory {format.whole(now.mem_clock_mhz)} MHz")
         if now.clocks_event_reasons:
-            yield Fact("slowed by", clean(", ".join(now.clocks_event_reasons)), "warning")
+            yield Fact("throttled by", clean(", ".join(now.clocks_event_reasons)), "warning")
 
 
 def rank_detail(row: RankListRow, cmdline: str | None) -> Detail:
     """A rank: who it is and what its process does."""
     number = format.UNKNOWN if row.number is None else str(row.number)
-    state = row.state.replace("_", " ")
+    state = state_word(row.state)
     return Detail(f"rank {number}  {state}", row.status, tuple(_rank_facts(row, cmdline)))
 
 
 def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
     rank, stat = row.rank, row.stat
     if row.reason:
-        yield Fact("why", row.reason, row.status)
+        yield Fact("reason", row.reason, row.status)
     if row.silent:
-        yield Fact("newest data", f"{row.silent} ago", "stale")
+        yield Fact("last data", f"{row.silent} ago", "stale")
     yield Fact("job", clean(row.job))
     if rank is None:
         return
@@ -149,18 +149,18 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
     if cmdline:
         yield Fact("command", clean(cmdline))
     yield Fact("gpu", clean(rank.gpu or format.UNKNOWN))
-    yield Fact("found by", clean(", ".join(filter(None, (rank.launcher, rank.source)))))
+    yield Fact("detected by", clean(", ".join(filter(None, (rank.launcher, rank.source)))))
     if stat:
         yield Fact("", "")
         letter, wchan = stat.proc_state or format.UNKNOWN, stat.wchan or format.UNKNOWN
         yield Fact("kernel state", clean(f"{letter}   wchan {wchan}"))
         yield Fact("CPU", f"{format.percent(stat.cpu_pct)} % of a core, {_plain(stat.threads)} threads")
         yield Fact("memory", format.size(stat.rss_bytes))
-        yield Fact("switches", f"{format.rate(stat.ctx_switches_s)}/s (context switches)")
+        yield Fact("ctx switches", f"{format.rate(stat.ctx_switches_s)}/s")
         yield Fact("step", format.count(stat.step))
         yield from (Fact(clean(name), format.value(value)) for name, value in (stat.watched or {}).items())
         if stat.watched is not None and stat.watched_at is not None:
-            yield Fact("read", f"{format.age(stat.t - stat.watched_at)} before, from its frames")
+            yield Fact("sampled", f"{format.age(stat.t - stat.watched_at)} ago (from stack frames)")
 
 
 def _plain(value: int | None) -> str:
@@ -170,7 +170,7 @@ def _plain(value: int | None) -> str:
 def job_detail(job: JobSummary) -> Detail:
     """A job: its size, what its ranks do, which are missing and why."""
     facts = [
-        Fact("ranks", f"{format.seen(job.found, job.world_size)} found"),
+        Fact("ranks", f"{format.seen(job.found, job.world_size)} discovered"),
         Fact("states", "".join(span.text for span in state_spans(job.counts))),
         Fact("launcher", job.launcher or format.UNKNOWN),
         Fact("step", f"{format.count(job.step)} (median)"),
@@ -184,10 +184,10 @@ def job_detail(job: JobSummary) -> Detail:
 def finding_detail(finding: Finding) -> Detail:
     """A finding: whom it blames, whom it spares, and what it rests on."""
     facts = [
-        Fact("what", clean(finding.text)),
+        Fact("finding", clean(finding.text)),
         Fact("confidence", finding.confidence),
-        Fact("culprits", clean(", ".join(finding.culprits)) or "nobody"),
-        Fact("victims", clean(", ".join(finding.victims)) or "nobody"),
+        Fact("culprits", clean(", ".join(finding.culprits)) or "none"),
+        Fact("victims", clean(", ".join(finding.victims)) or "none"),
         Fact("first seen", format.clock_time(finding.first_seen)),
     ]
     facts += [Fact("evidence", clean(text)) for text in finding.evidence]

@@ -45,7 +45,8 @@ class FilterField(Generic[R]):
     read: Callable[[R], Value]
     tells: str
     aliases: tuple[str, ...] = ()
-    offered: bool = True  # whether the values that occur are worth offering
+    offered: bool = True  # whether completion proposes the values that occur
+    offers: Callable[[R], Value] | None = None  # values that completion proposes, where `read` accepts more
 
 
 @dataclass(frozen=True)
@@ -128,14 +129,12 @@ def _tokens(text: str) -> Iterator[tuple[int, int]]:
             if text[at] == "\\":
                 at += 1
                 if at == len(text):
-                    raise FilterError(
-                        "nothing follows the backslash", at - 1, at, "write \\\\ for one", unfinished=True
-                    )
+                    raise FilterError("incomplete escape", at - 1, at, "write \\\\ for a backslash", unfinished=True)
             elif text[at] == '"':
                 opened = at if opened is None else None
         at += 1
     if opened is not None:
-        raise FilterError("the quote is not closed", opened, len(text), 'end it with "', unfinished=True)
+        raise FilterError("unclosed quote", opened, len(text), 'close it with "', unfinished=True)
     if start is not None:
         yield start, len(text)
 
@@ -148,17 +147,17 @@ def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> FilterT
         negated = source.startswith("-")
         letters = _letters(source[negated:])
         if not letters:
-            raise FilterError("no word follows", start, end, "write e.g. -simulated", unfinished=last)
+            raise FilterError("missing term after -", start, end, "write e.g. -simulated", unfinished=last)
         return FilterTerm(source, negated, None, False, (_pattern(letters, start, end),))
     field = vocabulary.field(named[1])
     if field is None:
         name_start = start + named.start(1)
-        raise FilterError(f"no field {named[1]}", name_start, start + named.end(1), _nearest(named[1], vocabulary))
+        raise FilterError(f"unknown field {named[1]}", name_start, start + named.end(1), _nearest(named[1], vocabulary))
     rest = source[named.end() :]
     sign = next((sign for sign in _SIGNS if rest.startswith(sign)), "")
     at = start + named.end() + len(sign)
     if sign in ("<", "<=", ">", ">=") and field.kind in ("word", "text"):
-        why = f"{field.name} is no figure; {sign} compares figures"
+        why = f"{field.name} is text; {sign} compares numbers"
         raise FilterError(why, at - len(sign), end, f"write {field.name}:TEXT, or -{field.name}:TEXT for the others")
     tests = tuple(_test(field, sign, text[first:past], first, past, past == len(text)) for first, past in
                   _alternatives(text, at, end))  # fmt: skip
@@ -171,7 +170,9 @@ def _test(
 ) -> Pattern | NumberRange | NumberComparison | None:
     letters = _letters(text)
     if not text:
-        raise FilterError(f"no value for {field.name}", start, end, f"{field.name}: {field.tells}", unfinished=last)
+        raise FilterError(
+            f"missing value for {field.name}", start, end, f"{field.name}: {field.tells}", unfinished=last
+        )
     if text == "none" and sign in ("", "=", "!="):
         return None
     if field.kind in ("word", "text"):
@@ -186,7 +187,7 @@ def _pattern(letters: Letters, start: int, end: int) -> Pattern:
     try:
         return parse_pattern(letters)
     except BadPattern as error:
-        raise FilterError(str(error), start, end, error.try_, unfinished="not closed" in str(error)) from error
+        raise FilterError(str(error), start, end, error.try_, unfinished=error.unfinished) from error
 
 
 def _letters(text: str) -> Letters:
@@ -231,7 +232,7 @@ def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
     near = difflib.get_close_matches(name.casefold(), [*names, *aliases], 1)
     if near:
         return f"did you mean {aliases.get(near[0], near[0])}?"
-    return f"there are {', '.join(names)}; quotes make it a word"
+    return f"fields: {', '.join(names)}; quote it to search for the text"
 
 
 # -- completing --------------------------------------------------------------------------------------------------------

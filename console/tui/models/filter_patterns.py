@@ -25,11 +25,11 @@ Letters = list[tuple[str, bool]]
 
 
 class BadPattern(ValueError):
-    """Text that is no pattern or no figure; the message says why, `try_` what would be one."""
+    """Invalid pattern or number. `try_` is a valid one; `unfinished`: more input may make it valid."""
 
-    def __init__(self, text: str, try_: str) -> None:
+    def __init__(self, text: str, try_: str, *, unfinished: bool = False) -> None:
         super().__init__(text)
-        self.try_ = try_
+        self.try_, self.unfinished = try_, unfinished
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def parse_pattern(letters: Letters) -> Pattern:
         elif letter == "[":
             closing = next((i for i in range(at, len(letters)) if letters[i] == ("]", False)), None)
             if closing is None:
-                raise BadPattern("the bracket is not closed", "write a set of numbers, e.g. node[1-3]")
+                raise BadPattern("unclosed [", "write a number set, e.g. node[1-3]", unfinished=True)
             parts.append(NumberSet(_numbers("".join(character for character, _ in letters[at + 1 : closing]))))
             at = closing
         else:
@@ -126,15 +126,15 @@ def _joined(parts: Iterable[LiteralText | NumberSet | Wildcard]) -> list[Literal
 def _numbers(inside: str) -> frozenset[str]:
     """`001-003,7` → 001, 002, 003, 7. Raises BadPattern."""
     if not inside.isascii() or not _BRACKET.fullmatch(inside):
-        raise BadPattern(f"[{inside}] is no set of numbers", "write e.g. [1-3] or [001,005-012]")
+        raise BadPattern(f"[{inside}] is not a number set", "write e.g. [1-3] or [001,005-012]")
     found: set[str] = set()
     for piece in inside.split(","):
         first, _, last = piece.partition("-")
         last = last or first
         if max(len(first), len(last)) > 18 or int(last) - int(first) >= MAX_NUMBERS:
-            raise BadPattern(f"[{inside}] is more than {MAX_NUMBERS} numbers", "use * instead")
+            raise BadPattern(f"[{inside}] contains more than {MAX_NUMBERS} numbers", "use * instead")
         if int(last) < int(first):
-            raise BadPattern(f"[{piece}] ends before it begins", f"write [{last}-{first}]")
+            raise BadPattern(f"invalid range [{piece}]", f"write [{last}-{first}]")
         width = len(first) if first.startswith("0") else 0
         found.update(str(number).zfill(width) for number in range(int(first), int(last) + 1))
     return frozenset(found)
@@ -178,15 +178,15 @@ def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | Number
     """`10`, `2.5G`, `0-7`: what they mean after that sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
     found = _RANGE.fullmatch(text) if text.isascii() else None
     if found is None:
-        raise BadPattern(f"{text} is no figure", "write e.g. 10, 2.5G or 0-7")
+        raise BadPattern(f"{text} is not a number", "write e.g. 10, 2.5G or 0-7")
     low, high = found[1], found[2]
     if sign in ("<", "<=", ">", ">="):
         if high is not None:
-            raise BadPattern(f"{sign} compares with one figure, not with {text}", f"write {sign}{low}, or {text} alone")
+            raise BadPattern(f"{sign} takes one number, not {text}", f"write {sign}{low}, or {text} alone")
         return NumberComparison(sign, _figure(low, binary))
     first, last = _figure(low, binary), _figure(high or low, binary)
     if last.value < first.value:
-        raise BadPattern(f"{text} ends before it begins", f"write {high}-{low}")
+        raise BadPattern(f"invalid range {text}", f"write {high}-{low}")
     return NumberRange(first, last)
 
 

@@ -112,18 +112,18 @@ def _ghz(value: float) -> str:
 
 
 HEAT_METRICS: tuple[HeatMetric, ...] = (
-    HeatMetric("util", "utilisation", "%", "load", _figure("util_pct"), lambda v, _: v / 100, 25),
+    HeatMetric("util", "GPU util", "%", "load", _figure("util_pct"), lambda v, _: v / 100, 25),
     HeatMetric("memory", "memory", "%", "load", memory_pct, lambda v, _: v / 100, 15),
     HeatMetric("power", "power", "W", "load", _figure("power_w"), lambda v, g: v / _power_limit(g), 100),
     HeatMetric("temperature", "temperature", "°C", "temperature", _figure("temp_c"),
            lambda v, _: (v - _COLD_C) / (_HOT_C - _COLD_C), 10),
     HeatMetric("clock", "SM clock", "GHz", "load", _figure("sm_clock_mhz"), lambda v, g: v / _most_clock(g), 150, _ghz),
-    HeatMetric("nvlink", "NVLink, in and out", "GB/s", "load", _both_ways("nvlink"), lambda v,
+    HeatMetric("nvlink", "NVLink RX + TX", "GB/s", "load", _both_ways("nvlink"), lambda v,
         g: v / _most_nvlink_gb(g),
            20, _gb),
-    HeatMetric("pcie", "PCIe, in and out", "GB/s", "load", _both_ways("pcie"), lambda v, g: v / _most_pcie_gb(g), 4,
+    HeatMetric("pcie", "PCIe RX + TX", "GB/s", "load", _both_ways("pcie"), lambda v, g: v / _most_pcie_gb(g), 4,
         _gb),
-    HeatMetric("throttle", "held down by heat or hardware", "% of time", "temperature",
+    HeatMetric("throttle", "thermal or hardware throttling", "% of time", "temperature",
            lambda g: throttle_pct(g.gpu), lambda v, _: v / 100, 5),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from ...present.spans import Span
+from ...present.status import state_word
 from ...text.cells import clean
 from ...text.nodeset_fold import natural
 from .row import RowState, count_spans
@@ -89,7 +90,7 @@ def _spans(
     by: Grouping[R], value: str | None, rows: Sequence[R], noun: str, row_state: Callable[[R], RowState | None],
     title: str,
 ) -> tuple[Span, ...]:  # fmt: skip
-    name = value.replace("_", " ") if by.is_state and value else value
+    name = state_word(value) if by.is_state and value else value
     said = clean(name) if name else f"{by.name} unknown"
     named = (Span(f"  {title}", "text"),) if title else ()
     states = () if by.is_state else count_spans(Counter(found for row in rows if (found := row_state(row))))

@@ -89,7 +89,7 @@ def _parts(header: Header) -> list[_Part]:
     nodes_style = "text" if fleet.ok == fleet.expected else "failed" if fleet.counts.get("failed") else "warning"
     parts.append(_Part(0, (Span(format.seen(fleet.ok, fleet.expected), nodes_style), Span(" nodes", "muted"))))
     if header.age_ns is not None:
-        parts.append(_Part(1, (Span(f"◐ {format.age(header.age_ns)} old", "stale"),)))
+        parts.append(_Part(1, (Span(f"◐ data {format.age(header.age_ns)} old", "stale"),)))
     parts.append(_Part(4, _gpus(header)))
     if header.job is not None:
         parts.append(_Part(8, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
@@ -100,7 +100,7 @@ def _parts(header: Header) -> list[_Part]:
         parts += _recordings(header.recordings)
     if header.staging is not None:
         staged, expected = header.staging
-        parts.append(_Part(6, (Span(f"py-spy {staged}/{expected}", "muted"),)))
+        parts.append(_Part(6, (Span(f"uploading py-spy {staged}/{expected}", "muted"),)))
     return parts
 
 

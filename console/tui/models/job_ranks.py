@@ -160,5 +160,5 @@ def _median(steps: Mapping[int, int]) -> int | None:
 
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:
-    """`● 511 moving  ✖ 1 stuck`: states that occur, the good one first, then the worst."""
+    """`● 511 running  ✖ 1 stuck`: states that occur, the good one first, then the worst."""
     return count_spans({(rank_status(state), state): count for state, count in counts.items()})

@@ -96,7 +96,7 @@ class ListKind(Generic[R]):
             return ()
         found: set[str] = set()
         for row in rows:
-            value = field.read(RowInContext(row, context))
+            value = (field.offers or field.read)(RowInContext(row, context))
             found.update(map(str, value) if isinstance(value, tuple) else () if value is None else (str(value),))
         return sorted(found, key=natural)[:_MOST_VALUES]
 

@@ -82,7 +82,7 @@ def node_summary(
     if hung:
         names = clean(", ".join(hung))
         return NodeSummary(
-            name, "warning", "ok", f"hung: {names} did not come back", "look at that driver or mount on the node",
+            name, "warning", "ok", f"hung: {names} not responding", "check that driver or mount on the node",
             fresh=True, simulated=simulated,
         )  # fmt: skip
     if blamed:

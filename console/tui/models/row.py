@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...present.spans import Span
-from ...present.status import BY_WEIGHT, GLYPHS, Status
+from ...present.status import BY_WEIGHT, GLYPHS, Status, state_word
 
 
 class PlainRow:
@@ -27,11 +27,11 @@ RowState = tuple[Status, str]
 
 
 def count_spans(counts: Mapping[RowState, int]) -> list[Span]:
-    """`● 511 moving  ✖ 1 stuck`: states that occur, the good ones first, then the worst."""
+    """`● 511 running  ✖ 1 stuck`: states that occur, the good ones first, then the worst."""
     spans: list[Span] = []
     for status, word in sorted(counts, key=lambda found: (found[0] != "ok", BY_WEIGHT.index(found[0]), found[1])):
         count = counts[status, word]
         if count:
             spans += [Span("  ")] if spans else []
-            spans += [Span(f"{GLYPHS[status]} {count} ", status), Span(word.replace("_", " "), "muted")]
+            spans += [Span(f"{GLYPHS[status]} {count} ", status), Span(state_word(word), "muted")]
     return spans

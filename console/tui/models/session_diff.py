@@ -37,13 +37,13 @@ def difference_lines(found: Comparison, width: int, order: Order) -> list[Line]:
         ("VERSIONS AND HARDWARE", _changes(facts, width)),
         ("TOPOLOGY", _changes(links, width)),
         ("FINDINGS", [*_only(found, found.findings_only_a, found.findings_only_b), *_both(found.findings_both)]),
-        (f"FIGURES  by {order}", _table(found, width, order)),
+        (f"METRICS  by {order}", _table(found, width, order)),
     )
     lines: list[Line] = []
     for title, body in parts:
         lines += [plain("")] if lines else []
         lines.append(_title(title, width))
-        lines += body or [plain("  the same in both", "muted")]
+        lines += body or [plain("  no differences", "muted")]
     return [Line(cut(line.spans, width), line.key) for line in lines]
 
 
@@ -53,7 +53,7 @@ def headline(found: Comparison) -> tuple[Span, ...]:
     nodes = len(found.nodes_only_a) + len(found.nodes_only_b)
     counts = [(nodes, "node"), (len(found.changed), "fact"), (findings, "finding")]
     told = [f"{number} {what}{'s' * (number != 1)}" for number, what in counts if number]
-    words = f"{', '.join(told)} not the same" if told else "nodes, facts and findings are the same"
+    words = f"{', '.join(told)} differ" if told else "no differences in nodes, facts and findings"
     return (*names(found.a, found.b), Span(f"   {words}", "warning" if told else "ok"))
 
 
@@ -106,9 +106,9 @@ def _value(text: str | None) -> str:
 
 def _table(found: Comparison, width: int, order: Order) -> list[Line]:
     if not found.figures:
-        return [plain("  neither of them has figures", "muted")]
+        return [plain("  no metrics in either session", "muted")]
     shown = _columns(width)
-    heads = [Span(fit("  figure", _NAME + 2), "muted")]
+    heads = [Span(fit("  metric", _NAME + 2), "muted")]
     for column in shown:
         heads.append(Span(fit(column, _VALUE + 1, "right") + " " * (_PAIR - _VALUE - 1), "muted"))
         if column == "median":
@@ -154,7 +154,7 @@ def _amount(name: str, value: float) -> str:
 def _change(figure: Figure) -> tuple[str, str]:
     share = _share(figure)
     if figure.a is None or figure.b is None:
-        return "not both", "muted"
+        return "one side", "muted"
     if share is None:
         return "was 0", "accent"
     style = "accent" if abs(share) >= NOTABLE else "muted"

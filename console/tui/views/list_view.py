@@ -116,8 +116,8 @@ class ListView(View, Generic[R]):
         self._grid.display, self._nothing.display = of > 0, of == 0 or unmatched
         self.set_class(unmatched, "unmatched")
         if unmatched:
-            said = plain(f"No {self.kind.noun} passes the filter.")
-            self._nothing.show((said, plain(""), plain("Esc clears it; / changes it.", "muted")))
+            said = plain(f"No matching {self.kind.noun}s.")
+            self._nothing.show((said, plain(""), plain("Esc clears the filter; / edits it.", "muted")))
         elif of == 0:
             self._nothing.show(self.empty_text(frame))
 
@@ -203,7 +203,7 @@ class ListView(View, Generic[R]):
                 f"Sort by {title}", f"Sort the {self.kind.noun}s by {title}", partial(self._sort_by, key)
             )
         for by in self.kind.groupings:
-            tells = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without heads"
+            tells = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without groups"
             yield PaletteEntry(f"Group by {by.name}", tells, partial(self._group_by, by.name))
 
     # -- the columns -------------------------------------------------------------------------------------------------

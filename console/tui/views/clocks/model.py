@@ -46,8 +46,8 @@ class ClockRow(PlainRow):
         """Why there are no figures, where there are none."""
         if self.line is not None and self.line.at_common is not None:
             return None
-        words = {"island": "nothing ties it to the others", "inconsistent": "its edges contradict the others"}
-        text = words.get(self.line.status, "no window yet") if self.line else "no window yet"
+        words = {"island": "not connected to the reference", "inconsistent": "measurements contradict other nodes"}
+        text = words.get(self.line.status, "no measurement yet") if self.line else "no measurement yet"
         return Span(text, self.status)
 
     @property
@@ -150,7 +150,7 @@ def service_text(source: ClockSource | None) -> str | None:
     if source.synced is False:
         return f"{source.daemon}: no source"
     if source.bound_ns is None:
-        return f"{source.daemon}: says nothing" if source.synced is None else source.daemon
+        return f"{source.daemon}: no status" if source.synced is None else source.daemon
     offset = "" if source.offset_ns is None else f" {source.offset_ns / 1000:+.0f}"
     return f"{source.daemon}{offset} ±{source.bound_ns / 1000:.0f} µs"
 

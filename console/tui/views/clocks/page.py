@@ -57,7 +57,7 @@ class ClockPage(DetailPage[str]):
             return
         self._shown = basis
         if row is None:
-            self._title.show((_EDGE, Span(clean(self.key), "strong"), Span(" has no clock here any more ", "muted")))
+            self._title.show((_EDGE, Span(clean(self.key), "strong"), Span(" no clock data any more ", "muted")))
             return
         said = Span(f" {state_text(row)} ", row.status)
         back = (Span(" Esc", "key"), Span(" back ─", "muted"))

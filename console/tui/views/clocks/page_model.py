@@ -26,11 +26,11 @@ _LISTED = 64
 def head_spans(seen: ClockSummary) -> tuple[Span, ...]:
     """`common clock = node001 · 62 of 64 nodes known · worst ±48 µs (node044)`."""
     if seen.reference is None:
-        return (Span("  nobody's clock has been compared yet ", "muted"),)
+        return (Span("  no clock data yet ", "muted"),)
     known = sum(row.line is not None and row.line.bound_ns is not None for row in seen.rows)
     spans = [
-        Span("  common clock = ", "muted"), Span(clean(seen.reference), "accent"),
-        Span(f"  {known} of {len(seen.rows)} nodes known", "text" if known == len(seen.rows) else "warning"),
+        Span("  reference: ", "muted"), Span(clean(seen.reference), "accent"),
+        Span(f"  {known} of {len(seen.rows)} nodes measured", "text" if known == len(seen.rows) else "warning"),
     ]  # fmt: skip
     worst = seen.worst
     if worst is not None and worst.line is not None and worst.line.bound_ns:
@@ -49,37 +49,37 @@ def facts(row: ClockRow) -> list[Fact]:
     """What is known of one clock."""
     line, found = row.line, []
     if line is None or line.at_common is None:
-        found.append(Fact("common clock", row.note.text if row.note else "unknown", row.status))
+        found.append(Fact("reference", row.note.text if row.note else "unknown", row.status))
     else:
         if row.is_reference:
-            found.append(Fact("common clock", "this node's own: the others are compared with it"))
-        bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, whatever the paths are like"
-        against = f"of CLOCK_REALTIME from {clean(line.reference)}'s"
+            found.append(Fact("reference", "this node"))
+        bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, valid under any path asymmetry"
+        against = f"CLOCK_REALTIME relative to {clean(line.reference)}"
         found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {against}"))
         found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
         if line.drift_ppm is not None:
-            limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window alone)"
+            limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window)"
             found.append(Fact("drift", f"{line.drift_ppm:+.3f} ppm{limit}"))
         if line.repeat_ns is not None:
-            found.append(Fact("repeats", f"to {micro(line.repeat_ns)} µs: repeatability, not accuracy"))
+            found.append(Fact("repeatability", f"{micro(line.repeat_ns)} µs (not accuracy)"))
         stamps = f", {line.stamps.replace('_', ' ')} stamps" if line.stamps else ""
-        found.append(Fact("measured by", f"{line.method}{stamps}, {line.edges} edges"))
+        found.append(Fact("method", f"{line.method}{stamps}, {line.edges} edges"))
         found.append(Fact("age", format.age(row.age_ns), "stale" if row.status == "stale" else "text"))
     if line is not None and line.warnings:
         found.append(Fact("warnings", " ".join(line.warnings), "warning"))
     source = row.source
     if source is not None:
         found.append(Fact("", ""))
-        found.append(Fact("its service", clean(service_text(source) or format.UNKNOWN),
+        found.append(Fact("time sync", clean(service_text(source) or format.UNKNOWN),
                           "warning" if source.synced is False else "text"))  # fmt: skip
         if source.source:
-            found.append(Fact("follows", clean(source.source)))
+            found.append(Fact("sync source", clean(source.source)))
         if source.text:
-            found.append(Fact("it says", clean(source.text)))
+            found.append(Fact("sync status", clean(source.text)))
     if row.cost is not None:
         cost = row.cost
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
-        found.append(Fact("probing costs", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
+        found.append(Fact("probe cost", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
     return found
 
 
@@ -95,7 +95,7 @@ def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
             continue
         drift = "" if gpu.drift_ppm is None else f"  drift {gpu.drift_ppm:+.3f} ppm"
         bound = f"±{micro(gpu.bound_ns)} µs"
-        text = f"{micro(gpu.ahead_ns, signed=True):>12} {bound:<10}  moves by {gpu.step_ns} ns{drift}"
+        text = f"{micro(gpu.ahead_ns, signed=True):>12} {bound:<10}  resolution {gpu.step_ns} ns{drift}"
         lines.append(Line(cut((name, Span(text)), width)))
     return lines
 
@@ -109,7 +109,7 @@ def _edge_lines(row: ClockRow, width: int) -> list[Line]:
             f"±{micro(edge.bound_ns)} µs  rtt {micro(edge.min_rtt_ns)}  residual {micro(edge.residual_ns, signed=True)}"
             f"  kept {edge.kept}/{edge.pairs}  {edge.method}"
         )
-        words = [word for word, holds in (("contradicted", edge.flagged), ("UDP blocked", edge.udp_blocked)) if holds]
+        words = [word for word, holds in (("inconsistent", edge.flagged), ("UDP blocked", edge.udp_blocked)) if holds]
         words += [edge.status.replace("_", " ")] if edge.status != "ok" else []
         remark = Span("  " + ", ".join(words), "warning")
         lines.append(Line(cut((Span(f"{arrow} {clean(other)}  ", "muted"), Span(text, style), remark), width)))
@@ -184,11 +184,11 @@ def edge_text(seen: ClockSummary, row: int, column: int) -> str:
     """One line about the edge under the cursor."""
     names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     if not (row < len(names) and column < len(names)) or row == column:
-        return "each cell: the bound of that edge in µs; s: over SSH"
+        return "cell: error bound of the edge in µs; s: measured over SSH"
     ends = {names[row], names[column]}
     one = next((found for found in seen.windows if {found.node, found.dst} == ends), None)
     if one is None:
-        return f"{clean(names[row])} and {clean(names[column])} are not probed against each other"
+        return f"no probes between {clean(names[row])} and {clean(names[column])}"
     blocked = "  UDP blocked" if one.udp_blocked else ""
     return (
         f"{clean(one.node)} → {clean(one.dst)}  {one.status.replace('_', ' ')}  ±{micro(one.bound_ns)} µs  "

@@ -40,13 +40,13 @@ FIELDS: dict[str, ColumnField[EventRow]] = {
     found.key: found
     for found in (
         ColumnField("time", "time", lambda row: format.clock_time(row.record.rx), lambda row: row.number, _quiet),
-        column_field("node_time", "node's clock", _node_time, format.clock_time_ms, _quiet),
+        column_field("node_time", "node time", _node_time, format.clock_time_ms, _quiet),
         ColumnField("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
         ColumnField("severity", "", lambda row: row.mark.text, _severity, lambda row, _: row.mark.style),
         ColumnField("node", "node", lambda row: row.node, lambda row: _natural(row.node), lambda row,
             _: _node_style(row)),
         ColumnField("kind", "kind", lambda row: event_kind(row.record), lambda row: event_kind(row.record), _quiet),
-        ColumnField("text", "what happened", lambda row: event_text(row.record), lambda row: event_text(row.record),
+        ColumnField("text", "event", lambda row: event_text(row.record), lambda row: event_text(row.record),
               lambda row, _: row.span.style),
     )
 }  # fmt: skip

@@ -44,22 +44,16 @@ def _words(entry: RowInContext[EventRow]) -> Iterable[str]:
 
 EVENTS: Vocabulary[RowInContext[EventRow]] = Vocabulary(
     (
+        FilterField("severity", "word", _severities, "error, warning, info; or status: failed, ok", ("state",)),
+        FilterField("kind", "word", lambda entry: event_kind(entry.row.record), "source or subject: kernel, rank, …"),
+        FilterField("node", "word", lambda entry: entry.row.node, "node name, e.g. node0[1-3]*; console"),
+        FilterField("tag", "word", lambda entry: entry.context.tags(entry.row.record.node), "node tag in hosts.toml"),
         FilterField(
-            "severity", "word", _severities, "error, warning, info; or how it is drawn: failed, ok", ("state",)
+            "text", "text", lambda entry: event_text(entry.row.record), "part of the event text", offered=False
         ),
-        FilterField(
-            "kind", "word", lambda entry: event_kind(entry.row.record), "who says it, or what it is about: kernel, …"
-        ),
-        FilterField("node", "word", lambda entry: entry.row.node, "a node's name, e.g. node0[1-3]*; console"),
-        FilterField(
-            "tag", "word", lambda entry: entry.context.tags(entry.row.record.node), "a tag of its node in hosts.toml"
-        ),
-        FilterField(
-            "text", "text", lambda entry: event_text(entry.row.record), "a part of what happened", offered=False
-        ),
-        FilterField("job", "text", _job, "a part of the job's name, where it is about a rank"),
-        FilterField("rank", "number", _rank, "the rank it is about, e.g. 0-7"),
-        FilterField("culprit", "word", _culprits, "whom a finding blames, e.g. node019"),
+        FilterField("job", "text", _job, "part of the job name of a rank event"),
+        FilterField("rank", "number", _rank, "rank of the event, e.g. 0-7"),
+        FilterField("culprit", "word", _culprits, "culprit of a finding, e.g. node019"),
     ),
     _words,
 )

@@ -21,7 +21,7 @@ QUIET, NOTE = Span("·", "muted"), Span("◆", "accent")
 
 _SECOND, _MILLISECOND = 1_000_000_000, 1_000_000
 _NODE_STATUS: dict[str, Status] = {"ok": "ok", "lost": "failed", "failed": "failed"}
-_NODE_TEXT = {"ok": "data come in", "connecting": "connecting", "expected": "waiting for its turn to connect"}
+_NODE_TEXT = {"ok": "connected, receiving data", "connecting": "connecting", "expected": "queued to connect"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,18 @@ def event_text(record: Record) -> str:
     if isinstance(record, Rank):
         return _rank_text(record)
     if isinstance(record, Gap):
-        counted = f"{format.count(record.count)} lost" if record.count is not None else "uncounted"
-        return clean(f"hole in {record.source}: {counted}, {record.reason}")
+        counted = f"{format.count(record.count)} records lost" if record.count is not None else "records lost"
+        return clean(f"gap in {record.source}: {counted}, {record.reason}")
     if isinstance(record, Finding):
         return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{record.id}: {record.text}")
     if isinstance(record, GpuEvent):
         place = record.pci_bus_id if record.index is None else f"gpu{record.index}"
-        return clean(f"{place or 'a GPU'}: {record.text}")
+        return clean(f"{place or 'GPU'}: {record.text}")
     if isinstance(record, Nic):
-        return clean(f"{record.device} port {record.port} is gone")
+        return clean(f"{record.device} port {record.port} removed")
     if isinstance(record, JobNode):
         reason = f": {record.reason}" if record.reason else ""
-        return clean(f"the job {record.job} is {record.state} here{reason}")
+        return clean(f"job {record.job}: {record.state}{reason}")
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
@@ -215,9 +215,9 @@ _KINDS: dict[type[Record], str] = {
 _GOOD_GPU_EVENTS = ("link_up", "clocks_free", "back")
 _RANK_WORDS = {
     "exited": "exited",
-    "stale": "is left over from an earlier attempt",
-    "no_permission": "may not be read",
-    "withdrawn": "was none",
+    "stale": "is stale (earlier attempt)",
+    "no_permission": "cannot be read (no permission)",
+    "withdrawn": "was not a rank",
 }
 
 
@@ -230,7 +230,7 @@ def event_detail(record: Record, now: int) -> Detail:
 
 def _facts(record: Record) -> Iterator[Fact]:
     """What each kind knows beside its one phrase."""
-    yield Fact("what", event_text(record), event_status(record) or "text")
+    yield Fact("event", event_text(record), event_status(record) or "text")
     if isinstance(record, NodeState):
         if record.error and record.error.try_:
             yield Fact("try", clean(record.error.try_), "accent")
@@ -244,7 +244,7 @@ def _facts(record: Record) -> Iterator[Fact]:
     elif isinstance(record, GpuEvent):
         if record.try_:
             yield Fact("try", clean(record.try_), "accent")
-        yield Fact("told by", {"nvml": "the driver (NVML)", "kernel": "the kernel's log"}[record.source])
+        yield Fact("source", {"nvml": "driver (NVML)", "kernel": "kernel log"}[record.source])
         yield Fact("uuid", clean(record.uuid or format.UNKNOWN))
         if record.xid is not None:
             yield Fact("XID", clean(f"{record.xid}{f', {record.sub_code}' if record.sub_code else ''}"))
@@ -254,11 +254,11 @@ def _facts(record: Record) -> Iterator[Fact]:
     elif isinstance(record, Rank):
         yield Fact("job", clean(f"{record.job}, attempt {record.attempt}"))
         yield Fact("process", f"pid {record.pid}")
-        yield Fact("found by", clean(record.source))
+        yield Fact("detected by", clean(record.source))
     elif isinstance(record, Finding):
         yield Fact("confidence", record.confidence)
-        yield Fact("culprits", clean(", ".join(record.culprits)) or "nobody")
-        yield Fact("victims", clean(", ".join(record.victims)) or "nobody")
+        yield Fact("culprits", clean(", ".join(record.culprits)) or "none")
+        yield Fact("victims", clean(", ".join(record.victims)) or "none")
         for text in record.evidence:
             yield Fact("evidence", clean(text))
 
@@ -267,8 +267,8 @@ def _when(record: Record, now: int) -> Iterator[Fact]:
     if not record.rx:
         return
     yield Fact("", "")
-    yield Fact("our clock", f"{format.date_time_ms(record.rx)}, {format.age(now - record.rx)} ago")
+    yield Fact("console time", f"{format.date_time_ms(record.rx)}, {format.age(now - record.rx)} ago")
     if is_of_node(record) and record.t:
         apart = (record.t - record.rx) / _SECOND  # its way here, and what the clocks differ by
-        yield Fact("node's clock", f"{format.date_time_ms(record.t)}, {apart:+.3f} s from ours")
+        yield Fact("node time", f"{format.date_time_ms(record.t)}, {apart:+.3f} s from console time")
     yield Fact("record", clean(f"#{record.seq} of {record.agent or format.UNKNOWN}"), "muted")

@@ -136,7 +136,7 @@ class EventsView(ListView[EventRow]):
         return self._entries
 
     def empty_text(self, frame: Frame) -> Sequence[Line]:
-        return (plain("nothing has happened yet", "muted"),)
+        return (plain("no events yet", "muted"),)
 
     # -- the line above ----------------------------------------------------------------------------------------------
 
@@ -150,8 +150,8 @@ class EventsView(ListView[EventRow]):
         elif self._stream.following:
             self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
         else:
-            below = f"{format.count(self._stream.behind)} below" if self._stream.behind else "held"
-            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follows ", "muted"), Span("─", "rule"))
+            below = f"{format.count(self._stream.behind)} newer" if self._stream.behind else "paused"
+            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
             self._state.show(left, right)
 
     def _order_text(self) -> str:

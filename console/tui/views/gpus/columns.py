@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ....present.status import BY_WEIGHT, GLYPHS
+from ....present.status import BY_WEIGHT, GLYPHS, state_word
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
@@ -43,7 +43,7 @@ def _bad(row: GpuRow, text: str) -> str:
 def _state_text(row: GpuRow) -> str:
     status, said = row.row_state
     age = age_text(row)
-    return f"{GLYPHS[status]} {said.replace('_', ' ')}" + (f" {age}" if age else "")
+    return f"{GLYPHS[status]} {state_word(said)}" + (f" {age}" if age else "")
 
 
 def _now(name: str) -> Callable[[GpuRow], Any]:
@@ -99,7 +99,7 @@ FIELDS: dict[str, ColumnField[GpuRow]] = {
         ColumnField("curve", "last minute", _curve, _now("util_pct"), _curved, _LOAD),
         column_field("mem", "mem %", memory_pct_of, format.percent, _live, noise=_LOAD),
         column_field("used", "used", _now("mem_used_bytes"), format.size_compact, _live, noise=Noise(share=0.02)),
-        column_field("bus", "bus %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
+        column_field("bus", "mem util %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
         column_field("power", "W", _now("power_w"), format.whole, _live, noise=_FEW),
         column_field("temp", "°C", _now("temp_c"), format.whole, _live, noise=_LOAD),
         column_field("mem_temp", "mem °C", _now("mem_temp_c"), format.whole, _live, noise=_LOAD),
@@ -107,24 +107,25 @@ FIELDS: dict[str, ColumnField[GpuRow]] = {
         column_field("sm_clock", "SM MHz", _now("sm_clock_mhz"), format.whole, _live, noise=_FEW),
         column_field("mem_clock", "mem MHz", _now("mem_clock_mhz"), format.whole, _live, noise=_FEW),
         column_field("pstate", "P", _now("pstate"), integer, _live),
-        column_field("held", "held %", lambda row: throttle_pct(row.gpu), format.percent, _bad, noise=_LOAD),
-        column_field("reasons", "clocks limited by", _reasons, text_or_unknown, _live),
+        column_field("held", "throttle %", lambda row: throttle_pct(row.gpu), format.percent, _bad, noise=_LOAD),
+        column_field("reasons", "throttle reasons", _reasons, text_or_unknown, _live),
         column_field("sm", "SM %", _now("sm_pct"), format.percent, _live, noise=_LOAD),
-        column_field("occupancy", "warps %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
+        column_field("occupancy", "occupancy %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
         column_field("tensor", "tensor %", _now("tensor_pct"), format.percent, _live, noise=_LOAD),
         column_field("dram", "DRAM %", _now("dram_pct"), format.percent, _live, noise=_LOAD),
         column_field("encoder", "enc %", _now("encoder_pct"), format.percent, _live, noise=_LOAD),
         column_field("decoder", "dec %", _now("decoder_pct"), format.percent, _live, noise=_LOAD),
-        column_field("nvlink_rx", "NVL in/s", _now("nvlink_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("nvlink_tx", "NVL out/s", _now("nvlink_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("pcie_rx", "PCIe in/s", _now("pcie_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("pcie_tx", "PCIe out/s", _now("pcie_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
+        column_field("nvlink_rx", "NVLink RX/s", _now("nvlink_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
+        column_field("nvlink_tx", "NVLink TX/s", _now("nvlink_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
+        column_field("pcie_rx", "PCIe RX/s", _now("pcie_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
+        column_field("pcie_tx", "PCIe TX/s", _now("pcie_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
         column_field("slot", "PCIe", _slot, text_or_unknown, _live),
         column_field("ecc", "ECC", _now("ecc_uncorrected_volatile"), integer, _bad),
         column_field("ecc_corrected", "ECC corr", _now("ecc_corrected_volatile"), integer, _live),
-        column_field("rows", "rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"), integer, _bad),
+        column_field("rows", "remapped rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"),
+            integer, _bad),
         column_field("replays", "replays", _now("pcie_replays"), integer, _live),
-        column_field("nvlink_errors", "NVL err", _errors("nvlink_crc_errors", "nvlink_replay_errors",
+        column_field("nvlink_errors", "NVLink errs", _errors("nvlink_crc_errors", "nvlink_replay_errors",
               "nvlink_recovery_errors"), integer, _bad),
         ColumnField("ranks", "ranks", ranks_text, lambda row: row.ranks or None, _style),
         column_field("model", "model", _info("name"), text_or_unknown, _style, natural),

@@ -10,7 +10,7 @@ from textual.containers import Container, Vertical
 
 from ....core.store import GpuKey
 from ....present.spans import Span
-from ....present.status import GLYPHS
+from ....present.status import GLYPHS, state_word
 from ....records import Finding, GpuEvent, Record
 from ...models.detail import Detail
 from ...models.page import PageItem
@@ -86,10 +86,10 @@ class GpuPage(DetailPage[GpuKey]):
     def _write(self, frame: Frame, row: GpuRow | None, second: int) -> None:
         assert self.key is not None
         if row is None:
-            self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" has this GPU no more ", "muted")))
+            self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" GPU removed ", "muted")))
             return
         status, said = row.row_state
-        state = Span(f" {GLYPHS[status]} {said.replace('_', ' ')} ", status)
+        state = Span(f" {GLYPHS[status]} {state_word(said)} ", status)
         self._title.show((_EDGE, Span(f"{row.summary.name} gpu{row.index}", "accent"), state),
                          (Span(" Esc", "key"), Span(" back ─", "muted")))  # fmt: skip
         width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - _BESIDE

@@ -49,9 +49,9 @@ def page_lines(known: GpuPageData, width: int) -> tuple[Line, ...]:
 def _identity(row: GpuRow) -> Iterator[Fact]:
     info, now = row.info, row.gpu
     if (info and info.simulated) or (now and now.simulated):
-        yield Fact("simulated", "these figures come from no GPU", "warning")
+        yield Fact("simulated", "simulated data", "warning")
     if age_text(row):
-        yield Fact("newest data", f"{age_text(row)} ago", "stale")
+        yield Fact("last data", f"{age_text(row)} ago", "stale")
     if row.finding is not None:
         yield Fact(clean(row.finding.id), clean(row.finding.text), row.row_state[0])
     yield Fact("ranks", ranks_text(row))
@@ -65,7 +65,7 @@ def _identity(row: GpuRow) -> Iterator[Fact]:
         part = f"MIG device {_plain(info.mig_index)} of {clean(info.parent)}"
         yield Fact("part of", f"{part}, instance {_plain(info.gpu_instance)}/{_plain(info.compute_instance)}")
     near = f"NUMA node {_plain(info.numa_node)}, CPUs {_word(info.cpu_affinity)}"
-    yield Fact("place", f"PCI {_word(info.pci_bus_id)}   {near}")
+    yield Fact("PCI location", f"PCI {_word(info.pci_bus_id)}   {near}")
 
 
 def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
@@ -76,21 +76,21 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
     total = info.mem_total_bytes if info else None
     yield Fact("", "")
     yield Fact(
-        "work",
-        f"{_pct(now.util_pct)} of the time a kernel   SMs {_pct(now.sm_pct)}   warps "
+        "GPU util",
+        f"{_pct(now.util_pct)}   SMs {_pct(now.sm_pct)}   occupancy "
         f"{_pct(now.sm_occupancy_pct)}   tensor {_pct(now.tensor_pct)}",
     )
     yield Fact("video", f"encoder {_pct(now.encoder_pct)}   decoder {_pct(now.decoder_pct)}")
     yield Fact(
         "memory",
-        f"{format.size(now.mem_used_bytes)} of {format.size(total)}   busy {_pct(now.mem_util_pct)}"
+        f"{format.size(now.mem_used_bytes)} of {format.size(total)}   util {_pct(now.mem_util_pct)}"
         f"   bandwidth {_pct(now.dram_pct)}   BAR1 {format.size(now.bar1_used_bytes)}",
     )
     limit = info.power_limit_w if info else None
     yield Fact(
         "power",
         f"{format.whole(now.power_w)} of {format.whole(limit)} W   "
-        f"{format.count(_kilo(now.energy_j))} kJ since the driver started",
+        f"{format.count(_kilo(now.energy_j))} kJ since driver load",
     )
     yield Fact(
         "temperature",
@@ -101,12 +101,12 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
         f"SM {format.whole(now.sm_clock_mhz)}   memory {format.whole(now.mem_clock_mhz)}   video "
         f"{format.whole(now.video_clock_mhz)} MHz   P{_plain(now.pstate)}",
     )
-    yield Fact("limited by", clean(", ".join(now.clocks_event_reasons)) or "nothing")
+    yield Fact("throttled by", clean(", ".join(now.clocks_event_reasons)) or "none")
     shares = [f"{clean(name)} {share:.0f} %" for name, share in now.clocks_event_share_pct.items() if share >= 0.5]
     if shares:
-        yield Fact("of the tick", ", ".join(shares))
-    yield Fact("NVLink", f"in {rate(now.nvlink_rx_bytes_s)}   out {rate(now.nvlink_tx_bytes_s)}")
-    yield Fact("PCIe", f"in {rate(now.pcie_rx_bytes_s)}   out {rate(now.pcie_tx_bytes_s)}")
+        yield Fact("throttle time", ", ".join(shares))
+    yield Fact("NVLink", f"RX {rate(now.nvlink_rx_bytes_s)}   TX {rate(now.nvlink_tx_bytes_s)}")
+    yield Fact("PCIe", f"RX {rate(now.pcie_rx_bytes_s)}   TX {rate(now.pcie_tx_bytes_s)}")
     yield from _errors(now)
 
 
@@ -114,24 +114,24 @@ def _errors(now: Gpu) -> Iterator[Fact]:
     yield Fact("", "")
     yield _counted("ECC", now, ("uncorrected", "ecc_uncorrected_volatile"), ("corrected", "ecc_corrected_volatile"))
     yield _counted(
-        "ECC, its life", now, ("uncorrected", "ecc_uncorrected_aggregate"), ("corrected", "ecc_corrected_aggregate")
+        "ECC lifetime", now, ("uncorrected", "ecc_uncorrected_aggregate"), ("corrected", "ecc_corrected_aggregate")
     )
     yield _counted(
-        "memory rows",
+        "remapped rows",
         now,
-        ("replaced, uncorrected", "remapped_rows_uncorrected"),
+        ("uncorrected", "remapped_rows_uncorrected"),
         ("corrected", "remapped_rows_corrected"),
     )
     waits = [
         word
         for word, flag in (
-            ("a reset to replace rows", now.remap_pending),
-            ("a reset to retire pages", now.retire_pending),
+            ("row remapping", now.remap_pending),
+            ("page retirement", now.retire_pending),
         )
         if flag
     ]
     if waits:
-        yield Fact("waits for", ", ".join(waits), "warning")
+        yield Fact("reset needed", ", ".join(waits), "warning")
     yield _counted("PCIe", now, ("replays", "pcie_replays"))
     yield _counted(
         "NVLink",
@@ -141,7 +141,7 @@ def _errors(now: Gpu) -> Iterator[Fact]:
         ("recoveries", "nvlink_recovery_errors"),
     )
     if now.recovery_action not in (None, "none"):
-        yield Fact("driver asks", clean(now.recovery_action or "").replace("_", " "), "failed")
+        yield Fact("driver action", clean(now.recovery_action or "").replace("_", " "), "failed")
 
 
 def _counted(label: str, now: Gpu, *counters: tuple[str, str]) -> Fact:
@@ -160,11 +160,11 @@ def _limits(info: GpuInfo | None) -> Iterator[Fact]:
     yield Fact("", "")
     yield Fact(
         "power limit",
-        f"{format.whole(info.power_limit_w)} W, from {format.whole(info.power_limit_min_w)} to "
-        f"{format.whole(info.power_limit_max_w)}, by default {format.whole(info.power_limit_default_w)}",
+        f"{format.whole(info.power_limit_w)} W, min {format.whole(info.power_limit_min_w)}, max "
+        f"{format.whole(info.power_limit_max_w)}, default {format.whole(info.power_limit_default_w)}",
     )
     yield Fact(
-        "most clocks",
+        "max clocks",
         f"SM {format.whole(info.max_sm_clock_mhz)}   memory "
         f"{format.whole(info.max_mem_clock_mhz)}   video {format.whole(info.max_video_clock_mhz)} MHz",
     )
@@ -197,7 +197,7 @@ def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
         reasons.setdefault(reason, []).append(name)
     yield Fact("", "")
     for reason, names in reasons.items():
-        yield Fact("not told", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
+        yield Fact("not available", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
 
 
 def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
@@ -234,7 +234,7 @@ def _link_line(link: GpuLink, width: int) -> Line:
     rate = format.byte_rate
     spans = (
         Span(f"{link.link:>3} "), Span(f"{fit(word, 5)}", status), Span(f"v{_plain(link.version)} ", "muted"),
-        Span(f"in {rate(link.rx_bytes_s)}  out {rate(link.tx_bytes_s)}  of {rate(link.speed_bytes_s)}  "),
+        Span(f"RX {rate(link.rx_bytes_s)}  TX {rate(link.tx_bytes_s)}  of {rate(link.speed_bytes_s)}  "),
         Span(f"CRC {_plain(link.crc_errors)}  replays {_plain(link.replay_errors)}",
              "warning" if link.grown else "muted"),
     )  # fmt: skip

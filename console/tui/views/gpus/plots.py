@@ -28,17 +28,17 @@ class PlotMetric:
 
 
 PLOT_METRICS: Final = (
-    PlotMetric("util_pct", "utilisation", "%", high=100),
+    PlotMetric("util_pct", "GPU util", "%", high=100),
     PlotMetric("mem_used_bytes", "memory", "GiB", 1 << 30),
     PlotMetric("power_w", "power", "W"),
     PlotMetric("temp_c", "temperature", "°C"),
     PlotMetric("sm_clock_mhz", "SM clock", "MHz"),
-    PlotMetric("sm_pct", "SMs that work", "%", high=100),
+    PlotMetric("sm_pct", "SM activity", "%", high=100),
     PlotMetric("tensor_pct", "tensor cores", "%", high=100),
-    PlotMetric("nvlink_rx_bytes_s", "NVLink in", "GB/s", 1e9),
-    PlotMetric("nvlink_tx_bytes_s", "NVLink out", "GB/s", 1e9),
-    PlotMetric("pcie_rx_bytes_s", "PCIe in", "GB/s", 1e9),
-    PlotMetric("pcie_tx_bytes_s", "PCIe out", "GB/s", 1e9),
+    PlotMetric("nvlink_rx_bytes_s", "NVLink RX", "GB/s", 1e9),
+    PlotMetric("nvlink_tx_bytes_s", "NVLink TX", "GB/s", 1e9),
+    PlotMetric("pcie_rx_bytes_s", "PCIe RX", "GB/s", 1e9),
+    PlotMetric("pcie_tx_bytes_s", "PCIe TX", "GB/s", 1e9),
 )
 
 

@@ -24,7 +24,7 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
     column(FIELDS["curve"], CURVE_CELLS + 1, 7),
     column(FIELDS["mem"], 5, 2, right=True),
     column(FIELDS["used"], 5, 9, right=True),
-    column(FIELDS["bus"], 5, 26, right=True),
+    column(FIELDS["bus"], 10, 26, right=True),
     column(FIELDS["power"], 4, 3, right=True),
     column(FIELDS["temp"], 3, 4, right=True),
     column(FIELDS["mem_temp"], 6, 24, right=True),
@@ -32,24 +32,24 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
     column(FIELDS["sm_clock"], 6, 6, right=True),
     column(FIELDS["mem_clock"], 7, 31, right=True),
     column(FIELDS["pstate"], 2, 32, right=True),
-    column(FIELDS["held"], 6, 8, right=True),
+    column(FIELDS["held"], 10, 8, right=True),
     column(FIELDS["reasons"], 17, 23, grow=20),
     column(FIELDS["sm"], 5, 14, right=True),
-    column(FIELDS["occupancy"], 7, 27, right=True),
+    column(FIELDS["occupancy"], 11, 27, right=True),
     column(FIELDS["tensor"], 8, 15, right=True),
     column(FIELDS["dram"], 6, 16, right=True),
     column(FIELDS["encoder"], 5, 34, right=True),
     column(FIELDS["decoder"], 5, 35, right=True),
-    column(FIELDS["nvlink_rx"], 8, 10, right=True),
-    column(FIELDS["nvlink_tx"], 9, 11, right=True),
+    column(FIELDS["nvlink_rx"], 11, 10, right=True),
+    column(FIELDS["nvlink_tx"], 11, 11, right=True),
     column(FIELDS["pcie_rx"], 9, 12, right=True),
-    column(FIELDS["pcie_tx"], 10, 13, right=True),
+    column(FIELDS["pcie_tx"], 9, 13, right=True),
     column(FIELDS["slot"], 5, 25, right=True),
     column(FIELDS["ecc"], 3, 17, right=True),
     column(FIELDS["ecc_corrected"], 8, 28, right=True),
-    column(FIELDS["rows"], 4, 18, right=True),
+    column(FIELDS["rows"], 13, 18, right=True),
     column(FIELDS["replays"], 7, 29, right=True),
-    column(FIELDS["nvlink_errors"], 7, 19, right=True),
+    column(FIELDS["nvlink_errors"], 11, 19, right=True),
     column(FIELDS["ranks"], 6, 5, grow=8),
     column(FIELDS["model"], 14, 21, grow=14),
     column(FIELDS["driver"], 10, 30),
@@ -88,12 +88,12 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
 
     def empty_text(self, frame: Frame) -> Sequence[Line]:
         if not frame.settled:
-            return (plain("looking for GPUs …", "muted"),)
+            return (plain("discovering GPUs …", "muted"),)
         return (
-            plain("No GPU was found on these nodes."),
+            plain("No GPUs found on these nodes."),
             plain(""),
-            plain('A node\'s page (n, Enter) says under "no gpu" why: no driver, a library', "muted"),
-            plain("that does not fit it, or no permission.", "muted"),
+            plain('The node page (n, Enter) shows the cause under "no gpu": no driver,', "muted"),
+            plain("driver/library mismatch, or no permission.", "muted"),
         )
 
     # -- the page ----------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ _MOST_RANKS = 24
 _MOST_LINES = 40
 
 NOTHING = (
-    plain("No source of collectives has answered."),
+    plain("No collective data."),
     plain(""),
-    plain("None is required. Where they are there, a capture reads them by itself:", "muted"),
-    plain("the worker server of a rank (TORCH_WORKER_SERVER_SOCKET), dumps of the Flight", "muted"),
-    plain("Recorder, NCCL's RAS on port 28028, NCCL's logs.", "muted"),
+    plain("Optional. A capture reads these sources where they exist:", "muted"),
+    plain("the worker server of a rank (TORCH_WORKER_SERVER_SOCKET), Flight Recorder", "muted"),
+    plain("dumps (TORCH_FR_BUFFER_SIZE), NCCL RAS on port 28028, NCCL logs.", "muted"),
 )
 
 
@@ -37,14 +37,14 @@ def collective_lines(said: Communication | None, width: int) -> tuple[Line, ...]
         who = f" rank {trouble.rank}" if trouble.rank is not None else ""
         lines += _wrapped(f"{GLYPHS['warning']} {trouble.source}{who}: {trouble.text}", width, "warning")
         lines += _wrapped(f"try: {trouble.try_}", width, "accent") if trouble.try_ else []
-    lines += [plain(""), _heading("WHAT IS WRONG", str(len(said.faults)))]
+    lines += [plain(""), _heading("FAULTS", str(len(said.faults)))]
     for fault in said.faults:
         lines += _fault_lines(fault, width)
     for circle in said.graph.cycles:
         words = " → ".join(map(str, (*circle, circle[0])))
-        lines += _wrapped(f"{GLYPHS['failed']} ranks wait in a circle: {words}", width, "failed")
+        lines += _wrapped(f"{GLYPHS['failed']} circular wait (deadlock): {words}", width, "failed")
     if said.graph.causes:
-        lines.append(plain(f"  others wait for [{ranges(said.graph.causes)}], who wait for nobody", "strong"))
+        lines.append(plain(f"  root of the wait chain: [{ranges(said.graph.causes)}]", "strong"))
     lines.append(plain(""))
     for part in (_groups(said, width), _traffic(said, width), _loads(said, width), _statistics(said, width)):
         lines += [*part, plain("")]
@@ -69,21 +69,21 @@ def _fault_lines(fault: Fault, width: int) -> Iterator[Line]:
     for side in fault.sides:
         yield Line(cut((Span(f"    {clean(side.what)}  "), Span(f"[{ranges(side.ranks)}]", "strong")), width))
     for rank, title in fault.held:
-        yield plain(f"    rank {rank} waits itself in group {clean(title)}", "muted")
+        yield plain(f"    rank {rank} is itself blocked in group {clean(title)}", "muted")
 
 
 def _groups(said: Communication, width: int) -> Iterator[Line]:
     yield _heading("PROCESS GROUPS", str(len(said.groups)))
     for group in said.groups:
-        whole = "" if group.is_whole else "  (perhaps more)"
+        whole = "" if group.is_whole else "  (incomplete)"
         spans = (Span(f"  {clean(group.title)}  "), Span(f"[{ranges(group.ranks)}]", "strong"), Span(whole, "muted"))
         yield Line(cut(spans, width))
         for last, ranks in _fronts(group):
-            word = "entered none yet" if last < 0 else f"last entered #{last}"
+            word = "none entered" if last < 0 else f"last entered #{last}"
             yield Line(cut((Span(f"    {word:20} ", "muted"), Span(f"[{ranges(ranks)}]")), width))
         if group.unseen:
             unseen = Span(f"[{ranges(group.unseen)}]", "unknown")
-            yield Line(cut((Span("    nothing is known of ", "muted"), unseen), width))
+            yield Line(cut((Span("    no data from ", "muted"), unseen), width))
 
 
 def _fronts(group: ProcessGroup) -> list[tuple[int, list[int]]]:
@@ -95,19 +95,19 @@ def _fronts(group: ProcessGroup) -> list[tuple[int, list[int]]]:
 
 
 def _traffic(said: Communication, width: int) -> Iterator[Line]:
-    yield _heading("WHO SENDS TO WHOM", said.pattern.pattern.replace("_", " ") if said.pattern.pattern else "")
+    yield _heading("TRAFFIC MATRIX", said.pattern.pattern.replace("_", " ") if said.pattern.pattern else "")
     if said.matrix.refused:
-        yield from _wrapped(f"not known: {said.matrix.refused}", width, "muted")
+        yield from _wrapped(f"not available: {said.matrix.refused}", width, "muted")
     elif len(said.matrix.ranks) > _MOST_RANKS or 6 * len(said.matrix.ranks) > width:
-        yield from _wrapped(f"{len(said.matrix.cells)} pairs of ranks; the report has them all", width, "muted")
+        yield from _wrapped(f"{len(said.matrix.cells)} rank pairs; the report lists all", width, "muted")
     else:
         yield from _matrix(said.matrix)
     if said.pattern.refused:
-        yield from _wrapped(f"no pattern: {said.pattern.refused}", width, "muted")
+        yield from _wrapped(f"pattern not available: {said.pattern.refused}", width, "muted")
     for kind, count in said.matrix.left_out.items():
-        yield plain(f"  left out: {format.count(count)} {clean(kind)}", "muted")
+        yield plain(f"  excluded: {format.count(count)} {clean(kind)}", "muted")
     if said.slow_links.refused:
-        yield from _wrapped(f"no slow links named: {said.slow_links.refused}", width, "muted")
+        yield from _wrapped(f"slow links not available: {said.slow_links.refused}", width, "muted")
     for link in said.slow_links.links[:_MOST_LINES]:
         share = f"{link.utilisation:.0%} of the median link"
         slow = f"{format.byte_rate(link.bytes_s)}, {share}, {link.measured} measured"
@@ -128,23 +128,23 @@ def _matrix(matrix: TrafficMatrix) -> Iterator[Line]:
 
 
 def _loads(said: Communication, width: int) -> Iterator[Line]:
-    yield _heading("LOAD", "bytes a rank hands in")
+    yield _heading("LOAD", "bytes sent per rank")
     if said.imbalance.refused:
-        yield from _wrapped(f"not known: {said.imbalance.refused}", width, "muted")
+        yield from _wrapped(f"not available: {said.imbalance.refused}", width, "muted")
     for load in sorted(said.imbalance.loads, key=lambda load: -abs(load.deviation))[:_MOST_LINES]:
         style = "warning" if abs(load.deviation) >= 0.1 else "text"
-        took = "" if load.total_ms is None else f"  {load.total_ms:.1f} ms in all"
+        took = "" if load.total_ms is None else f"  {load.total_ms:.1f} ms total"
         yield plain(f"  rank {load.rank:>5}  {format.size_compact(load.bytes):>6}  {load.deviation:+.0%}{took}", style)
 
 
 def _statistics(said: Communication, width: int) -> Iterator[Line]:
     yield _heading("COLLECTIVES", "")
     for statistic in said.statistics[:_MOST_LINES]:
-        waits = f"  {statistic.pending} not over" if statistic.pending else ""
+        waits = f"  {statistic.pending} pending" if statistic.pending else ""
         times = (
             ""
             if statistic.mean_ms is None
-            else f"  mean {statistic.mean_ms:.2f} ms, {statistic.least_ms:.2f} to {statistic.most_ms:.2f}"
+            else f"  avg {statistic.mean_ms:.2f} ms, min {statistic.least_ms:.2f}, max {statistic.most_ms:.2f}"
         )
         spans = (
             Span(

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Final
 
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
+from ....present.status import state_word
 from ....text.cells import clean, fit
 from ....text.rank_ranges import ranges
 from .stack_tree import place_of
@@ -55,7 +56,7 @@ def moved(before: Fold, after: Fold, width: int) -> list[str]:
     lines = [
         f"[{ranges(ranks)}]  {_leaf(then.get(ranks[0]))}  →  {_leaf(now.get(ranks[0]))}" for ranks in changes.values()
     ]
-    lines.append(f"[{ranges(stayed)}]  where they were" if stayed else "nobody where they were")
+    lines.append(f"[{ranges(stayed)}]  unchanged" if stayed else "no rank unchanged")
     for ranks in [ranks for ranks in changes.values() if ranks[0] in then and ranks[0] in now][:_MOST_SHOWN]:
         was_path, path = then[ranks[0]].path, now[ranks[0]].path
         lines += ["", *side_by_side(was_path, ranks, path, ranks, width)]
@@ -74,7 +75,7 @@ def _places(found: Fold) -> dict[int, StackGroup]:
 
 def _leaf(group: StackGroup | None) -> str:
     if group is None:
-        return "not seen"
+        return "not captured"
     if not group.path:
         return group.status.replace("_", " ")
-    return f"{_text(group.path[-1])} ({group.cls.replace('_', ' ')})"
+    return f"{_text(group.path[-1])} ({state_word(group.cls)})"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ....analysis.stacks.fold import PLAIN, Fold, StackStep
 from ....analysis.stacks.fold import StackBranch as Fork
 from ....present.spans import Line, Span, cut, plain
-from ....present.status import GLYPHS
+from ....present.status import GLYPHS, state_word
 from ....records import Frame, Local, Stack
 from ....text import format
 from ....text.cells import clean, fit
@@ -47,7 +47,7 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
             values = "".join(f"  {clean(name)} = {clean(value)}" for name, value in fork.step.values)
             text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
             text += [Span(values, "accent")] if values else []
-            note = (fork.cls or "").replace("_", " ")
+            note = state_word(fork.cls or "")
             grown.append(TreeNode(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
         return tuple(grown)
 
@@ -74,7 +74,7 @@ def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> I
             why = group.status.replace("_", " ") + (f": {group.reason}" if group.reason else "")
             text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
             text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
-            note = "" if group.cls == "unknown" else group.cls.replace("_", " ")
+            note = "" if group.cls == "unknown" else state_word(group.cls)
             yield TreeNode(key, tuple(text), ranges(group.ranks), note)
 
 
@@ -93,11 +93,11 @@ def rank_lines(
         row = rows.get(rank)
         named = Span(f"{rank:>5} ", "failed" if rank in culprits else "text")
         if row is None or row.rank is None:
-            lines.append(Line((named, Span("not on any node that can be seen", "muted")), rank))
+            lines.append(Line((named, Span("not found on any connected node", "muted")), rank))
             continue
         stat = row.stat
         wchan = stat.wchan if stat and stat.wchan not in (None, "0") else ""
-        state = Span(f"{GLYPHS[row.status]} {fit(row.state.replace('_', ' '), 15)} ", row.status)
+        state = Span(f"{GLYPHS[row.status]} {fit(state_word(row.state), 15)} ", row.status)
         who = Span(f"{clean(row.rank.node)} pid {row.rank.pid}", "text")
         busy = Span(f"  {format.percent(stat.cpu_pct if stat else None)} %  {clean(wchan or '')}", "muted")
         lines.append(Line(cut((named, state, who, busy), width), rank))
@@ -108,7 +108,7 @@ def thread_lines(stacks: Sequence[Stack], rank: int, width: int) -> tuple[Line, 
     """All threads of a rank's processes as last read, the main one first, each from the outermost call inward."""
     own = [stack for stack in stacks if stack.rank == rank]
     if not own:
-        return (plain(f"Nothing was read of rank {rank} in this capture.", "muted"),)
+        return (plain(f"No stacks of rank {rank} in this capture.", "muted"),)
     last: dict[tuple[str, int], int] = {}
     for stack in own:
         key = (stack.role, stack.pid)
@@ -135,7 +135,7 @@ def _process_lines(stack: Stack, width: int) -> Iterator[Line]:
     parts += [f"wchan {clean(stack.wchan)}"] if stack.wchan and stack.wchan != "0" else []
     parts += [f"in {clean(stack.syscall)}"] if stack.syscall else []
     parts += [f"CPU +{stack.cpu_delta_s:.2f} s"] if stack.cpu_delta_s is not None else []
-    parts += [f"debugged by {stack.tracer_pid}"] if stack.tracer_pid else []
+    parts += [f"traced by pid {stack.tracer_pid}"] if stack.tracer_pid else []
     yield Line(cut((Span("  ".join(parts), "muted"),), width), ("process", stack.pid))
     if stack.status != "ok":
         why = f"{stack.status.replace('_', ' ')}: {clean(stack.reason or '')}"
@@ -152,7 +152,7 @@ def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
     words += [f"{stack.os_thread_id}"] if stack.os_thread_id is not None else []
     words += ["holds the GIL"] if stack.gil else []
     words += ["active" if stack.active else "idle"] if stack.active is not None else []
-    words += ["read while it stood still"] if stack.mode == "blocking" else []
+    words += ["paused while sampling"] if stack.mode == "blocking" else []
     key = ("thread", stack.pid, stack.os_thread_id, stack.thread_id)
     yield Line(cut((Span("  ".join(words), "accent"),), width), key)
     named: dict[int, list[Local]] = {}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ....analysis.hang import Culprit, Verdict
 from ....analysis.hang.verdict import State
 from ....present.spans import Line, Span, plain
-from ....present.status import GLYPHS, Status
+from ....present.status import GLYPHS, Status, state_word
 from ....text import format
 from ....text.cells import clean, width_of
 from ...folds.verdicts import JobDiagnosis
@@ -22,12 +22,12 @@ _ORDER: Final = tuple(STATUS)
 _LABEL = 10
 
 NOTHING: Final = (
-    plain("No stacks yet."),
+    plain("No stacks captured yet."),
     plain(""),
-    Line((Span("d", "key"), Span("  captures until it is clear who holds the job"))),
-    Line((Span("s", "key"), Span("  captures once: where everybody stands"))),
+    Line((Span("d", "key"), Span("  diagnose: sample until a culprit is found"))),
+    Line((Span("s", "key"), Span("  take one stack snapshot of all ranks"))),
     plain(""),
-    plain("Neither changes the job; no job has to be prepared.", "muted"),
+    plain("Read-only; no instrumentation needed.", "muted"),
 )
 
 
@@ -56,7 +56,7 @@ def verdict_lines(seen: Sequence[JobDiagnosis], width: int) -> tuple[Line, ...]:
 def _lines(verdict: Verdict, watched_s: float, width: int) -> Iterator[Line]:
     status = STATUS[verdict.state]
     about = VerdictLineKey(verdict.job)
-    said = f"{GLYPHS[status]} {verdict.state.replace('_', ' ')}"
+    said = f"{GLYPHS[status]} {state_word(verdict.state)}"
     kind = f"  {verdict.kind}" if verdict.kind != "none" else ""
     right = "" if verdict.confidence == "none" else f"confidence: {verdict.confidence}"
     room = max(2, width - width_of(f"{said}{kind}  {clean(verdict.job)}{right}"))
@@ -87,7 +87,7 @@ def _culprit_lines(job: str, culprit: Culprit, width: int) -> Iterator[Line]:
     parts = wrapped(" · ".join(words) + where, width - 4 - width_of(culprit.class_))
     for number, part in enumerate(parts):
         spans = [Span(f"  {part}", "failed")]
-        spans += [Span(f"  {culprit.class_.replace('_', ' ')}", "muted")] if number == 0 else []
+        spans += [Span(f"  {state_word(culprit.class_)}", "muted")] if number == 0 else []
         yield Line(tuple(spans), about)
     if site is not None and site.source:
         yield Line((Span(f"    {site.line:>5} │ ", "muted"), Span(clean(site.source.strip()), "text")), about)

@@ -201,7 +201,7 @@ class HangView(View):
             return True
         if self._marked is not None:
             self._marked = None
-            self.notify("nothing is marked any more", timeout=2, markup=False)
+            self.notify("mark cleared", timeout=2, markup=False)
             return True
         parts = self._parts()
         here = next((at for at, part in enumerate(parts) if part.has_focus), 0)
@@ -271,23 +271,23 @@ class HangView(View):
         key = self._tree.selected
         if self._marked is None or self._marked not in self._model.ranks or key is None or key == self._marked:
             self._marked = key
-            self.notify("marked; x on another branch shows the two side by side", timeout=4, markup=False)
+            self.notify("marked; press x on another branch to compare", timeout=4, markup=False)
             return
         lines = side_by_side(
             self._model.paths.get(self._marked, ()), self._model.ranks[self._marked],
             self._model.paths.get(key, ()), self._model.ranks[key], min(self.size.width, 110) - 8,
         )  # fmt: skip
         self._marked = None
-        self.app.push_screen(LinesDialog("Two branches", lines))
+        self.app.push_screen(LinesDialog("Compare branches", lines))
 
     def action_compare_captures(self) -> None:
         """What changed since the capture before."""
         seen = self._of
         if seen is None or seen.fold is None or seen.before is None:
-            self.notify("there is no capture before this one", timeout=3, markup=False)
+            self.notify("no earlier capture", timeout=3, markup=False)
             return
         lines = moved(seen.before, seen.fold, min(self.size.width, 110) - 8)
-        self.app.push_screen(LinesDialog(f"Since capture {seen.number - 1}: then and now", lines))
+        self.app.push_screen(LinesDialog(f"Changes since capture {seen.number - 1}", lines))
 
     def action_copy(self) -> None:
         """The verdicts, as text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ....present.status import BY_WEIGHT
+from ....present.status import BY_WEIGHT, state_word
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import fold, natural
@@ -43,15 +43,15 @@ FIELDS: dict[str, ColumnField[JobRow]] = {
         ColumnField("state", "state", state_text, _severity, lambda row, _: row.status),
         ColumnField("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
         ColumnField("age", "started", lambda row: _age(row), _began, _style),
-        column_field("ran", "ran", lambda row: row.ran_ns, format.duration_compact, _style),
+        column_field("ran", "runtime", lambda row: row.ran_ns, format.duration_compact, _style),
         column_field("nodes", "nodes", lambda row: len(row.nodes), integer, _style),
         ColumnField("ranks", "ranks", ranks_text, lambda row: row.world_size, _style),
         column_field("step", "step", lambda row: row.ranks.step if row.ranks else None, format.count, _style),
         column_field("launcher", "launcher", lambda row: row.launcher or None, text_or_unknown, _style),
         column_field("exit", "exit", _exit, integer, lambda row, text: "failed" if _exit(row) else _style(row, text)),
-        column_field("where", "on", lambda row: fold(row.nodes) if row.nodes else None, text_or_unknown, _style,
+        column_field("where", "node names", lambda row: fold(row.nodes) if row.nodes else None, text_or_unknown, _style,
             natural),
-        column_field("reason", "why", lambda row: row.reason or None, text_or_unknown, _reason_style),
+        column_field("reason", "status detail", lambda row: row.reason or None, text_or_unknown, _reason_style),
         column_field("command", "command", lambda row: row.command or None, text_or_unknown, _style),
     )
 }  # fmt: skip
@@ -72,19 +72,19 @@ def _words(entry: RowInContext[JobRow]) -> Iterable[str]:
 
 JOBS: Vocabulary[RowInContext[JobRow]] = Vocabulary(
     (
-        FilterField("state", "word", lambda entry: (entry.row.word, entry.row.status),
-            "running, failed, partial, found, …"),
-        FilterField("job", "text", lambda entry: clean(entry.row.name), "a part of its name"),
+        FilterField("state", "word", lambda entry: (entry.row.word, state_word(entry.row.word), entry.row.status),
+            "running, failed, partial, discovered, …"),
+        FilterField("job", "text", lambda entry: clean(entry.row.name), "part of the job name"),
         FilterField("node", "word", lambda entry: tuple(map(clean, entry.row.nodes)),
-            "a node it runs on, e.g. node0[1-3]*"),
+            "node it runs on, e.g. node0[1-3]*"),
         FilterField("tag", "word",
             lambda entry: tuple(tag for node in entry.row.nodes for tag in entry.context.tags(node)),
-              "a tag of one of its nodes in hosts.toml"),
-        FilterField("launcher", "word", lambda entry: clean(entry.row.launcher) or None, "what started its ranks"),
-        FilterField("ranks", "number", lambda entry: entry.row.world_size, "how many it has, e.g. >8"),
-        FilterField("exit", "number", lambda entry: _exit(entry.row), "its exit code, once it is over"),
-        FilterField("command", "text", lambda entry: entry.row.command or None, "a part of its command"),
-        FilterField("reason", "text", lambda entry: entry.row.reason or None, "why it is not well"),
+              "node tag in hosts.toml"),
+        FilterField("launcher", "word", lambda entry: clean(entry.row.launcher) or None, "launcher of its ranks"),
+        FilterField("ranks", "number", lambda entry: entry.row.world_size, "number of ranks, e.g. >8"),
+        FilterField("exit", "number", lambda entry: _exit(entry.row), "exit code"),
+        FilterField("command", "text", lambda entry: entry.row.command or None, "part of the command"),
+        FilterField("reason", "text", lambda entry: entry.row.reason or None, "part of the status detail"),
     ),
     _words,
 )  # fmt: skip

@@ -148,9 +148,9 @@ def _words(entry: RowInContext[LogLine]) -> Iterable[str]:
 
 LINES: Final[Vocabulary[RowInContext[LogLine]]] = Vocabulary(
     (
-        FilterField("rank", "number", _ranks, "a rank that wrote it, e.g. 0-7"),
-        FilterField("launcher", "word", _nodes, "the node whose launcher wrote it"),
-        FilterField("text", "text", lambda entry: entry.row.text, "a part of the line", offered=False),
+        FilterField("rank", "number", _ranks, "rank that wrote the line, e.g. 0-7"),
+        FilterField("launcher", "word", _nodes, "node whose launcher wrote the line"),
+        FilterField("text", "text", lambda entry: entry.row.text, "part of the line", offered=False),
     ),
     _words,
 )

@@ -10,7 +10,7 @@ from typing import Final
 from ....launch.format import signal_name
 from ....launch.state import JobView, NodeLine
 from ....present.spans import Span
-from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status
+from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status, state_word
 from ....text import format
 from ....text.cells import clean
 from ...models.job_ranks import JobsSummary, JobSummary
@@ -101,7 +101,7 @@ class JobRow(PlainRow):
 def _troubles(ranks: JobSummary | None) -> str:
     """What its ranks do that do not move: `1 stuck`."""
     counts = ranks.counts if ranks is not None else {}
-    return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items()
+    return ", ".join(f"{count} {state_word(state)}" for state, count in counts.items()
                      if count and rank_status(state) != "ok")  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def node_status(line: NodeLine) -> Status:
 
 
 def state_text(row: JobRow) -> str:
-    return f"{GLYPHS[row.status]} {row.word}"
+    return f"{GLYPHS[row.status]} {state_word(row.word)}"
 
 
 def ranks_text(row: JobRow) -> str:

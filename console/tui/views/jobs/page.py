@@ -82,7 +82,7 @@ class JobPage(DetailPage[str]):
         """Show this frame; nothing is made anew where nothing of the job changed."""
         self._frame = frame
         if row is None:
-            self._title.show((_EDGE, Span(self.key or "", "strong"), Span(" is not known here any more ", "muted")))
+            self._title.show((_EDGE, Span(self.key or "", "strong"), Span(" job not found ", "muted")))
             return
         basis = (row.key, row.started, row.ranks, frame.now // 1_000_000_000, self.size)
         if basis != self._shown:
@@ -93,7 +93,7 @@ class JobPage(DetailPage[str]):
             self._update_log(row.name, row.started.ordered.world_size, frame)
 
     def _write(self, row: JobRow) -> None:
-        stop = (Span(" x", "key"), Span(" stops it ", "muted")) if row.can_stop else ()
+        stop = (Span(" x", "key"), Span(" stop ", "muted")) if row.can_stop else ()
         self._title.show((_EDGE, *title_spans(row)), (*stop, Span(" Esc", "key"), Span(" back ─", "muted")))
         width = (self.size.width * 2 // 5 if self._is_wide else self.size.width) - _BESIDE
         lines = page_lines(row, max(20, width))
@@ -130,16 +130,16 @@ class JobPage(DetailPage[str]):
 
     def _empty_text(self, any_line: bool) -> Sequence[Line]:
         if any_line:
-            return (plain("No line passes the filter."), plain(""), plain("Esc clears it; / changes it.", "muted"))
-        return (plain("nothing was written yet", "muted"),)
+            return (plain("No matching lines."), plain(""), plain("Esc clears the filter; / edits it.", "muted"))
+        return (plain("no output yet", "muted"),)
 
     def _head(self, log: JobLog) -> None:
         left = (_EDGE, Span("OUTPUT", "accent"), Span(f" {format.count(log.end)} lines ", "muted"))
         if self.output.following:
             self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
         else:
-            below = f"{format.count(self.output.behind)} below" if self.output.behind else "held"
-            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follows ", "muted"), Span("─", "rule"))
+            below = f"{format.count(self.output.behind)} newer" if self.output.behind else "paused"
+            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
             self._state.show(left, right)
 
     @property

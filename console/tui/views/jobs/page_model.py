@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....launch.state import NodeLine
 from ....present.spans import Line, Span, cut
-from ....present.status import GLYPHS, Status
+from ....present.status import GLYPHS, Status, state_word
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_ranks
@@ -32,7 +32,7 @@ class _Part:
 def title_spans(row: JobRow) -> tuple[Span, ...]:
     """`train-3f9a1c ● running  00:02:11`."""
     ran = row.ran_ns
-    spans = [Span(clean(row.name), "accent"), Span(f"  {GLYPHS[row.status]} {row.word}", row.status)]
+    spans = [Span(clean(row.name), "accent"), Span(f"  {GLYPHS[row.status]} {state_word(row.word)}", row.status)]
     return (*spans, Span(f"  {format.duration_compact(ran)} " if ran is not None else " ", "muted"))
 
 
@@ -47,23 +47,23 @@ def _plan(row: JobRow) -> Iterator[Fact]:
     assert view is not None
     ordered = view.ordered
     if row.reason:
-        yield Fact("why", row.reason, row.status)
+        yield Fact("status detail", row.reason, row.status)
     if view.is_over:
         yield Fact("exit code", str(view.exit_code), "text" if view.exit_code == 0 else "failed")
     yield Fact("command", row.command)
-    gpus = f"{ordered.gpus_per_node} GPUs" if ordered.gpus_per_node else "no GPU"
+    gpus = f"{ordered.gpus_per_node} GPUs" if ordered.gpus_per_node else "no GPUs"
     yield Fact("plan", f"{len(ordered.nodes)} nodes × {ordered.procs_per_node} = {ordered.world_size} ranks, "
-                       f"{gpus} a node, {clean(ordered.launcher)}")  # fmt: skip
-    yield Fact("ranks meet at", clean(f"{ordered.master_addr}:{ordered.master_port}"))
-    yield Fact("works in", clean(ordered.workdir or "the home folder"))
+                       f"{gpus} per node, {clean(ordered.launcher)}")  # fmt: skip
+    yield Fact("rendezvous", clean(f"{ordered.master_addr}:{ordered.master_port}"))
+    yield Fact("workdir", clean(ordered.workdir or "home directory"))
     yield Fact("started", f"{format.clock_time(ordered.created)}, {format.age(row.now - ordered.created)} ago")
     yield from _progress(row)
 
 
 def _found(row: JobRow) -> Iterator[Fact]:
     """Of a job that somebody else started nothing is known but its ranks."""
-    yield Fact("started by", clean(row.launcher) or "somebody else")
-    yield Fact("stop it", "where it was started: gconsole ends only jobs of its own")
+    yield Fact("started by", clean(row.launcher) or "unknown")
+    yield Fact("stop", "not started by gconsole; stop it with its launcher")
     yield Fact("ranks", format.seen(row.ranks.found if row.ranks else None, row.world_size))
     yield from _progress(row)
 
@@ -118,7 +118,7 @@ def _node_line(part: _Part, width: int) -> Line:
         if steps else ""  # fmt: skip
     spans = [
         Span(f"{GLYPHS[part.status]} ", part.status), Span(fit(clean(part.node), 12), "strong"),
-        Span(f" {part.word:<12}", part.status), Span(f"rank {part.ranks:<8}", "muted"),
+        Span(f" {state_word(part.word):<12}", part.status), Span(f"rank {part.ranks:<8}", "muted"),
         *([Span(f" {at:<14}")] if at else []), *state_spans(counts),
         *([Span(f" {clean(part.why)}", part.status)] if part.why else []),
     ]  # fmt: skip

@@ -38,10 +38,10 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     column(FIELDS["command"], 14, 8, grow=30),
 )
 _NOTHING = (
-    plain("No job runs on these nodes, and gconsole started none."),
+    plain("No jobs on these nodes."),
     plain(""),
     plain("gconsole run start hosts.toml --nodes 4 -- train.py", "accent"),
-    plain("starts one on nodes that people share by agreement.", "muted"),
+    plain("starts a job on shared nodes without a scheduler.", "muted"),
 )
 
 
@@ -89,7 +89,7 @@ class JobsView(PagedListView[JobRow, str]):
         return rows
 
     def empty_text(self, frame: Frame) -> Sequence[Line]:
-        return _NOTHING if frame.settled else (plain("looking for jobs …", "muted"),)
+        return _NOTHING if frame.settled else (plain("discovering jobs …", "muted"),)
 
     # -- the page ----------------------------------------------------------------------------------------------------
 

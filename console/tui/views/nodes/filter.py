@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ....present.status import state_word
 from ....text.cells import clean
 from ...models.filter_language import FilterField, Value, Vocabulary
 from ...models.row_context import RowInContext
@@ -34,7 +35,7 @@ def _gpus(name: str) -> Callable[[RowInContext[NodeRow]], Value]:
 
 def _states(entry: RowInContext[NodeRow]) -> Value:
     """Its word, and how bad that is: `state:failed` is everything drawn as failed."""
-    return (entry.row.summary.word, entry.row.summary.status)
+    return (entry.row.summary.word, state_word(entry.row.summary.word), entry.row.summary.status)
 
 
 def _jobs(entry: RowInContext[NodeRow]) -> Value:
@@ -59,33 +60,33 @@ def _words(entry: RowInContext[NodeRow]) -> Iterable[str]:
 NODES: Vocabulary[RowInContext[NodeRow]] = Vocabulary(
     (
         FilterField("state", "word", _states, "ok, stale, lost, failed, …; or warning, unknown"),
-        FilterField("node", "word", lambda entry: clean(entry.row.key), "a node's name, e.g. node0[1-3]*"),
-        FilterField("tag", "word", lambda entry: entry.context.tags(entry.row.key), "a tag of it in hosts.toml"),
-        FilterField("job", "text", _jobs, "a part of the name of a job on it"),
+        FilterField("node", "word", lambda entry: clean(entry.row.key), "node name, e.g. node0[1-3]*"),
+        FilterField("tag", "word", lambda entry: entry.context.tags(entry.row.key), "tag in hosts.toml"),
+        FilterField("job", "text", _jobs, "part of the name of a job on it"),
+        FilterField("class", "text", lambda entry: entry.context.class_of(entry.row.key), "part of the hardware class"),
         FilterField(
-            "class", "text", lambda entry: entry.context.class_of(entry.row.key), "a part of what it is built of"
+            "util", "number", _gpus("util_pct"), "utilisation of one of its GPUs in %, e.g. <10", ("gpu_util",)
         ),
-        FilterField("util", "number", _gpus("util_pct"), "% one of its GPUs is busy, e.g. <10", ("gpu_util",)),
         FilterField(
             "gpumem", "size", _gpus("mem_used_bytes"), "memory used on one of its GPUs, e.g. >40G", ("gpu_mem",)
         ),
-        FilterField("temp", "number", _gpus("temp_c"), "°C of one of its GPUs, e.g. >80"),
-        FilterField("cpu", "number", _host("cpu_pct"), "% of all its CPUs, e.g. >90"),
-        FilterField("mem", "number", lambda entry: memory_pct(entry.row), "% of its memory in use, e.g. >90"),
-        FilterField("cpu_stall", "number", _host("cpu_stall_pct"), "% of the time something waits for a CPU"),
-        FilterField("mem_stall", "number", _host("mem_stall_pct"), "% of the time something waits for memory"),
-        FilterField("io_stall", "number", _host("io_stall_pct"), "% of the time something waits for a disk"),
-        FilterField("read", "size", _host("disk_read_bytes_s"), "bytes read a second, e.g. >100M"),
-        FilterField("write", "size", _host("disk_write_bytes_s"), "bytes written a second"),
-        FilterField("rx", "size", _host("net_rx_bytes_s"), "bytes received a second", ("in",)),
-        FilterField("tx", "size", _host("net_tx_bytes_s"), "bytes sent a second", ("out",)),
-        FilterField("gpus", "number", lambda entry: entry.row.gpus, "how many it has, e.g. <8"),
-        FilterField("ranks", "number", lambda entry: entry.row.ranks, "how many run on it, e.g. 0"),
-        FilterField("agent", "number", _cost("cpu_pct"), "% of one CPU that the agent takes"),
-        FilterField("hostname", "text", _node("hostname"), "a part of what it calls itself"),
-        FilterField("kernel", "text", _node("kernel"), "a part of its kernel's version"),
-        FilterField("python", "word", _node("python"), "the version the agent runs on, e.g. 3.6*"),
-        FilterField("reason", "text", lambda entry: entry.row.summary.reason or None, "why it is not here"),
+        FilterField("temp", "number", _gpus("temp_c"), "temperature of one of its GPUs in °C, e.g. >80"),
+        FilterField("cpu", "number", _host("cpu_pct"), "CPU utilisation in %, e.g. >90"),
+        FilterField("mem", "number", lambda entry: memory_pct(entry.row), "memory in use in %, e.g. >90"),
+        FilterField("cpu_stall", "number", _host("cpu_stall_pct"), "CPU stall (PSI) in %"),
+        FilterField("mem_stall", "number", _host("mem_stall_pct"), "memory stall (PSI) in %"),
+        FilterField("io_stall", "number", _host("io_stall_pct"), "I/O stall (PSI) in %"),
+        FilterField("read", "size", _host("disk_read_bytes_s"), "disk reads in bytes/s, e.g. >100M"),
+        FilterField("write", "size", _host("disk_write_bytes_s"), "disk writes in bytes/s"),
+        FilterField("rx", "size", _host("net_rx_bytes_s"), "network RX in bytes/s", ("in",)),
+        FilterField("tx", "size", _host("net_tx_bytes_s"), "network TX in bytes/s", ("out",)),
+        FilterField("gpus", "number", lambda entry: entry.row.gpus, "number of GPUs, e.g. <8"),
+        FilterField("ranks", "number", lambda entry: entry.row.ranks, "number of ranks on it, e.g. 0"),
+        FilterField("agent", "number", _cost("cpu_pct"), "CPU use of the agent in % of a core"),
+        FilterField("hostname", "text", _node("hostname"), "part of the hostname"),
+        FilterField("kernel", "text", _node("kernel"), "part of the kernel version"),
+        FilterField("python", "word", _node("python"), "Python version of the agent, e.g. 3.6*"),
+        FilterField("reason", "text", lambda entry: entry.row.summary.reason or None, "part of the failure reason"),
     ),
     _words,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ....core.store import NodeNow
 from ....present.spans import Span
-from ....present.status import GLYPHS
+from ....present.status import GLYPHS, state_word
 from ....records import AgentCost, Host, Node
 from ....text import format
 from ...models.heat_map import GpuIndex
@@ -46,14 +46,14 @@ class NodeRow(PlainRow):
         summary = self.summary
         if summary.fresh or summary.status == "stale" or not (summary.reason or summary.word == "expected"):
             return None
-        return Span(summary.reason or "waiting for its turn to connect", summary.status)
+        return Span(summary.reason or "queued to connect", summary.status)
 
 
 def state_text(summary: NodeSummary) -> str:
     """`● ok`, `◐ stale 12 s`: the glyph, the word, and how old the data are."""
     aged = summary.status == "stale" or summary.word == "lost"
     age = f" {format.age(summary.age_ns)}" if aged and summary.age_ns is not None else ""
-    return f"{GLYPHS[summary.status]} {summary.word}{age}"
+    return f"{GLYPHS[summary.status]} {state_word(summary.word)}{age}"
 
 
 def memory_pct(row: NodeRow) -> float | None:

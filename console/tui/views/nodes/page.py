@@ -69,7 +69,7 @@ class NodePage(DetailPage[str]):
     def _write(self, frame: Frame, name: str) -> None:
         known = _known(frame, name)
         if known is None:
-            self._title.show((_EDGE, Span(name, "strong"), Span(" is not of this fleet any more ", "muted")))
+            self._title.show((_EDGE, Span(name, "strong"), Span(" node was removed ", "muted")))
             return
         said = Span(f" {state_text(known.summary)} ", known.summary.status)
         self._title.show((_EDGE, Span(name, "accent"), said), (Span(" Esc", "key"), Span(" back ─", "muted")))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....core.store import GpuNow, NodeNow
 from ....present.spans import Line, Span, cut
-from ....present.status import GLYPHS
+from ....present.status import GLYPHS, state_word
 from ....records import Process, Record
 from ....text import format
 from ....text.cells import clean, fit
@@ -60,19 +60,19 @@ def _more(now: NodeNow | None) -> Iterator[Fact]:
     if host:
         rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
         read, write, came, went = map(format.byte_rate, rates)
-        yield Fact("disk", f"read {read}   written {write}")
-        yield Fact("network", f"in {came}   out {went}")
+        yield Fact("disk", f"read {read}   write {write}")
+        yield Fact("network", f"RX {came}   TX {went}")
         yield Fact("swap used", format.size(host.swap_used_bytes))
         up = None if host.uptime_s is None else int(host.uptime_s * 1e9)
-        yield Fact("up for", format.age(up))
+        yield Fact("uptime", format.age(up))
         if host.unreadable:
-            what = f"{host.unreadable} Python processes of other users may not be read"
+            what = f"{host.unreadable} Python processes of other users (no permission)"
             yield Fact("unreadable", what, "warning")
     if who:
-        yield Fact("works", clean(", ".join(who.capabilities)) or format.UNKNOWN)
+        yield Fact("data sources", clean(", ".join(who.capabilities)) or format.UNKNOWN)
         if who.ptrace_scope is not None:
             yield Fact("ptrace_scope", str(who.ptrace_scope))
-        yield Fact("boot", clean(who.boot_id), "muted")
+        yield Fact("boot id", clean(who.boot_id), "muted")
     if now.cost:
         yield Fact("agent sends", f"{format.byte_rate(now.cost.tx_bytes_s)}")
 
@@ -95,7 +95,7 @@ def _gpu_line(gpu: GpuNow, width: int) -> Line:
 def _rank_line(row: RankListRow, width: int) -> Line:
     number = format.UNKNOWN if row.number is None else str(row.number)
     stat = row.stat
-    state = Span(fit(f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}", 18), row.status)
+    state = Span(fit(f"{GLYPHS[row.status]} {state_word(row.state)}", 18), row.status)
     pid = f"pid {row.rank.pid:<8}" if row.rank else ""
     busy = f"{format.percent(stat.cpu_pct):>5} %  {format.size_compact(stat.rss_bytes):>5}  " if stat else ""
     job = Span(clean(row.job), "muted")
@@ -115,7 +115,7 @@ def process_detail(process: Process) -> Detail:
     """A process: all that its record says."""
     rank = format.UNKNOWN if process.rank is None else str(process.rank)
     facts = [
-        Fact("command", clean(process.cmdline or "its command line may not be read")),
+        Fact("command", clean(process.cmdline or "command line not readable")),
         Fact("name", clean(process.comm)),
         Fact("role", clean(process.role).replace("_", " ")),
         Fact("parent", f"pid {process.ppid}"),

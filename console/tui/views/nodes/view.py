@@ -29,7 +29,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     column(FIELDS["gpus"], 4, 3, right=True),
     column(FIELDS["ranks"], 5, 4, right=True),
     column(FIELDS["agent"], 7, 5, right=True),
-    column(FIELDS["agent_rss"], 5, 12, right=True),
+    column(FIELDS["agent_rss"], 9, 12, right=True),
     column(FIELDS["hostname"], 10, 17, grow=12),
     column(FIELDS["kernel"], 12, 13, grow=10),
     column(FIELDS["python"], 7, 16),
@@ -67,4 +67,4 @@ class NodesView(PagedListView[NodeRow, str]):
         return len(frame.fleet.nodes)
 
     def empty_text(self, frame: Frame) -> Sequence[Line]:
-        return (plain("No node is expected here."), plain("Add one from the palette (Ctrl-P).", "muted"))
+        return (plain("No nodes configured."), plain("Add one with the command palette (Ctrl-P).", "muted"))

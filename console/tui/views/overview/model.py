@@ -26,7 +26,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
     A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
     """
     if not fleet.nodes:
-        return (plain("no nodes; ^p add nodes", "muted"),)
+        return (plain("no nodes; ^p adds nodes", "muted"),)
     lines = [_counts_line(fleet, width)]
     troubles: dict[tuple[Status, str, str, str], list[NodeSummary]] = defaultdict(list)
     for node in fleet.nodes:
@@ -59,7 +59,7 @@ def _facts(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
     """What happened to these nodes, in one phrase; the youngest of their silences stands for all."""
     age = min((node.age_ns for node in nodes if node.age_ns is not None), default=None)
     if word == "expected":
-        return "waiting for its turn to connect"
+        return "queued to connect"
     if word == "lost":
         return f"lost {format.age(age)} ago: {reason}" if age is not None else f"lost: {reason}"
     if word == "stale":
@@ -89,7 +89,7 @@ def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> lis
 def job_lines(jobs: JobsSummary, settled: bool, width: int) -> tuple[Line, ...]:
     """A block a job: how many of its ranks are here and what they do; the missing ones with their reason."""
     if not jobs.jobs:
-        return (plain("no job found on these nodes" if settled else "looking for ranks …", "muted"),)
+        return (plain("no jobs on these nodes" if settled else "discovering ranks …", "muted"),)
     lines: list[Line] = []
     for job in jobs.jobs:
         lines += _job_lines(job, width)
@@ -154,22 +154,35 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
 
 
 def finding_lines(
-    findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int
+    findings: Sequence[Finding],
+    fleet: FleetSummary,
+    jobs: JobsSummary,
+    settled: bool,
+    width: int,
+    *,
+    diagnosed: bool = False,
 ) -> tuple[Line, ...]:
-    """A line a finding, the worst first; without any, what that silence is worth."""
+    """A line a finding, the worst first; without any, what has not been checked."""
     if findings:
         return tuple(_finding_line(finding, width) for finding in findings)
     if not fleet.nodes:
-        return (plain("no nodes, nothing to find", "muted"),)
+        return (plain("no nodes", "muted"),)
     if not settled:
-        return (plain("still looking …", "muted"),)
+        return (plain("checking …", "muted"),)
     unseen = fleet.expected - fleet.ok
     absent = sum(len(ranks) for job in jobs.jobs for _, ranks in job.missing)
     if unseen or absent:
         parts = ((unseen, "node"), (absent, "rank"))
         what = " and ".join(format.plural(number, noun) for number, noun in parts if number)
-        return (Line((glyph("unknown"), Span(f" none, but {what} cannot be seen", "muted"))),)
-    return (Line((glyph("ok"), Span(" none", "muted"))),)
+        return (Line((glyph("unknown"), Span(f" no alerts, but {what} not reporting", "muted"))),)
+    return (
+        Line(
+            (
+                glyph("ok"),
+                Span(" no alerts" if diagnosed else " no alerts · job progress not checked (d diagnoses)", "muted"),
+            )
+        ),
+    )
 
 
 def _finding_line(finding: Finding, width: int) -> Line:

@@ -78,7 +78,14 @@ class OverviewView(View):
         self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
         self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
         self._finding_list.show(
-            finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, self._finding_list.size.width - 1)
+            finding_lines(
+                frame.findings,
+                frame.fleet,
+                frame.jobs,
+                frame.settled,
+                self._finding_list.size.width - 1,
+                diagnosed=bool(frame.hang) or not frame.jobs.jobs,
+            )
         )
         self._compare(frame)
         self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.scale)
@@ -113,7 +120,7 @@ class OverviewView(View):
             self._heat_panel.head("GPU", (Span("no data yet", "muted"),), self._under_cursor(frame))
             return
         if not frame.gpus:
-            left = (Span("busy, all CPUs of a node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
+            left = (Span("CPU util of the node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
             self._heat_panel.head("CPU", left, self._under_cursor(frame))
             return
         sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()

@@ -55,8 +55,8 @@ class QueryResult:
     def head(self) -> str:
         """How many, of how many, how long it took, and what it lacks."""
         count = f"{format.count(len(self.rows))} row{'s' * (len(self.rows) != 1)}"
-        lacks = f"; without what cannot be read: {clean(', '.join(self.damage))}" if self.damage else ""
-        return f"{count}{', the first of more' if self.truncated else ''} in {self.took_s:.2f} s{lacks}"
+        lacks = f"; skipped (unreadable): {clean(', '.join(self.damage))}" if self.damage else ""
+        return f"{count}{' (truncated)' if self.truncated else ''} in {self.took_s:.2f} s{lacks}"
 
     @cached_property
     def numeric(self) -> tuple[int, ...]:
@@ -90,8 +90,8 @@ class QueryResult:
         """What of it can be saved."""
         if not self.rows:
             return []
-        told = f"{len(self.rows)} rows{', the first of more' if self.truncated else ''}"
-        found = [ExportTable(f"Answer: {told}", self.kind, self.rows, self.columns)]
+        told = f"{len(self.rows)} rows{' (truncated)' if self.truncated else ''}"
+        found = [ExportTable(f"Result: {told}", self.kind, self.rows, self.columns)]
         if selected is not None:
             found.append(ExportTable("Selected: 1 row", self.kind, [selected], self.columns))
         return found
@@ -178,7 +178,7 @@ def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> n
 
 def _heading(answer: QueryResult, at: int, plot: Plot) -> Line:
     spans = [Span(answer.title(at), "strong")]
-    for name, value in zip(("least", "mean", "most"), plot.summary(), strict=True):
+    for name, value in zip(("min", "avg", "max"), plot.summary(), strict=True):
         spans += [Span(f"  {name} ", "muted"), Span(short(value))]
     return Line(tuple(spans))
 
@@ -229,7 +229,7 @@ def _heat(answer: QueryResult, width: int) -> list[Line]:
     gap = max(1, size * len(shown) - width_of(first) - width_of(last))
     lines.append(plain(" " * (label + 1) + first + " " * gap + last, "muted"))
     hidden = len(across) - len(shown)
-    return [*lines, plain(f"{hidden} more to the right have no room", "warning")] if hidden else lines
+    return [*lines, plain(f"{hidden} columns not shown", "warning")] if hidden else lines
 
 
 def _can_be_key(value: Any) -> bool:

@@ -144,7 +144,7 @@ class QueryView(View):
         """Show this; None is a question that was given up, and then what stood there stays."""
         self._started_at, self._shown_s = None, -1
         if answer is None:
-            self.notify("given up", timeout=2, markup=False)
+            self.notify("cancelled", timeout=2, markup=False)
             self._head()
             return
         self._answer, self._first = answer, 0
@@ -160,7 +160,7 @@ class QueryView(View):
         """Show the answer in the next way there is."""
         ways = self._answer.drawings() if self._answer else ("table",)
         if len(ways) == 1:
-            self.notify("nothing to draw: no column of figures", timeout=3, markup=False)
+            self.notify("nothing to plot: no numeric column", timeout=3, markup=False)
             return
         self._how = ways[(ways.index(self._how) + 1) % len(ways)]
         self._show()
@@ -203,14 +203,14 @@ class QueryView(View):
         self._head()
 
     def _head(self) -> None:
-        left: tuple[Span, ...] = (Span("─ ", "rule"), Span("ANSWER", "accent"), Span(" "))
+        left: tuple[Span, ...] = (Span("─ ", "rule"), Span("RESULT", "accent"), Span(" "))
         right: tuple[Span, ...] = ()
         if self._started_at is not None:
             self._shown_s = int(time.monotonic() - self._started_at)
-            left = (*left, Span(f"looking … {self._shown_s} s ", "warning"))
-            right = (Span(" Esc", "key"), Span(" gives it up ", "muted"), Span("─", "rule"))
+            left = (*left, Span(f"running … {self._shown_s} s ", "warning"))
+            right = (Span(" Esc", "key"), Span(" cancel ", "muted"), Span("─", "rule"))
         elif self._answer is not None and self._answer.error:
-            left = (*left, Span("none ", "failed"))
+            left = (*left, Span("error ", "failed"))
         elif self._answer is not None:
             left = (*left, Span(f"{self._answer.head()} ", "muted"))
             if self._first:
@@ -255,7 +255,9 @@ def _mistake(text: str, width: int) -> list[Line]:
 
 
 def _examples() -> list[Line]:
-    invitation = Line((Span("  "), Span("/", "key"), Span(" asks, in SQL: every kind of record is a table", "muted")))
+    invitation = Line(
+        (Span("  "), Span("/", "key"), Span(" edit · SQL over all records; one table per record type", "muted"))
+    )
     return [invitation, Line(), *(plain(f"    {sql}", "muted") for sql in _EXAMPLES)]
 
 

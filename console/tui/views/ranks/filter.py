@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ....present.status import rank_status
+from ....present.status import rank_status, state_word
 from ....records import Gpu
 from ....text.cells import clean
 from ...models.filter_language import FilterField, Value, Vocabulary
@@ -52,16 +52,16 @@ def _wchan(entry: RowInContext[RankListRow]) -> Value:
     return None if value == "0" else value
 
 
-def _states(entry: RowInContext[RankListRow]) -> Value:
-    """What it does, and how bad that is: `state:failed` is everything drawn as failed."""
+def _states(entry: RowInContext[RankListRow]) -> tuple[str, ...]:
+    """The state as recorded and as displayed, and its status: `state:failed` matches everything drawn as failed."""
     row = entry.row
-    return (row.state, row.status, *(() if row.silent else (rank_status(row.state),)))
+    return (row.state, state_word(row.state), row.status, *(() if row.silent else (rank_status(row.state),)))
 
 
 def _words(entry: RowInContext[RankListRow]) -> Iterable[str]:
     row = entry.row
     yield row.state
-    yield row.state.replace("_", " ")
+    yield state_word(row.state)
     yield clean(row.job)
     yield row.reason
     for read in (_rank("node"), _rank("source"), _rank("launcher"), _wchan):
@@ -75,30 +75,42 @@ def _words(entry: RowInContext[RankListRow]) -> Iterable[str]:
 
 RANKS: Vocabulary[RowInContext[RankListRow]] = Vocabulary(
     (
-        FilterField("state", "word", _states, "what the rank does, or ok, warning, failed, stale, unknown"),
-        FilterField("node", "word", _rank("node"), "a node's name, e.g. node0[1-3]*"),
-        FilterField("job", "text", lambda entry: clean(entry.row.job), "a part of the job's name"),
-        FilterField("tag", "word", lambda entry: entry.context.tags(_node(entry)), "a tag of its node in hosts.toml"),
-        FilterField("rank", "number", lambda entry: entry.row.number, "numbers, e.g. 0-7,137"),
-        FilterField("util", "number", _gpu("util_pct"), "% its GPU is busy, e.g. <10", ("gpu_util",)),
+        FilterField(
+            "state",
+            "word",
+            _states,
+            "state of the rank, or ok, warning, failed, stale, unknown",
+            offers=lambda entry: _states(entry)[1:],
+        ),
+        FilterField("node", "word", _rank("node"), "node name, e.g. node0[1-3]*"),
+        FilterField("job", "text", lambda entry: clean(entry.row.job), "part of the job name"),
+        FilterField("tag", "word", lambda entry: entry.context.tags(_node(entry)), "node tag in hosts.toml"),
+        FilterField("rank", "number", lambda entry: entry.row.number, "rank numbers, e.g. 0-7,137"),
+        FilterField("util", "number", _gpu("util_pct"), "utilisation of its GPU in %, e.g. <10", ("gpu_util",)),
         FilterField("mem", "size", _gpu("mem_used_bytes"), "memory used on its GPU, e.g. >40G", ("gpu_mem",)),
-        FilterField("cpu", "number", _stat("cpu_pct"), "% of one CPU, e.g. <5"),
-        FilterField("rss", "size", _stat("rss_bytes"), "memory of the process, e.g. >2.5G"),
-        FilterField("step", "number", _stat("step"), "the step it is at, e.g. <18204"),
-        FilterField("local", "number", _rank("local_rank"), "its number on its node", ("local_rank",)),
-        FilterField("gpu", "word", _rank("gpu"), "the index or uuid of its GPU"),
-        FilterField("pid", "number", _rank("pid"), "its process"),
-        FilterField("threads", "number", _stat("threads"), "threads of the process", ("thr",)),
-        FilterField("ctx", "number", _stat("ctx_switches_s"), "context switches a second, e.g. <1k"),
-        FilterField("wchan", "text", _wchan, "a part of the kernel function it sleeps in"),
+        FilterField("cpu", "number", _stat("cpu_pct"), "CPU use in % of a core, e.g. <5"),
+        FilterField("rss", "size", _stat("rss_bytes"), "resident memory, e.g. >2.5G"),
+        FilterField("step", "number", _stat("step"), "step, e.g. <18204"),
+        FilterField("local", "number", _rank("local_rank"), "local rank", ("local_rank",)),
+        FilterField("gpu", "word", _rank("gpu"), "index or UUID of its GPU"),
+        FilterField("pid", "number", _rank("pid"), "process id"),
+        FilterField("threads", "number", _stat("threads"), "thread count", ("thr",)),
+        FilterField("ctx", "number", _stat("ctx_switches_s"), "context switches per second, e.g. <1k"),
+        FilterField("wchan", "text", _wchan, "part of the kernel wait channel"),
         FilterField(
-            "attempt", "number", lambda entry: entry.row.attempt if entry.row.rank else None, "the job's restarts"
+            "attempt",
+            "number",
+            lambda entry: entry.row.attempt if entry.row.rank else None,
+            "restart attempt of the job",
         ),
-        FilterField("source", "text", _rank("source"), "where its numbers were found"),
+        FilterField("source", "text", _rank("source"), "where the rank was detected"),
         FilterField(
-            "class", "text", lambda entry: entry.context.class_of(_node(entry)), "a part of what its node is built of"
+            "class",
+            "text",
+            lambda entry: entry.context.class_of(_node(entry)),
+            "part of the hardware class of its node",
         ),
-        FilterField("reason", "text", lambda entry: entry.row.reason or None, "why it is missing or cannot be read"),
+        FilterField("reason", "text", lambda entry: entry.row.reason or None, "why it is missing or not readable"),
     ),
     _words,
 )

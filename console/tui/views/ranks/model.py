@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ....present.spans import Span
-from ....present.status import BY_WEIGHT, GLYPHS, rank_status
+from ....present.status import BY_WEIGHT, GLYPHS, rank_status, state_word
 from ....records import Watched
 from ....text import format
 from ....text.cells import clean
@@ -40,7 +40,7 @@ def _style(row: RankListRow, text: str) -> str:
 
 
 def _state_text(row: RankListRow) -> str:
-    return f"{GLYPHS[row.status]} {row.state.replace('_', ' ')}" + (f" {row.silent}" if row.silent else "")
+    return f"{GLYPHS[row.status]} {state_word(row.state)}" + (f" {row.silent}" if row.silent else "")
 
 
 def _severity(state: str) -> tuple[int, str]:
@@ -73,14 +73,14 @@ FIELDS: dict[str, ColumnField[RankListRow]] = {
         column_field("rank", "rank", lambda row: row.number, integer, _style),
         ColumnField("state", "state", _state_text, lambda row: _severity(row.state), lambda row, _: row.status),
         column_field("node", "node", _of_rank("node"), text_or_unknown, _style, natural),
-        column_field("local", "local", _of_rank("local_rank"), integer, _style),
+        column_field("local", "local rank", _of_rank("local_rank"), integer, _style),
         column_field("gpu", "gpu", _of_rank("gpu"), _gpu_text, _style, natural),
         column_field("pid", "pid", _of_rank("pid"), integer, _style),
         column_field("step", "step", _of_stat("step"), format.count, _style),
         column_field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
         column_field("rss", "RSS", _of_stat("rss_bytes"), format.size_compact, _style, noise=Noise(share=0.01)),
-        column_field("threads", "thr", _of_stat("threads"), integer, _style),
-        column_field("ctx", "ctx/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
+        column_field("threads", "threads", _of_stat("threads"), integer, _style),
+        column_field("ctx", "ctxsw/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
         column_field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),
         column_field("attempt", "attempt", lambda row: row.attempt if row.rank else None, integer, _style),
         column_field("source", "source", _of_rank("source"), text_or_unknown, _style),

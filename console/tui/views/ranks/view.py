@@ -28,14 +28,14 @@ COLUMNS: tuple[Column[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 11, grow=8, leads=True),
     column(FIELDS["node"], 10, 1, grow=14),
-    column(FIELDS["local"], 5, 10, right=True),
+    column(FIELDS["local"], 10, 10, right=True),
     column(FIELDS["gpu"], 3, 6, grow=5, right=True),
     column(FIELDS["pid"], 7, 3, right=True),
     column(FIELDS["step"], 7, 5, grow=2, right=True),
     column(FIELDS["cpu"], 5, 2, right=True),
     column(FIELDS["rss"], 6, 7, right=True),
-    column(FIELDS["threads"], 4, 9, right=True),
-    column(FIELDS["ctx"], 6, 11, right=True),
+    column(FIELDS["threads"], 7, 9, right=True),
+    column(FIELDS["ctx"], 7, 11, right=True),
     column(FIELDS["wchan"], 13, 8, grow=15),
     column(FIELDS["attempt"], 7, 13, right=True),
     column(FIELDS["source"], 14, 12, grow=6),
@@ -43,17 +43,17 @@ COLUMNS: tuple[Column[RankListRow], ...] = (
 )
 
 _NOTHING = (
-    plain("No job found on these nodes."),
+    plain("No jobs on these nodes."),
     plain(""),
     plain("A rank is a process with RANK and WORLD_SIZE in its", "muted"),
-    plain("environment or on its command line, or with what its", "muted"),
-    plain("launcher calls them: torchrun, Slurm, Open MPI, MPICH,", "muted"),
+    plain("environment or on its command line, or with the variables", "muted"),
+    plain("of its launcher: torchrun, Slurm, Open MPI, MPICH,", "muted"),
     plain("Flux, Horovod, JAX.", "muted"),
     plain(""),
-    plain("Runs as another user? In hosts.toml:", "muted"),
+    plain("Job of another user? Set in hosts.toml:", "muted"),
     Line((Span("  [agent]"),)),
     Line((Span('  run_as = "sudo"'),)),
-    Line((Span("Not started yet? ", "muted"), Span("It appears within seconds."))),
+    Line((Span("Job not started yet? ", "muted"), Span("It appears within seconds."))),
 )
 
 
@@ -108,7 +108,7 @@ class RanksView(ListView[RankListRow]):
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
     def empty_text(self, frame: Frame) -> Sequence[Line]:
-        return _NOTHING if frame.settled else (plain("looking for ranks …", "muted"),)
+        return _NOTHING if frame.settled else (plain("discovering ranks …", "muted"),)
 
     # -- what is under the cursor ------------------------------------------------------------------------------------
 

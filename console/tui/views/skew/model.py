@@ -26,19 +26,19 @@ _BAR: Final = 24
 
 NOTHING: Final[dict[SyncPointKind, tuple[Line, ...]]] = {
     "collectives": (
-        plain("No collective can be judged yet."), plain(""),
-        Line((Span("s", "key"), Span("  reads what PyTorch's Flight Recorder has of every rank's collectives"))),
+        plain("No collectives captured yet."), plain(""),
+        Line((Span("s", "key"), Span("  read the PyTorch Flight Recorder of all ranks"))),
         plain(""),
-        plain("Ranks of several nodes are compared once the nodes' clocks are (7 Clocks):", "muted"),
-        plain("while this view is open they are probed without pause.", "muted"),
+        plain("Ranks on different nodes need a common clock (7 Clocks);", "muted"),
+        plain("clocks are probed while this view is open.", "muted"),
     ),
     "steps": (
-        plain("No step can be judged yet."), plain(""),
-        plain("Steps are those of a watched variable, else the repetition of collectives.", "muted"),
+        plain("No steps recorded yet."), plain(""),
+        plain("Steps come from a watched variable, else from repeating collectives.", "muted"),
     ),
     "captures": (
-        plain("Nothing was captured yet."), plain(""),
-        Line((Span("s", "key"), Span("  reads every rank's stack; here stands how far apart they were read"))),
+        plain("No stacks captured yet."), plain(""),
+        Line((Span("s", "key"), Span("  capture all ranks; shows how far apart they were sampled"))),
     ),
 }  # fmt: skip
 
@@ -63,7 +63,7 @@ def job_spans(job: str) -> tuple[Span, ...]:
     """`only llama-70b · Esc all jobs`."""
     if not job:
         return ()
-    return (Span("  only ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" every job", "muted"))
+    return (Span("  job ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" all jobs", "muted"))
 
 
 def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
@@ -71,15 +71,15 @@ def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
     found = of_kind(seen, kind)
     judged, unresolved = sum(len(one.judged) for one in found), sum(one.unresolved for one in found)
     incomplete = sum(one.incomplete for one in found)
-    spans = [Span(f"  at {kind}", "text")]
+    spans = [Span(f"  {kind}", "text")]
     if kind == "steps" and seen.steps_by:
         spans.append(Span(f" (by {seen.steps_by})", "muted"))
     if judged:
-        spans += [Span(f"  {judged} judged", "muted"), Span(f"  {unresolved} unresolved", "muted")]
+        spans += [Span(f"  {judged} analysed", "muted"), Span(f"  {unresolved} within clock error", "muted")]
     if incomplete:
         spans.append(Span(f"  {incomplete} incomplete", "muted"))
     if seen.violations and kind == "collectives":
-        spans.append(Span(f"  ✖ {len(seen.violations)} ended before they began: the clock is wrong", "failed"))
+        spans.append(Span(f"  ✖ {len(seen.violations)} end before they start: clock error", "failed"))
     return (*spans, Span(" "))
 
 
@@ -135,13 +135,17 @@ def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Li
 
 
 def _culprit_lines(one: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
-    lines = [Line(cut((Span("LAST", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
+    lines = [Line(cut((Span("STRAGGLERS", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
     if not one.culprits:
-        words = "nobody is last more often than chance has it" if one.resolved else "the clocks cannot tell who is last"
+        words = (
+            "no consistent straggler (not significant)"
+            if one.resolved
+            else "cannot tell which rank is last: lateness within clock error"
+        )
         return [*lines, Line((Span(f"  {words}", "muted"),))]
     ranks = one.culprits[:_MOST]
     node = max(4, *(width_of(clean(rank.node)) for rank in ranks))
-    head = f"  rank  {'node':<{node}}  {'last at':>13}  {'behind ms':>12}  {'GPU-s':>6}  {'trend ms':>8}"
+    head = f"  rank  {'node':<{node}}  {'last at':>13}  {'late ms':>12}  {'GPU-s':>6}  {'trend ms':>8}"
     lines.append(Line(cut((Span(head, "muted"),), width)))
     for rank in ranks:
         share = "–" if rank.share_last is None else f"{100 * rank.share_last:.0f} %"
@@ -174,7 +178,7 @@ def _histogram_lines(one: JobSkew, width: int) -> list[Line]:
     most = max((resolved + unresolved for _, resolved, unresolved in counts), default=0)
     if not most:
         return []
-    lines = [Line((Span("how far the last was behind", "muted"), Span("  █ resolved  ░ unresolved", "muted")))]
+    lines = [Line((Span("lateness of the last rank", "muted"), Span("  █ resolved  ░ within clock error", "muted")))]
     room = max(4, min(_BAR, width - 28))
     for end, resolved, unresolved in counts:
         full, grey = round(room * resolved / most), round(room * unresolved / most)
@@ -196,22 +200,30 @@ def rank_skew_detail(one: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> 
     """Everything about one rank's lateness."""
     gpu = gpu_text(one, seen.gpus)
     share = "" if one.share_last is None else f" ({100 * one.share_last:.0f} %)"
-    chance = "" if one.chance is None else f"; one like the others: {one.chance:.2g}"
+    chance = "" if one.chance is None else f"; by chance: {one.chance:.2g}"
     facts = [
         Fact("node", clean(one.node)), Fact("job", clean(one.job)),
         Fact("lateness", f"{millis(one.median_ns)} ± {millis(one.median_bound_ns)} ms after the first (median)"),
         Fact("p99", f"{millis(one.p99_ns)} ms"),
-        Fact("to the median", f"{millis(one.median_after_median_ns, signed=True)} ms"),
+        Fact("vs. median", f"{millis(one.median_after_median_ns, signed=True)} ms"),
         Fact("was last", f"at {one.last} of {one.resolved} resolved {kind}{share}{chance}"),
-        Fact("behind", f"{millis(one.behind_ns)} ± {millis(one.behind_bound_ns)} ms when it was last (median)"),
+        Fact("late by", f"{millis(one.behind_ns)} ± {millis(one.behind_bound_ns)} ms when it was last (median)"),
         Fact("cost others", f"{one.caused_s:.3g} GPU-seconds of waiting"),
-        Fact("waited itself", f"{one.waited_s:.3g} s"),
-        Fact("trend", f"{millis(one.trend_ns, signed=True)} ms, second half less first"),
-        Fact("judged", f"{one.meetings} {kind}, {one.meetings - one.resolved} of them unresolved"),
+        Fact("own wait", f"{one.waited_s:.3g} s"),
+        Fact("trend", f"{millis(one.trend_ns, signed=True)} ms, second half minus first"),
+        Fact("analysed", f"{one.meetings} {kind}, {one.meetings - one.resolved} within clock error"),
     ]  # fmt: skip
     if gpu:
-        facts.append(Fact("its GPU", clean(gpu), "warning"))
-    word = "culprit" if one.is_culprit else "not resolved" if not one.is_resolved else "late" if one.last else "in time"
+        facts.append(Fact("GPU", clean(gpu), "warning"))
+    word = (
+        "culprit"
+        if one.is_culprit
+        else "within clock error"
+        if not one.is_resolved
+        else "late"
+        if one.last
+        else "on time"
+    )
     return Detail(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
 
 

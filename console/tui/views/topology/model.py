@@ -172,11 +172,11 @@ def _device_detail(fleet: TopologySnapshot, topology: NodeTopology, device: Devi
         near = topology.nearest_nics(device)
         names = ", ".join(f"{nic.label} {clean(nic.name or '')}" for nic in near)
         facts.append(Fact("nearest NIC", names or "unknown"))
-        facts.append(Fact("ranks", clean(fleet.ranks_text([topology.node], device.label)) or "none known"))
+        facts.append(Fact("ranks", clean(fleet.ranks_text([topology.node], device.label)) or "none"))
         facts += [Fact("group", clean(f"{group.label}: {len(group.ranks)} ranks, {fleet.group_placement.span(group)}"))
                   for group in fleet.group_placement.on(topology.node, device.label)]  # fmt: skip
     why = device.place.unsupported if device.place else {}
-    facts += [Fact("not known", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
+    facts += [Fact("not available", f"{field}: {clean(reason)}", "muted") for field, reason in why.items()]
     return Detail(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
 
 
@@ -199,7 +199,7 @@ def drawing_lines(
     lines = [line for drawn in drawing(fleet, topology.node) for line in _drawn_lines(drawn, width)]
     lines += _group_lines(fleet, nodes, width)
     if pairs:
-        lines += [plain(""), plain("ANY TWO GPUS", "accent")]
+        lines += [plain(""), plain("GPU PAIRS", "accent")]
     for subject, said in pairs:
         lines += [Line((Span(part),)) for part in wrapped(clean(f"{subject}: {said}"), max(20, width))]
     lines += [plain(""), plain("LEGEND", "accent")]

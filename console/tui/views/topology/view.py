@@ -39,9 +39,9 @@ from .model import (
 #: From this height on matrix and drawing stand on the screen together.
 TALL = 30
 _NOTHING = (
-    plain("No node has told of a GPU or a network card yet."),
+    plain("No topology reported yet."),
     plain(""),
-    plain("Nodes say how they are connected in their first seconds, and when that changes.", "muted"),
+    plain("Agents report it within seconds of connecting, and when it changes.", "muted"),
 )
 _EDGE = Span("─ ", "rule")
 
