@@ -126,7 +126,7 @@ class Agent(object):
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
         self.clocks: ProbeService | None = None  # created by the first request for probes
         self.farewell: Callable[[], None] | None = None  # called when the agent ends
-        self._at_end: list[Callable[[], None]] = []
+        self._at_end: list[Callable[[], object]] = []
         self._presence: str | None = None  # the file that tells others that this agent uses the cache
         self._label = start.get("label", "")
         self._sink: Any = None
@@ -209,7 +209,7 @@ class Agent(object):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: self.end())
 
-    def on_end(self, action: "Callable[[], None]") -> None:
+    def on_end(self, action: "Callable[[], object]") -> None:
         """Have something done when the agent ends; the same thing once."""
         if action not in self._at_end:
             self._at_end.append(action)

@@ -32,6 +32,12 @@ STAGE0 = (
 
 #: Any word that may be a name of pynvml's.
 _NVML_NAME = re.compile(rb"\b_?(?:c_)?(?:nvml|NVML)\w+")
+#: The header of a function, one annotation in it, and the block of imports that only annotations need.
+_HEADER = re.compile(rb"^ *def .*?:\n", re.MULTILINE | re.DOTALL)
+_ANNOTATION = re.compile(rb"(?<=\w): (?:\"[^\"\n]*\"|\w+)(?=[,)\s])|(?<=\)) -> [^\n]*(?=:\n)")
+_TYPE_IMPORTS = re.compile(
+    rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+(?!else)(?=\S)", re.MULTILINE
+)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 
@@ -55,8 +61,9 @@ def build() -> Bundle:
     modules = dict(_modules("gconsole_remote"))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
     modules["pynvml"] = _pruned_there("pynvml", _NVML_NAME)
-    boot = zlib.compress(_package_dir("gconsole_remote").joinpath("agent", "bootstrap.py").read_bytes(), 9)
+    boot = without_annotations(_package_dir("gconsole_remote").joinpath("agent", "bootstrap.py").read_bytes())
     rest = zlib.compress(json.dumps(modules, sort_keys=True).encode(), 9)
+    boot = zlib.compress(boot, 9)
     payload = boot + rest
     digest = hashlib.sha256(payload).hexdigest()
     header = f"gconsole {digest} {len(payload)} {len(boot)}\n"
@@ -77,8 +84,16 @@ def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[o
     return found
 
 
+def without_annotations(source: bytes) -> bytes:
+    """Source without function annotations and with the same line numbers; keeping them costs an agent 0.5 MB of RSS."""
+    source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
+    return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)
+
+
 def _module(path: Path, is_package: bool) -> list[object]:
     source = path.read_bytes()
+    if path.is_relative_to(_package_dir("gconsole_remote")):
+        source = without_annotations(source)
     packed = base64.b64encode(zlib.compress(source, 9)).decode()
     return [hashlib.sha256(source).hexdigest(), packed, is_package]
 
