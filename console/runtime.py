@@ -31,7 +31,7 @@ from .session.record.recorder import Recorder
 from .text.timespec import duration_s
 
 if TYPE_CHECKING:
-    from .transport.ssh_keys import Ask
+    from .transport.ssh_keys import Prompt
 
 _LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
@@ -50,7 +50,7 @@ class Console:
         *,
         store: Store | None = None,
         sinks: Sequence[Sink] = (),
-        prompt: Ask | None = None,
+        prompt: Prompt | None = None,
         resume: LeftBehind | None = None,
         refold: Callable[[Store], None] | None = None,
         allow_run: bool = False,

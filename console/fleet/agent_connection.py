@@ -13,19 +13,19 @@ from ..config.model import NodeConfig
 from ..core.control import Hub, Published
 from ..text.sanitize import printable
 from ..transport import errors
-from ..transport.tcp_info import Owed
+from ..transport.tcp_info import Unacked
 from ..transport.transport import Channel
 from . import exit_reason, quotas
-from .fair_reader import LATE_S, Line, Portions
-from .record_intake import Intake
-from .rpc import Frame, Questions
-from .wire import BadFrame, Hello, Lines, read_frame, read_hello, split_greeting, unpacked
+from .fair_reader import LATE_S, FairReader, Line
+from .record_receiver import RecordReceiver
+from .rpc import Frame, Rpc
+from .wire import Hello, Lines, MalformedFrame, read_frame, read_hello, split_greeting, unpacked
 
 #: From the start of the command to its hello: Python may be cold, its file system slow.
 HELLO_S = 20.0
 
 
-class Conversation:
+class AgentConnection:
     """A `Receiver` whose records go to the hub, whose answers go to `questions`. After `close` it hears nothing.
 
     `greeted` and `ended` are set when the agent has said hello, and when nothing comes any more; `failure` is why.
@@ -33,7 +33,7 @@ class Conversation:
     """
 
     def __init__(
-        self, node: NodeConfig, hub: Hub, intake: Intake, questions: Questions, on_hello: Callable[[Hello], None],
+        self, node: NodeConfig, hub: Hub, intake: RecordReceiver, questions: Rpc, on_hello: Callable[[Hello], None],
         complain: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.hello: Hello | None = None
@@ -41,9 +41,9 @@ class Conversation:
         self.greeted, self.ended = asyncio.Event(), asyncio.Event()
         self.failure: errors.FleetError | None = None
         self.channel: Channel | None = None  # the way back, once it is open
-        self._node, self._hub, self._intake, self._questions = node, hub, intake, questions
+        self._node, self._hub, self._receiver, self._rpc = node, hub, intake, questions
         self._on_hello, self._complain = on_hello, complain
-        self._portions = Portions(self._hear, self._hold, quotas.share(), self._say_late)
+        self._fair_reader = FairReader(self._hear, self._hold, quotas.fair_share(), self._say_late)
         self._lines = Lines()
         self._words = exit_reason.LastWords()
         self._closed = False
@@ -76,9 +76,9 @@ class Conversation:
         """How long nothing has come."""
         return time.monotonic() - self.heard
 
-    def owed(self) -> Owed | None:
+    def unacked(self) -> Unacked | None:
         """What of our words the node has not acknowledged, where that is known."""
-        return self.channel.owed(self.silent_s()) if self.channel else None
+        return self.channel.unacked(self.silent_s()) if self.channel else None
 
     async def answers(self) -> bool | None:
         """Whether the node takes another connection the way this one goes, where that is known."""
@@ -97,7 +97,7 @@ class Conversation:
     def close(self) -> None:
         """Let go of the connection: what comes late reaches nobody."""
         self._closed = True
-        self._portions.clear()
+        self._fair_reader.clear()
         if self.channel:
             self.channel.close()
         self.channel = None
@@ -109,10 +109,10 @@ class Conversation:
             return
         self.heard = time.monotonic()
         try:
-            self._portions.add(self._lines.feed(data), time.time_ns())
-        except BadFrame as error:
+            self._fair_reader.add(self._lines.feed(data), time.time_ns())
+        except MalformedFrame as error:
             failure = errors.AgentCrashed(f"what came is not the protocol: {error}")
-            self._portions.finish(lambda: self.end(failure))
+            self._fair_reader.finish(lambda: self.end(failure))
 
     def _hear(self, lines: Iterator[Line]) -> None:
         self.heard = time.monotonic()  # what waited for its turn was no silence
@@ -154,7 +154,7 @@ class Conversation:
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
         if not self._closed:
-            self._portions.finish(lambda: self._end(exit_status, error))
+            self._fair_reader.finish(lambda: self._end(exit_status, error))
 
     def _end(self, exit_status: int | None, error: Exception | None) -> None:
         greeted = self.hello is not None
@@ -169,10 +169,10 @@ class Conversation:
             return
         try:
             hello = read_hello(greeting)
-        except BadFrame as error:
+        except MalformedFrame as error:
             self.end(errors.AgentCrashed(str(error), "use one version on both sides"))
             return
-        self._intake.greet(hello.agent)
+        self._receiver.greet(hello.agent)
         self.hello = hello
         self.greeted.set()
         self._on_hello(hello)
@@ -181,12 +181,12 @@ class Conversation:
         try:
             line = unpacked(line)
             if line.startswith(b'{"kind":'):
-                record = self._intake.take(line, rx)
+                record = self._receiver.receive(line, rx)
                 if record is not None:
                     records.append(record)
             elif line:
                 self._take_frame(read_frame(line))
-        except BadFrame as error:
+        except MalformedFrame as error:
             self._complain(printable(str(error)[:500]))
         except RecursionError:  # deeper than JSON's reader minds, and too deep for whoever looked at it
             self._complain("a frame that is nested too deeply")
@@ -194,14 +194,14 @@ class Conversation:
     def _take_frame(self, frame: Frame) -> None:
         match frame:
             case {"pong": int(number), "t": int(t), "mono": int(mono)}:
-                self._questions.take_pong(number, t, mono)
-            case {"gap": [int(first), int(last)]} if self._intake.skip(first, last, str(frame.get("reason", ""))):
+                self._rpc.take_pong(number, t, mono)
+            case {"gap": [int(first), int(last)]} if self._receiver.skip(first, last, str(frame.get("reason", ""))):
                 pass
             case {"re": int(number)}:
-                self._questions.take_answer(number, frame)
+                self._rpc.take_answer(number, frame)
             case _:
                 self._complain(f"a frame that makes no sense: {printable(str(frame)[:200])}")
 
     def _acknowledge(self) -> None:
         """The agent may forget what is kept here: on the disk, while a recording runs."""
-        self.send({"ack": self._hub.kept(self._intake.agent, self._intake.last_seq)})
+        self.send({"ack": self._hub.kept(self._receiver.agent, self._receiver.last_seq)})

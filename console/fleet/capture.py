@@ -14,7 +14,7 @@ from ..core.control import CaptureDone, CaptureOrder, NodeCounts
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .deploy.staging import Staging
-from .link import Link
+from .link import NodeLink
 
 #: So long a node that is still receiving py-spy is waited for; after that it captures without.
 TOOL_S = 15.0
@@ -30,7 +30,7 @@ _DEFAULTS = HangConfig()
 
 
 async def capture(
-    links: Iterable[Link], staging: Staging, order: CaptureOrder, hang: HangConfig = _DEFAULTS
+    links: Iterable[NodeLink], staging: Staging, order: CaptureOrder, hang: HangConfig = _DEFAULTS
 ) -> CaptureDone:
     """Capture on every connected node; nodes that fail are in the answer with their reason."""
     links = list(links)
@@ -41,7 +41,7 @@ async def capture(
     at = time.time_ns() + int(ahead_s * 1e9)
     nodes: dict[str, NodeCounts] = {}
 
-    async def one(link: Link) -> None:
+    async def one(link: NodeLink) -> None:
         try:
             nodes[link.node.name] = await _on_node(link, order, hang, at, ahead_s)
         except FleetError as error:
@@ -51,7 +51,7 @@ async def capture(
     return CaptureDone(order.id, at, nodes, failures)
 
 
-async def _on_node(link: Link, order: CaptureOrder, hang: HangConfig, at: int, ahead_s: float) -> NodeCounts:
+async def _on_node(link: NodeLink, order: CaptureOrder, hang: HangConfig, at: int, ahead_s: float) -> NodeCounts:
     """The counts of one node, once all its records are here. Raises FleetError."""
     if link.offset_ns is None:
         raise Lost(f"{link.node.name} has not answered a ping")
@@ -84,5 +84,5 @@ async def _on_node(link: Link, order: CaptureOrder, hang: HangConfig, at: int, a
     return counts
 
 
-def _absence(link: Link) -> Failure:
+def _absence(link: NodeLink) -> Failure:
     return Failure("lost" if link.state == "lost" else "not_connected", f"{link.node.name} is {link.state}")

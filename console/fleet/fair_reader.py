@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from .quotas import Bucket
+from .quotas import TokenBucket
 
 #: So long takes one portion at most, and makes the words of others wait. A tick of eight GPUs takes half of it.
 PORTION_S = 0.002
@@ -23,7 +23,7 @@ LATE_S = 5.0
 Line = tuple[bytes, int]
 
 
-class Portions:
+class FairReader:
     """Lines of one node on their way to `hear`, in order, each once.
 
     `hear` takes lines until there are no more for now; `hold` is told that nothing more shall come (true) until these
@@ -32,7 +32,7 @@ class Portions:
     """
 
     def __init__(
-        self, hear: Callable[[Iterator[Line]], None], hold: Callable[[bool], None], share: Bucket,
+        self, hear: Callable[[Iterator[Line]], None], hold: Callable[[bool], None], share: TokenBucket,
         say_late: Callable[[], None],
     ) -> None:  # fmt: skip
         self._hear, self._hold, self._share, self._say_late = hear, hold, share, say_late

@@ -15,20 +15,20 @@ from ..core.control import CaptureDone, CaptureOrder, Hub, LeftBehind, Published
 from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
 from ..transport import fd_limit
-from ..transport.login_limiter import Gate
+from ..transport.login_limiter import LoginLimiter
 from ..transport.openssh import LocalTransport, OpensshTransport
-from ..transport.site_exec import EngineTransport
+from ..transport.site_exec import SiteExecTransport
 from ..transport.transport import Transport
 from . import capture, jobs, sync_push
-from .clocks.schedule import ClockDuty
-from .deploy.binaries import Assets
+from .clocks.schedule import ProbeSchedule
+from .deploy.binaries import Binaries
 from .deploy.staging import Staging
-from .gc_sweep import Sweep
-from .link import Link
-from .node_reply import Answer, answer
+from .gc_sweep import GcSweep
+from .link import NodeLink
+from .node_reply import NodeReply, request_reply
 
 if TYPE_CHECKING:
-    from ..transport.ssh_keys import Ask  # which loads asyncssh
+    from ..transport.ssh_keys import Prompt  # which loads asyncssh
 
 #: The doctor looks for binaries and asks drivers: a cold node takes seconds.
 DOCTOR_S = 60.0
@@ -41,7 +41,7 @@ class Fleet:
     """
 
     def __init__(
-        self, config: Config, hub: Hub, ask: Ask | None = None, recordings: Recordings | None = None,
+        self, config: Config, hub: Hub, ask: Prompt | None = None, recordings: Recordings | None = None,
         left: LeftBehind | None = None, allow_run: bool = False,
     ) -> None:  # fmt: skip
         """`left`: what a crashed console left on its nodes; the hub is that console's already.
@@ -54,15 +54,15 @@ class Fleet:
         self.recordings = recordings
         self._left = left
         self._met: set[str] = set()  # nodes whose agents of that console were asked for
-        self._gate = Gate(config.ssh.max_connecting)
-        self._assets = Assets()
+        self._gate = LoginLimiter(config.ssh.max_connecting)
+        self._assets = Binaries()
         self.staging = Staging(hub, self._assets)
         self._ask = ask
         self._transports: dict[str, Transport] = {}
-        self.links: dict[str, Link] = {}
-        self._clocks = ClockDuty(config.clock, hub, self._sampled_links)
+        self.links: dict[str, NodeLink] = {}
+        self._clocks = ProbeSchedule(config.clock, hub, self._sampled_links)
         self.followers: list[Callable[[Config], None]] = []  # who else acts on a newer configuration
-        self._sweep = Sweep()
+        self._sweep = GcSweep()
         self._stopped = False
         self._unsubscribe = hub.subscribe(self._watch)
         fd_limit.raise_limit(len(config.nodes))
@@ -79,7 +79,7 @@ class Fleet:
         if self._left is not None and node.name not in self._met:
             self._met.add(node.name)
             known = self._left.agent_of(node.name)
-        link = Link(
+        link = NodeLink(
             node, self._transport("engine" if node.engine else node.ssh.transport), self.hub,
             self._assets, self.staging.send_now, _snapshot_period_ms(self.config), known,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
@@ -94,7 +94,7 @@ class Fleet:
     async def reconnect(self, node: str) -> None:
         link = self.links[node]
         for transport in self._transports.values():
-            transport.ask_again()
+            transport.forget_refused_prompts()
         link.reconnect()
 
     async def add_nodes(self, names: str) -> Sequence[str]:
@@ -140,9 +140,9 @@ class Fleet:
         for node in nodes:
             self.add_node(node)
 
-    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+    async def examine(self, nodes: Sequence[str]) -> Sequence[NodeReply]:
         links = [self.links[name] for name in nodes if name in self.links]
-        return await asyncio.gather(*(answer(link, "doctor", {}, DOCTOR_S) for link in links))
+        return await asyncio.gather(*(request_reply(link, "doctor", {}, DOCTOR_S) for link in links))
 
     async def mark(self, text: str) -> None:
         self.hub.say(Mark(text=text))
@@ -214,7 +214,7 @@ class Fleet:
             if kind == "local":
                 self._transports[kind] = LocalTransport()
             elif kind == "engine":
-                self._transports[kind] = EngineTransport(self._gate)
+                self._transports[kind] = SiteExecTransport(self._gate)
             elif kind == "openssh":
                 self._transports[kind] = OpensshTransport(self._gate)
             else:
@@ -223,7 +223,7 @@ class Fleet:
                 self._transports[kind] = AsyncsshTransport(self._gate, self._ask)
         return self._transports[kind]
 
-    def _sampled_links(self) -> dict[str, Link]:
+    def _sampled_links(self) -> dict[str, NodeLink]:
         """Nodes that can take part in probes: connected, and past their first tick."""
         return {name: link for name, link in self.links.items() if link.state == "ok" and link.has_sampled}
 

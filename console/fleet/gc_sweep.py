@@ -16,7 +16,7 @@ AFTER_S: Final = 15.0
 PAUSE: Final = 1_000
 
 
-class Sweep:
+class GcSweep:
     """The garbage collection of one fleet."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
-from .link import Link
+from .link import NodeLink
 
 #: A node looks for programs and folders, which may lie on a file system that takes its time.
 ASK_S = 15.0
@@ -28,7 +28,7 @@ ANSWER_S = 30.0
 #: Of each rank so many lines are read of what it wrote before somebody looked.
 WATCHED_LINES = 500
 _ATTACHED = Failure("attached", "jobs are started there by the site: sbatch, or kubectl apply", "name nodes, not a job")
-Links = Mapping[str, Link]
+Links = Mapping[str, NodeLink]
 T = TypeVar("T")
 
 
@@ -157,14 +157,14 @@ def _typed(answer: object, kind: type[T]) -> T:
         raise AgentRefused("no_answer", f"what came back is no {kind.__name__}: {error}") from error
 
 
-def _link(links: Links, node: str) -> Link:
+def _link(links: Links, node: str) -> NodeLink:
     link = links.get(node)
     if link is None:
         raise Lost(f"{node} is not of this fleet")
     return link
 
 
-async def _arrived(link: Link, agent: str, last_seq: int) -> None:
+async def _arrived(link: NodeLink, agent: str, last_seq: int) -> None:
     """Wait for the records that were queued before an answer: it overtakes them."""
     deadline = time.monotonic() + ANSWER_S
     while link.agent_id == agent and link.last_seq < last_seq:

@@ -14,14 +14,14 @@ from ..config.model import NodeConfig
 from ..core.control import Hub
 from ..records import Log, NodeState, State
 from ..transport import errors, fd_limit
-from ..transport.dead_connection import Doubt
+from ..transport.dead_connection import LivenessMonitor
 from ..transport.transport import Transport
 from . import quotas
-from .agent_connection import Conversation
+from .agent_connection import AgentConnection
 from .backoff import Backoff
 from .deploy import binaries, payload, start_frame
-from .record_intake import Intake
-from .rpc import Frame, Ping, Questions
+from .record_receiver import RecordReceiver
+from .rpc import Frame, Ping, Rpc
 from .wire import Hello
 
 PING_S = 1.0
@@ -36,7 +36,7 @@ FIRST_WORD_S = 90.0
 STOP_S = 2.0
 
 
-class Link:
+class NodeLink:
     """The connection to one node, and everything that is known about its health.
 
     `state` is what the last `node_state` record said. One task (`run`) owns the connection.
@@ -47,8 +47,8 @@ class Link:
         node: NodeConfig,
         transport: Transport,
         hub: Hub,
-        offered: binaries.Assets,
-        staging: Callable[[Link, str], None],
+        offered: binaries.Binaries,
+        staging: Callable[[NodeLink, str], None],
         snapshot_period_ms: int = 0,
         known: tuple[str, int] | None = None,
         *,
@@ -63,16 +63,16 @@ class Link:
         self._console_id = hub.console_id  # whom its agent waits for, should the connection be lost
         self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
         self._gpu_clock = gpu_clock
-        self._intake = Intake(node.name, hub, self._complain, inherits=known is not None)
+        self._receiver = RecordReceiver(node.name, hub, self._complain, inherits=known is not None)
         if known is not None:
-            self._intake.agent, self._intake.last_seq = known
-        self._complaints = quotas.Bucket(quotas.COMPLAINTS_S, quotas.COMPLAINTS_BURST)
+            self._receiver.agent, self._receiver.last_seq = known
+        self._complaints = quotas.TokenBucket(quotas.COMPLAINTS_S, quotas.COMPLAINTS_BURST)
         self._unsaid = 0  # complaints, since the last one that was said
-        self._questions = Questions(self._send)
+        self._rpc = Rpc(self._send)
         self._attempt = 0
         self._failure: errors.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
-        self._talk: Conversation | None = None  # over the present connection, or the last one
+        self._talk: AgentConnection | None = None  # over the present connection, or the last one
         self._has_sampled = False
         self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
@@ -107,22 +107,22 @@ class Link:
     @property
     def agent_id(self) -> str:
         """The incarnation of the agent that speaks here; empty before the first."""
-        return self._intake.agent
+        return self._receiver.agent
 
     @property
     def last_seq(self) -> int:
         """The number of the last record of this agent that has come, or is known not to come."""
-        return self._intake.last_seq
+        return self._receiver.last_seq
 
     @property
     def rtt_ns(self) -> int | None:
         """The shortest round trip of the last pings."""
-        return self._questions.rtt_ns
+        return self._rpc.rtt_ns
 
     @property
     def offset_ns(self) -> int | None:
         """The node's CLOCK_REALTIME minus ours, from that ping; good to ± rtt/2."""
-        return self._questions.offset_ns
+        return self._rpc.offset_ns
 
     @property
     def failure(self) -> errors.FleetError | None:
@@ -170,8 +170,8 @@ class Link:
         self._attempt += 1
         self._say("lost" if self.state == "lost" else "connecting")  # lost stays lost, with why, until it is back
         self._failure, self._has_sampled = None, False
-        talk = self._talk = Conversation(
-            self.node, self._hub, self._intake, self._questions, self._greet, self._complain
+        talk = self._talk = AgentConnection(
+            self.node, self._hub, self._receiver, self._rpc, self._greet, self._complain
         )
         command = payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
@@ -185,13 +185,13 @@ class Link:
             await self._pulse(talk)
         finally:
             talk.close()
-            self._questions.abandon()
+            self._rpc.abandon()
         raise talk.failure or errors.Lost("the connection ended without a word")
 
-    async def _pulse(self, talk: Conversation) -> None:
+    async def _pulse(self, talk: AgentConnection) -> None:
         """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
-        doubt = Doubt(
-            talk.silent_s, talk.owed, talk.answers, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
+        monitor = LivenessMonitor(
+            talk.silent_s, talk.unacked, talk.answers, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
             loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
         try:
@@ -199,15 +199,15 @@ class Link:
                 if talk.ended.is_set():
                     return
                 if look % 2 == 0:
-                    self._questions.ping()
+                    self._rpc.ping()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PING_S / 2):
                         await talk.ended.wait()
                         return
                 self._judge(talk.silent_s())
-                doubt.rise()
+                monitor.rise()
         finally:
-            await doubt.close()
+            await monitor.close()
 
     def _judge(self, silent_s: float) -> None:
         """What a silence means; raises Lost where the connection is to be given up."""
@@ -233,10 +233,10 @@ class Link:
 
     def expect(self, capture: str) -> None:
         """This capture is being asked for; a node that tells of another is not believed."""
-        self._intake.rations.expect(capture)
+        self._receiver.quota.expect(capture)
 
     def _complain(self, text: str) -> None:
-        if not self._complaints.take():
+        if not self._complaints.consume():
             self._unsaid += 1
             return
         more = f" (and {self._unsaid} more of the kind)" if self._unsaid else ""
@@ -246,7 +246,7 @@ class Link:
 
     def _opening(self) -> Frame:
         offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
-        agent, last_seq = self._intake.agent, self._intake.last_seq
+        agent, last_seq = self._receiver.agent, self._receiver.last_seq
         return start_frame.start(
             self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
         )
@@ -260,12 +260,12 @@ class Link:
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
         self._require_connection()
-        return await self._questions.ask(verb, args or {}, deadline_s)
+        return await self._rpc.request(verb, args or {}, deadline_s)
 
     async def ping(self, deadline_s: float) -> Ping:
         """Compare the node's clocks with ours once. Raises FleetError where nothing comes back in time."""
         self._require_connection()
-        return await self._questions.ping_once(deadline_s)
+        return await self._rpc.ping_once(deadline_s)
 
     def _require_connection(self) -> None:
         if self._talk is None or not self._talk.is_open:

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..records import Failure
 from ..transport.errors import FleetError
-from .link import Link
+from .link import NodeLink
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeReply:
     """What one node said, or why it said nothing."""
 
     node: str
@@ -20,12 +20,14 @@ class Answer:
     rtt_ns: int | None = None
 
 
-async def answer(link: Link, verb: str, args: dict[str, Any], deadline_s: float, *, wait: bool = False) -> Answer:
+async def request_reply(
+    link: NodeLink, verb: str, args: dict[str, Any], deadline_s: float, *, wait: bool = False
+) -> NodeReply:
     """Ask one node; with `wait`, once its agent has had its first word. Never raises for what a node does."""
     try:
         if wait:
             await link.first_word()
         value = await link.request(verb, args, deadline_s)
-        return Answer(link.node.name, value=value, rtt_ns=link.rtt_ns)
+        return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns)
     except FleetError as error:
-        return Answer(link.node.name, failure=(link.failure or error).as_failure())
+        return NodeReply(link.node.name, failure=(link.failure or error).as_failure())

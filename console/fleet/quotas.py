@@ -65,7 +65,7 @@ _LARGE: Final = re.compile(rb"\d[eE]\+?\d|[5-9]\d{18}|\d{20}")
 _CLOCKS: Final = (ClockBins, ClockSnapshot, ClockSource, ClockCost, GpuClock)
 
 
-def is_beyond_reason(record: Record, line: bytes) -> bool:
+def is_out_of_range(record: Record, line: bytes) -> bool:
     """Whether a record, which came as `line`, has a figure or an instant that no machine has.
 
     What a person watches in a training loop may be anything: a loss that diverges is no lie.
@@ -96,7 +96,7 @@ def _is_large(value: Any, whole_too: bool) -> bool:
     return False
 
 
-class Bucket:
+class TokenBucket:
     """Fills at `rate` a second up to `burst`, and gives what is in it."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -116,7 +116,7 @@ class Bucket:
         """Whether little was taken lately."""
         return self.level >= self._burst / 2
 
-    def take(self, amount: float = 1.0) -> bool:
+    def consume(self, amount: float = 1.0) -> bool:
         """Take that much; False, and nothing taken, where it is not there."""
         if self.level < amount:
             return False
@@ -130,12 +130,12 @@ class Bucket:
         return max(0.0, -self._level / self._rate)
 
 
-def share() -> Bucket:
+def fair_share() -> TokenBucket:
     """CPU seconds of the console that one connection may take."""
-    return Bucket(SHARE, SHARE_BURST_S)
+    return TokenBucket(SHARE, SHARE_BURST_S)
 
 
-class Rations:
+class NodeQuota:
     """What of a node's records is taken. `refusal` is asked of each, in the order in which they come.
 
     What is counted here is what the store and its like keep of the node: no more and no longer.
@@ -143,8 +143,8 @@ class Rations:
 
     def __init__(self, inherits: bool = False) -> None:
         """`inherits`: its agent is from a console before, and may still have one capture of that to tell."""
-        self._events = Bucket(EVENTS_S, EVENTS_BURST)
-        self._unknown = Bucket(UNKNOWN_S, UNKNOWN_BURST)
+        self._events = TokenBucket(EVENTS_S, EVENTS_BURST)
+        self._unknown = TokenBucket(UNKNOWN_S, UNKNOWN_BURST)
         self._things: dict[type[Record], dict[object, int]] = {}  # by kind and key: bytes of the newest record
         self._held = 0  # bytes of all of them
         self._gpus: set[str] = set()
@@ -177,7 +177,7 @@ class Rations:
             return refused
         if spec.per_node is not None and (refused := self._of_things(record, spec, size)):
             return refused
-        if is_event(record) and not isinstance(record, Gap) and not self._events.take(max(1.0, size / EVENT_BYTES)):
+        if is_event(record) and not isinstance(record, Gap) and not self._events.consume(max(1.0, size / EVENT_BYTES)):
             return f"it tells of more than {EVENTS_S:g} events a second"
         return None
 
@@ -207,7 +207,7 @@ class Rations:
     def _of_unknown(self, size: int) -> str | None:
         if size > MOST_OF_RECORD:
             return f"a record of more than {format.size(MOST_OF_RECORD)} (of an unknown kind)"
-        if not self._unknown.take(max(1.0, size / EVENT_BYTES)):
+        if not self._unknown.consume(max(1.0, size / EVENT_BYTES)):
             return f"it tells of more than {UNKNOWN_S:g} things of unknown kinds a second"
         return None
 

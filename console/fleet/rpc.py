@@ -25,7 +25,7 @@ class Ping:
     mono: int  # its CLOCK_MONOTONIC_RAW
 
 
-class Questions:
+class Rpc:
     """Numbers questions and finds their answers. A number is never used again: a late answer finds nobody."""
 
     def __init__(self, send: Callable[[Frame], None]) -> None:
@@ -74,7 +74,7 @@ class Questions:
             self.rtt_ns = rtt
             self.offset_ns = t - (sent + now) // 2
 
-    async def ask(self, verb: str, args: Frame, deadline_s: float) -> Any:
+    async def request(self, verb: str, args: Frame, deadline_s: float) -> Any:
         """Ask; the answer's `ok`. Raises FleetError for a refusal, no answer in time, a connection that ended."""
         self._number += 1
         number = self._number

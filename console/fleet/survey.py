@@ -9,8 +9,8 @@ from typing import Any
 from ..config.model import Config
 from ..core.control import Hub
 from .fleet import Fleet
-from .link import Link
-from .node_reply import Answer, answer
+from .link import NodeLink
+from .node_reply import NodeReply, request_reply
 
 
 async def survey(
@@ -19,15 +19,15 @@ async def survey(
     args: dict[str, Any],
     deadline_s: float,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Answer]:
+) -> list[NodeReply]:
     """The answer of every node, in the order of the configuration; `progress(done, total)` is called after each."""
     fleet = Fleet(config, Hub())
     done = 0
 
-    async def one(link: Link) -> Answer:
+    async def one(link: NodeLink) -> NodeReply:
         nonlocal done
         try:
-            return await answer(link, verb, args, deadline_s, wait=True)
+            return await request_reply(link, verb, args, deadline_s, wait=True)
         finally:
             done += 1
             if progress:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.job_protocol import Synced, SyncFile, SyncFolder
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost
-from .link import Link
+from .link import NodeLink
 
 #: Nodes that receive at the same time, and files on their way to each: of small files the round trip is the cost. With
 #: the size of a piece this bounds the console's memory.
@@ -22,7 +22,7 @@ PIECE_S = 60.0
 
 
 async def sync(
-    links: Mapping[str, Link], nodes: Iterable[str], folder: SyncFolder, workdir: str
+    links: Mapping[str, NodeLink], nodes: Iterable[str], folder: SyncFolder, workdir: str
 ) -> dict[str, Synced | Failure]:
     """See `Control.sync_folder`."""
     places = asyncio.Semaphore(AT_ONCE)
@@ -43,7 +43,7 @@ async def sync(
     return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
 
-async def _bring(link: Link, folder: SyncFolder, workdir: str) -> Synced:
+async def _bring(link: NodeLink, folder: SyncFolder, workdir: str) -> Synced:
     asked = {
         "workdir": workdir, "links": [[one.path, one.target] for one in folder.links],
         "files": [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files],
@@ -74,7 +74,7 @@ def _named(files: Sequence[SyncFile], answer: object) -> list[SyncFile]:
     return [files[at] for at in wanted]
 
 
-async def _send(link: Link, root: Path, file: SyncFile, workdir: str) -> None:
+async def _send(link: NodeLink, root: Path, file: SyncFile, workdir: str) -> None:
     offset, is_last = 0, False
     while not is_last:
         data = await asyncio.to_thread(_piece, root / file.path, offset)

@@ -19,7 +19,7 @@ _GREETING = b'{"gconsole":'
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  # a UnicodeDecodeError is a ValueError
 
 
-class BadFrame(ValueError):
+class MalformedFrame(ValueError):
     """Bytes that are not what the protocol wants there; the text says why."""
 
 
@@ -40,7 +40,7 @@ class Lines:
             self._rest.append(rest)
             self._rest_bytes += len(rest)
         if self._rest_bytes > MAX_LINE or any(len(line) > MAX_LINE for line in ended):
-            raise BadFrame(f"a line of more than {size(MAX_LINE)}")
+            raise MalformedFrame(f"a line of more than {size(MAX_LINE)}")
         return ended
 
 
@@ -76,10 +76,10 @@ def read_hello(line: bytes) -> Hello:
     try:
         hello = msgspec.json.decode(line, type=_Greeting).gconsole
     except _UNREADABLE as error:
-        raise BadFrame(f"its hello makes no sense: {error}") from error
+        raise MalformedFrame(f"its hello makes no sense: {error}") from error
     low, high = hello.protocol
     if low > PROTOCOL[1] or high < PROTOCOL[0]:
-        raise BadFrame(f"it speaks protocol {low} to {high}, this console {PROTOCOL[0]} to {PROTOCOL[1]}")
+        raise MalformedFrame(f"it speaks protocol {low} to {high}, this console {PROTOCOL[0]} to {PROTOCOL[1]}")
     return hello
 
 
@@ -92,9 +92,9 @@ def unpacked(line: bytes) -> bytes:
         inflater = zlib.decompressobj()
         content = inflater.decompress(packed, MAX_LINE)
     except _UNREADABLE as error:
-        raise BadFrame(f"a packed frame is damaged: {error}") from error
+        raise MalformedFrame(f"a packed frame is damaged: {error}") from error
     if not inflater.eof or b"\n" in content:
-        raise BadFrame("a packed frame is damaged: cut short, too long or more than a line")
+        raise MalformedFrame("a packed frame is damaged: cut short, too long or more than a line")
     return content
 
 
@@ -103,7 +103,7 @@ def read_frame(line: bytes) -> dict[str, Any]:
     try:
         frame = msgspec.json.decode(line)
     except _UNREADABLE as error:
-        raise BadFrame(f"a frame is no JSON: {error}") from error
+        raise MalformedFrame(f"a frame is no JSON: {error}") from error
     if not isinstance(frame, dict):
-        raise BadFrame("a frame is no object")
+        raise MalformedFrame("a frame is no object")
     return frame

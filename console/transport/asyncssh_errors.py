@@ -9,20 +9,20 @@ import asyncssh
 
 from . import errors
 from .host_keys import HostKeyCheck
-from .ssh_config import Resolved
-from .ssh_keys import Ask, Identities
+from .ssh_config import ResolvedHost
+from .ssh_keys import Identities, Prompt
 
 
-class Client(Protocol):
+class SshClient(Protocol):
     """What was asked during the handshake."""
 
     wanted_typing: bool
     unanswered: bool  # somebody was there to type, and did not
-    ask: Ask | None
+    ask: Prompt | None
 
 
 def explain(
-    error: Exception, name: str, resolved: Resolved, check: HostKeyCheck, client: Client, identities: Identities
+    error: Exception, name: str, resolved: ResolvedHost, check: HostKeyCheck, client: SshClient, identities: Identities
 ) -> errors.FleetError:
     """The failure behind whatever asyncssh or the system raised."""
     where = f"{resolved.hostname}:{resolved.port}"
@@ -33,7 +33,7 @@ def explain(
             f"the name {resolved.hostname} does not resolve", f"check the spelling, or set address for {name}"
         )
     if isinstance(error, ConnectionRefusedError):
-        return errors.Refused(f"nothing listens at {where}", "is sshd running there, is the port right?")
+        return errors.ConnectionRefused(f"nothing listens at {where}", "is sshd running there, is the port right?")
     if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
         return errors.Timeout(f"no answer from {where} in time ({error or 'connect'})", f"try: ssh -v {name}")
     if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
@@ -47,8 +47,8 @@ def explain(
     if isinstance(error, asyncssh.PermissionDenied):
         return _explain_denied(name, resolved, client, identities)
     if isinstance(error, asyncssh.ChannelOpenError):
-        return errors.Refused(
-            f"the bastion cannot reach {where}: {error.reason}", "is the node up, is the address right from there?"
+        return errors.ConnectionRefused(
+            f"the jump host cannot reach {where}: {error.reason}", "is the node up, is the address right from there?"
         )
     if isinstance(error, (ConnectionResetError, BrokenPipeError, asyncssh.ConnectionLost)):
         return errors.Throttled(
@@ -56,11 +56,11 @@ def explain(
             "sshd drops logins beyond MaxStartups, and penalises a source after failures; it is tried again, slower",
         )
     if isinstance(error, OSError):
-        return errors.Refused(f"{where} cannot be reached: {error.strerror or error}", f"try: ssh -v {name}")
+        return errors.ConnectionRefused(f"{where} cannot be reached: {error.strerror or error}", f"try: ssh -v {name}")
     return errors.Lost(f"the login at {where} failed: {error}", f"try: ssh -v {name}")
 
 
-def _explain_denied(name: str, resolved: Resolved, client: Client, identities: Identities) -> errors.FleetError:
+def _explain_denied(name: str, resolved: ResolvedHost, client: SshClient, identities: Identities) -> errors.FleetError:
     user = resolved.user or "the current user"
     if identities.locked:
         keys = ", ".join(map(str, identities.locked))

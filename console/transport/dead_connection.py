@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .reachability import Knock
-from .tcp_info import Owed
+from .tcp_info import Unacked
 
 #: Silence after which it is looked at: an agent says two things a second and more, so that something is amiss already.
 DOUBT_S = 1.2
@@ -35,14 +35,14 @@ LATE_LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class LivenessSample:
     """One instant of a silence."""
 
     answered: bool  # the node took a new connection
     retransmits: int  # of what is unacknowledged; 0: nothing is
 
 
-def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
+def is_dead(looks: Sequence[LivenessSample], *, loses_records: bool) -> bool:
     """Whether a connection is dead while its node is well, or late to come back with it, by the looks at one silence.
 
     `loses_records`: giving it up costs what the agent has not told, because it ends with its connection.
@@ -50,7 +50,7 @@ def is_forgotten(looks: Sequence[Look], *, loses_records: bool) -> bool:
     return _is_dead(looks, loses_records) or _is_late(looks, LATE_LOOKS if loses_records else BACK_LOOKS)
 
 
-def _is_dead(looks: Sequence[Look], loses_records: bool) -> bool:
+def _is_dead(looks: Sequence[LivenessSample], loses_records: bool) -> bool:
     """Whether the node answered twice, and what was sent was acknowledged neither then nor in between.
 
     The same holds in the moment after a link has come back, until TCP's next attempt. To connect anew is the quicker
@@ -63,7 +63,7 @@ def _is_dead(looks: Sequence[Look], loses_records: bool) -> bool:
     return not loses_records or since[-2].retransmits > since[0].retransmits
 
 
-def _is_late(looks: Sequence[Look], answers: int) -> bool:
+def _is_late(looks: Sequence[LivenessSample], answers: int) -> bool:
     """Whether the node was away and has answered so often since, while its connection stayed silent.
 
     Both kernels try again ever more seldom while a link is cut. Ours may have been through while that of the node,
@@ -75,7 +75,7 @@ def _is_late(looks: Sequence[Look], answers: int) -> bool:
     return was_away and len(back) >= answers
 
 
-def _last_run(looks: Sequence[Look]) -> Sequence[Look]:
+def _last_run(looks: Sequence[LivenessSample]) -> Sequence[LivenessSample]:
     """The last looks without one at which the way did not work, or the connection did."""
     for at in range(len(looks) - 1, -1, -1):
         look = looks[at]
@@ -85,14 +85,14 @@ def _last_run(looks: Sequence[Look]) -> Sequence[Look]:
     return looks
 
 
-class Doubt:
+class LivenessMonitor:
     """Looks at one connection while it is silent, and says `give_up` once it is forgotten.
 
     `silent_s` and `owed` are asked about the connection, `knock` whether the node takes another.
     """
 
     def __init__(
-        self, silent_s: Callable[[], float], owed: Callable[[], Owed | None], knock: Knock,
+        self, silent_s: Callable[[], float], owed: Callable[[], Unacked | None], knock: Knock,
         give_up: Callable[[], None], *, shown_s: float, loses_records: bool,
     ) -> None:  # fmt: skip
         """`shown_s`: silence before which nothing is given up, because the node is not yet shown as lost."""
@@ -115,7 +115,7 @@ class Doubt:
 
     async def _look(self) -> None:
         """Until something is heard, or the connection is given up."""
-        looks: list[Look] = []
+        looks: list[LivenessSample] = []
         while self._silent_s() > DOUBT_S:
             began = time.monotonic()
             owed = self._owed()
@@ -126,8 +126,8 @@ class Doubt:
                 if answered is None:
                     return
                 owed = self._owed()
-                looks.append(Look(answered, owed.retransmits if owed and owed.segments else 0))
-            if self._silent_s() > self._shown_s and is_forgotten(looks, loses_records=self.loses_records):
+                looks.append(LivenessSample(answered, owed.retransmits if owed and owed.segments else 0))
+            if self._silent_s() > self._shown_s and is_dead(looks, loses_records=self.loses_records):
                 self._give_up()
                 return
             await asyncio.sleep(max(0.0, began + LOOK_S - time.monotonic()))

@@ -34,7 +34,7 @@ class Dns(FleetError):
     name = "dns"
 
 
-class Refused(FleetError):
+class ConnectionRefused(FleetError):
     name = "refused"
 
 
@@ -99,7 +99,7 @@ class Lost(FleetError):
     name = "lost"
 
 
-class SshConfig(FleetError):
+class SshConfigInvalid(FleetError):
     """The user's ssh configuration, or a setting of ours for it, does not work."""
 
     name = "ssh_config"

@@ -30,7 +30,7 @@ class KnownHosts:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise errors.SshConfig(f"known_hosts cannot be read: {error}", f"check {path}") from error
+                raise errors.SshConfigInvalid(f"known_hosts cannot be read: {error}", f"check {path}") from error
             for line in text.splitlines():
                 self._load_line(line)
 
@@ -89,7 +89,7 @@ class KnownHosts:
                 file.write(line.encode() if ends_whole else b"\n" + line.encode())
         except OSError as error:
             text = f"the new host key of {host} could not be kept: {error}"
-            raise errors.SshConfig(text, f"check {path}") from error
+            raise errors.SshConfigInvalid(text, f"check {path}") from error
         self._entries.load(line)
 
 

@@ -1,4 +1,4 @@
-"""The connection to a bastion, which all nodes behind it share: it is given up as soon as it is known to be dead."""
+"""The connection to a jump host, which all nodes behind it share: it is given up as soon as it is known to be dead."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import asyncio
 
 import asyncssh
 
-from .dead_connection import DOUBT_S, Doubt
-from .liveness import Echo, Way
+from .dead_connection import DOUBT_S, LivenessMonitor
+from .liveness import ConnectionPath, Keepalive
 from .reachability import PATIENCE_S
-from .tcp_info import Owed
+from .tcp_info import Unacked
 
 #: Between two questions whether it still hears.
 PULSE_S = 0.5
 #: A server behind it that takes a connection has this long for its first word.
 GREETING_S = 5.0
-FORGOTTEN = "the bastion answers, but no more on the connection to it: something on the way has forgotten it"
+FORGOTTEN = "the jump host answers, but no more on the connection to it: something on the way has forgotten it"
 
 
-class Bastion:
-    """One connection to a bastion; when it ends, so do those of the nodes behind it, which then make a new one.
+class JumpHost:
+    """One connection to a jump host; when it ends, so do those of the nodes behind it, which then make a new one.
 
-    It is given up only where the bastion is seen to answer: while it is away an attempt that waits in here is the first
+    It is closed only while the jump host answers; while it is away, a waiting attempt is the first
     to get through.
     """
 
-    def __init__(self, connection: asyncssh.SSHClientConnection, echo: Echo, way: Way | None) -> None:
+    def __init__(
+        self, connection: asyncssh.SSHClientConnection, keepalive: Keepalive, way: ConnectionPath | None
+    ) -> None:
         self.connection = connection
-        self._echo, self._way = echo, way
+        self._keepalive, self._path = keepalive, way
         self._given_up = False
         self._visits: dict[tuple[str, int], tuple[_Visitor, asyncio.Task[bool | None]]] = {}
-        self._doubt = Doubt(echo.silent_s, self._owed, self._answers, self._give_up,
+        self._monitor = LivenessMonitor(keepalive.silent_s, self._owed, self._answers, self._give_up,
                             shown_s=DOUBT_S, loses_records=False)  # fmt: skip
         self._watch = connection.create_task(self._keep_watch())  # a failure of it ends the connection
 
@@ -40,15 +42,15 @@ class Bastion:
 
     def carry(self, *, loses_records: bool) -> None:
         """A node's connection goes through it, whose agent may end with it (`loses_records`)."""
-        self._doubt.loses_records |= loses_records
+        self._monitor.loses_records |= loses_records
 
-    async def knock(self, host: str, port: int) -> bool | None:
-        """Whether a server there, as seen from the bastion, greets whoever connects; None where it lets them wait.
+    async def probe(self, host: str, port: int) -> bool | None:
+        """Whether a server there, as seen from the jump host, greets whoever connects; None where it lets them wait.
 
-        One connection at a time and place: those to a node that is away stay with the bastion until its kernel's
+        One connection at a time and place: those to a node that is away stay with the jump host until its kernel's
         patience is over.
         """
-        if self._echo.silent_s() > DOUBT_S:
+        if self._keepalive.silent_s() > DOUBT_S:
             return False  # nothing passes at all
         where = host, port
         if where not in self._visits:
@@ -85,17 +87,17 @@ class Bastion:
     async def _keep_watch(self) -> None:
         try:
             while not self.is_over:
-                self._echo.ask()
+                self._keepalive.send()
                 await asyncio.sleep(PULSE_S)
-                self._doubt.rise()
+                self._monitor.rise()
         finally:
-            await self._doubt.close()
+            await self._monitor.close()
 
-    def _owed(self) -> Owed | None:
-        return self._way.owed(self._echo.silent_s()) if self._way else None
+    def _owed(self) -> Unacked | None:
+        return self._path.unacked(self._keepalive.silent_s()) if self._path else None
 
     async def _answers(self) -> bool | None:
-        return await self._way.answers() if self._way else None
+        return await self._path.answers() if self._path else None
 
     def _give_up(self) -> None:
         self._given_up = True

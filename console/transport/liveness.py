@@ -13,36 +13,36 @@ from typing import Protocol
 import asyncssh
 
 from .reachability import Address, Knock, answers
-from .tcp_info import Owed, owed_on
+from .tcp_info import Unacked, unacked_on
 
 #: Linux' least time until TCP sends again what is not acknowledged; each further time takes twice as long (RFC 6298).
 RTO_S = 0.2
 
 
-class Way(Protocol):
+class ConnectionPath(Protocol):
     """Below one connection."""
 
-    def owed(self, silent_s: float) -> Owed | None:
+    def unacked(self, silent_s: float) -> Unacked | None:
         """What the far side has not acknowledged, on a connection that has been silent so long; None: not known."""
 
     async def answers(self) -> bool | None:
         """Whether the far side takes another connection that goes the same way; None: not known."""
 
 
-class DirectWay:
+class DirectPath:
     """A TCP connection of this machine's: its kernel tells."""
 
     def __init__(self, connected: socket.socket, address: Address) -> None:
         self._socket, self._address = connected, address
 
-    def owed(self, silent_s: float) -> Owed | None:
-        return owed_on(self._socket)
+    def unacked(self, silent_s: float) -> Unacked | None:
+        return unacked_on(self._socket)
 
     async def answers(self) -> bool:
         return await answers(self._address)
 
 
-class Echo:
+class Keepalive:
     """The sshd at the far end of a connection, asked whether it hears: it answers whatever its commands do or do not.
 
     The question is OpenSSH's own keepalive; a server that does not know it has to refuse it, which is an answer as
@@ -64,7 +64,7 @@ class Echo:
         """How long an answer has been missing; 0 also of a server that has never given one."""
         return 0.0 if self._asked is None or self.round_trip_s is None else time.monotonic() - self._asked
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Ask, unless an answer is still missing."""
         if self._asked is None:
             self._asked = time.monotonic()
@@ -78,30 +78,30 @@ class Echo:
         self.round_trip_s = took_s if self.round_trip_s is None else min(self.round_trip_s, took_s)
 
 
-class TunnelWay:
-    """A connection through a bastion, whose TCP to the far side is out of sight.
+class TunnelPath:
+    """A connection through a jump host, whose TCP to the far side is out of sight.
 
-    What is owed there is concluded from an `Echo` that stays out. A program that is stopped or slow owes nothing.
+    What is owed there is concluded from an `Keepalive` that stays out. A program that is stopped or slow owes nothing.
     """
 
-    def __init__(self, echo: Echo, knock: Knock) -> None:
-        """`knock` is the bastion's, at the far side."""
-        self._echo, self._knock = echo, knock
+    def __init__(self, keepalive: Keepalive, knock: Knock) -> None:
+        """`knock` is the jump host's, at the far side."""
+        self._keepalive, self._knock = keepalive, knock
         self._answers_since: float | None = None
-        echo.ask()  # so that its round trip is known before there is any doubt
+        keepalive.send()  # so that its round trip is known before there is any monitor
 
-    def owed(self, silent_s: float) -> Owed | None:
+    def unacked(self, silent_s: float) -> Unacked | None:
         """Nothing at first: then it is asked, and what is missing later is owed."""
-        waits, now = self._echo.waits, time.monotonic()
-        self._echo.ask()
+        waits, now = self._keepalive.waits, time.monotonic()
+        self._keepalive.send()
         if not waits:
             self._answers_since = None
-            return Owed(0, 0)
-        if self._echo.round_trip_s is None:
+            return Unacked(0, 0)
+        if self._keepalive.round_trip_s is None:
             return None
-        unheard_s = min(silent_s, now - self._echo.heard)
+        unheard_s = min(silent_s, now - self._keepalive.heard)
         answering_s = 0.0 if self._answers_since is None else now - self._answers_since
-        return Owed(1, least_tries(unheard_s, answering_s, self._echo.round_trip_s))
+        return Unacked(1, least_tries(unheard_s, answering_s, self._keepalive.round_trip_s))
 
     async def answers(self) -> bool | None:
         began = time.monotonic()

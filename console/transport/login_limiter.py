@@ -1,4 +1,4 @@
-"""How many logins may be under way at once: over all, and at each bastion; reconnects wait here too."""
+"""How many logins may be under way at once: over all, and at each jump host; reconnects wait here too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-#: sshd's MaxStartups begins to drop unauthenticated connections at ten; a bastion sees those of every target.
+#: sshd's MaxStartups begins to drop unauthenticated connections at ten; a jump host sees those of every target.
 PER_BASTION = 8
 
 
-class Place:
+class LoginSlot:
     """A place at the gate: one of each of these."""
 
     def __init__(self, *semaphores: asyncio.Semaphore) -> None:
@@ -18,7 +18,7 @@ class Place:
         self._held: list[asyncio.Semaphore] = []
         self._left = False
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait until it is free; after `leave` nothing is kept."""
         try:
             for semaphore in self._semaphores:
@@ -44,23 +44,23 @@ class Place:
         """Let others have it for a while: a person is typing. After a failure it is not taken again."""
         self._give()
         yield
-        await self.take()
+        await self.acquire()
 
 
-class Gate:
-    """At most `limit` handshakes in flight, at most `PER_BASTION` behind one bastion."""
+class LoginLimiter:
+    """At most `limit` handshakes in flight, at most `PER_BASTION` behind one jump host."""
 
     def __init__(self, limit: int) -> None:
         self._all = asyncio.Semaphore(limit)
-        self._bastions: dict[str, asyncio.Semaphore] = {}
+        self._jump_hosts: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
-    async def enter(self, bastion: str | None = None) -> AsyncIterator[Place]:
+    async def enter(self, jump_host: str | None = None) -> AsyncIterator[LoginSlot]:
         """Hold a place for the time of one handshake."""
-        behind = [self._bastions.setdefault(bastion, asyncio.Semaphore(PER_BASTION))] if bastion else []
-        place = Place(*behind, self._all)
+        behind = [self._jump_hosts.setdefault(jump_host, asyncio.Semaphore(PER_BASTION))] if jump_host else []
+        place = LoginSlot(*behind, self._all)
         try:
-            await place.take()
+            await place.acquire()
             yield place
         finally:
             place.leave()

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from .login_limiter import Place
+from .login_limiter import LoginSlot
 
 
-class Patience:
+class LoginTimeout:
     """The time of one handshake and its place at the gate; `typing` gives both back for as long as somebody types.
 
     So a person may take their time, and the logins of other nodes need not wait for them.
     """
 
-    def __init__(self, limit_s: float, place: Place) -> None:
+    def __init__(self, limit_s: float, place: LoginSlot) -> None:
         self._limit_s = limit_s
         self._place = place
         self._timeout = asyncio.timeout(limit_s)

@@ -13,7 +13,7 @@ from typing import cast
 
 from ..config.model import NodeConfig
 from . import errors, openssh_errors
-from .login_limiter import Gate
+from .login_limiter import LoginLimiter
 from .ssh_config import Resolver, with_ours
 from .transport import Channel, Receiver
 
@@ -62,7 +62,7 @@ class SubprocessChannel:
         for pipe in self._pipes():
             pipe.resume_reading()
 
-    def owed(self, silent_s: float) -> None:
+    def unacked(self, silent_s: float) -> None:
         """The connection, if there is one, is another program's."""
 
     async def answers(self) -> None:
@@ -96,20 +96,20 @@ async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None
     return SubprocessChannel(process)
 
 
-class ProgramTransport:
+class SubprocessTransport:
     """What transports by a program have in common: nothing is shared, nothing is asked, nothing is known beforehand."""
 
     async def answers(self, node: NodeConfig) -> bool | None:
         return None
 
-    def ask_again(self) -> None:
+    def forget_refused_prompts(self) -> None:
         pass
 
     async def close(self) -> None:
         pass
 
 
-class LocalTransport(ProgramTransport):
+class LocalTransport(SubprocessTransport):
     """This machine, without SSH."""
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
@@ -123,7 +123,9 @@ class LocalTransport(ProgramTransport):
 Explain = Callable[[int | None, str], errors.FleetError | None]
 
 
-async def start_behind(gate: Gate, jump: str | None, argv: list[str], receiver: Receiver, explain: Explain) -> Channel:
+async def start_behind(
+    gate: LoginLimiter, jump: str | None, argv: list[str], receiver: Receiver, explain: Explain
+) -> Channel:
     """Start a program that leads to a node, in its turn at the gate. Raises OSError."""
     place = gate.enter(jump)
     await place.__aenter__()
@@ -168,10 +170,10 @@ class _UntilItSpeaks:
             self._place = None
 
 
-class OpensshTransport(ProgramTransport):
+class OpensshTransport(SubprocessTransport):
     """The user's own `ssh`: ControlMaster, GSSAPI, hardware tokens, whatever their configuration says."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: LoginLimiter) -> None:
         self._gate = gate
         self._resolver = Resolver()
 
@@ -180,7 +182,7 @@ class OpensshTransport(ProgramTransport):
             argv = ssh_argv(node, command, accept_new=await self._accepts_new(node))
             return await start_behind(self._gate, node.ssh.jump, argv, receiver, openssh_errors.failure_of)
         except FileNotFoundError as error:
-            raise errors.SshConfig(
+            raise errors.SshConfigInvalid(
                 'transport = "openssh" needs the `ssh` program, and this machine has none',
                 'install OpenSSH\'s client, or use transport = "asyncssh"',
             ) from error

@@ -23,8 +23,12 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
         'compare the fingerprint, then connect once with ssh; or host_key_policy = "accept-new"',
     ),
     (r"Could not resolve hostname", errors.Dns, "check the spelling, or set address"),
-    (r"Connection refused", errors.Refused, "is sshd running there, is the port right?"),
-    (r"No route to host|Network is unreachable|Host is down", errors.Refused, "is the node up, is the network?"),
+    (r"Connection refused", errors.ConnectionRefused, "is sshd running there, is the port right?"),
+    (
+        r"No route to host|Network is unreachable|Host is down",
+        errors.ConnectionRefused,
+        "is the node up, is the network?",
+    ),
     (r"timed out", errors.Timeout, "is the node up? try: ssh -v"),
     (
         r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)",
@@ -41,7 +45,11 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
         errors.Throttled,
         "sshd drops logins beyond MaxStartups; it is tried again, slower",
     ),
-    (r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad", errors.SshConfig, "mend ~/.ssh/config"),
+    (
+        r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad",
+        errors.SshConfigInvalid,
+        "mend ~/.ssh/config",
+    ),
 )
 
 

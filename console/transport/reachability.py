@@ -50,7 +50,7 @@ async def _knock(address: Address, after_s: float) -> bool:
     return True
 
 
-class Addresses:
+class LastAddresses:
     """Where each node was reached last, of those that are reached directly."""
 
     def __init__(self) -> None:

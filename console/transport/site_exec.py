@@ -8,8 +8,8 @@ from ..config.exec_engine import Engine, SlurmStep
 from ..config.model import NodeConfig
 from ..schedulers import kubernetes, slurm
 from . import errors
-from .login_limiter import Gate
-from .openssh import ProgramTransport, start_behind
+from .login_limiter import LoginLimiter
+from .openssh import SubprocessTransport, start_behind
 from .transport import Channel, Receiver
 
 #: What srun and kubectl say of a job, a pod or themselves, and what it means.
@@ -23,14 +23,14 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (r"Access/permission denied|Invalid account|Invalid user id", errors.NoPermission,
      "only who owns a job, or an operator, may add a step to it"),
     (r"Unable to contact slurm controller|Unable to connect to the server|was refused|i/o timeout|no such host",
-     errors.Refused, "does the command work by hand?"),
+     errors.ConnectionRefused, "does the command work by hand?"),
 )  # fmt: skip
 
 
-class EngineTransport(ProgramTransport):
+class SiteExecTransport(SubprocessTransport):
     """Runs the agent by `srun` or `kubectl`, as `NodeConfig.engine` says."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: LoginLimiter) -> None:
         self._gate = gate
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:

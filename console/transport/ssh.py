@@ -1,4 +1,4 @@
-"""The default transport: asyncssh, configured as OpenSSH would be, one shared connection per bastion."""
+"""The default transport: asyncssh, configured as OpenSSH would be, one shared connection per jump host."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..config.sections import SshConfig
 from . import errors
 from .asyncssh_errors import explain
 from .host_keys import HostKeyCheck, KnownHosts
-from .jump_host import Bastion
-from .liveness import DirectWay, Echo, TunnelWay, Way
-from .login_limiter import Gate, Place
-from .login_timeout import Patience
-from .reachability import Address, Addresses, address_of
-from .ssh_config import Resolved, Resolver, with_ours
-from .ssh_keys import Ask, Identities, KeyRing
+from .jump_host import JumpHost
+from .liveness import ConnectionPath, DirectPath, Keepalive, TunnelPath
+from .login_limiter import LoginLimiter, LoginSlot
+from .login_timeout import LoginTimeout
+from .reachability import Address, LastAddresses, address_of
+from .ssh_config import ResolvedHost, Resolver, with_ours
+from .ssh_keys import Identities, KeyRing, Prompt
 from .tcp_connect import reach
-from .tcp_info import Owed
+from .tcp_info import Unacked
 from .transport import Channel, Receiver
 
 #: From the request of a session to its start: a shell's rc files and PAM run in between.
@@ -38,7 +38,9 @@ CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
     """Answers what a handshake asks: is this host key good, is anybody there to type."""
 
-    def __init__(self, check: HostKeyCheck, ask: Ask | None, who: str, user: str | None, patience: Patience) -> None:
+    def __init__(
+        self, check: HostKeyCheck, ask: Prompt | None, who: str, user: str | None, patience: LoginTimeout
+    ) -> None:
         self.check, self.ask, self.who = check, ask, who
         self.wanted_typing = False
         self.unanswered = False  # somebody was there to type, and did not
@@ -99,9 +101,12 @@ class _SshChannel:
     """A session channel and the connection that only it uses."""
 
     def __init__(
-        self, connection: asyncssh.SSHClientConnection, channel: asyncssh.SSHClientChannel[bytes], way: Way | None
+        self,
+        connection: asyncssh.SSHClientConnection,
+        channel: asyncssh.SSHClientChannel[bytes],
+        way: ConnectionPath | None,
     ) -> None:
-        self._connection, self._channel, self._way = connection, channel, way
+        self._connection, self._channel, self._path = connection, channel, way
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
@@ -114,11 +119,11 @@ class _SshChannel:
     def resume(self) -> None:
         self._channel.resume_reading()
 
-    def owed(self, silent_s: float) -> Owed | None:
-        return self._way.owed(silent_s) if self._way else None
+    def unacked(self, silent_s: float) -> Unacked | None:
+        return self._path.unacked(silent_s) if self._path else None
 
     async def answers(self) -> bool | None:
-        return await self._way.answers() if self._way else None
+        return await self._path.answers() if self._path else None
 
     def close(self) -> None:
         self._connection.abort()
@@ -127,26 +132,26 @@ class _SshChannel:
 class AsyncsshTransport:
     """SSH in this process. `ask` is given where a person can type a passphrase or a second factor."""
 
-    def __init__(self, gate: Gate, ask: Ask | None = None) -> None:
+    def __init__(self, gate: LoginLimiter, ask: Prompt | None = None) -> None:
         self._gate = gate
         self._ask = ask
         self._resolver = Resolver()
         self._ring = KeyRing(ask)
         self._known: dict[tuple[Path, ...], KnownHosts] = {}
-        self._bastions: dict[str, asyncio.Task[Bastion]] = {}
-        self._addresses = Addresses()
+        self._jump_hosts: dict[str, asyncio.Task[JumpHost]] = {}
+        self._addresses = LastAddresses()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
         jump = resolved.proxy_jump
-        bastion = await self._bastion(jump, node.ssh) if jump else None
+        jump_host = await self._jump_host(jump, node.ssh) if jump else None
         identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
         async with self._gate.enter(jump) as place:
             known = self._addresses.of(node.name)
-            connection = await self._connect(node.name, resolved, node.ssh, bastion, identities, place, known)
-        way = _way(connection, Echo(connection), resolved, bastion)
-        if bastion is not None:
-            bastion.carry(loses_records=node.agent.linger_s <= 0)
+            connection = await self._connect(node.name, resolved, node.ssh, jump_host, identities, place, known)
+        way = _path(connection, Keepalive(connection), resolved, jump_host)
+        if jump_host is not None:
+            jump_host.carry(loses_records=node.agent.linger_s <= 0)
         elif not resolved.proxy_command:
             self._addresses.note(node.name, connection.get_extra_info("peername"))
         try:
@@ -170,45 +175,45 @@ class AsyncsshTransport:
     async def answers(self, node: NodeConfig) -> bool | None:
         return await self._addresses.answer(node.name)
 
-    def ask_again(self) -> None:
-        self._ring.ask_again()
+    def forget_refused_prompts(self) -> None:
+        self._ring.forget_refused_prompts()
 
     async def close(self) -> None:
-        for task in tuple(self._bastions.values()):
+        for task in tuple(self._jump_hosts.values()):
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().close()
             else:
                 task.cancel()
-        self._bastions.clear()
+        self._jump_hosts.clear()
         await self._ring.close()
 
-    async def _bastion(self, jump: str, ssh: SshConfig) -> Bastion:
-        """The one connection to a bastion (or to the last of a chain), opened by whoever needs it first."""
-        task = self._bastions.get(jump)
+    async def _jump_host(self, jump: str, ssh: SshConfig) -> JumpHost:
+        """The one connection to a jump host (or to the last of a chain), opened by whoever needs it first."""
+        task = self._jump_hosts.get(jump)
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().is_over)):
-            task = self._bastions[jump] = asyncio.create_task(self._open_bastion(jump, ssh))
+            task = self._jump_hosts[jump] = asyncio.create_task(self._open_bastion(jump, ssh))
         try:
             return await asyncio.shield(task)
         except errors.FleetError as error:
-            raise type(error)(f"at the bastion {jump}: {error.text}", error.try_) from error
+            raise type(error)(f"at the jump host {jump}: {error.text}", error.try_) from error
 
-    async def _open_bastion(self, jump: str, ssh: SshConfig) -> Bastion:
+    async def _open_bastion(self, jump: str, ssh: SshConfig) -> JumpHost:
         *before, last = jump.split(",")
         user, _, host_port = last.strip().rpartition("@")
         host, _, port = host_port.partition(":")
         own = msgspec.structs.replace(ssh, user=user or None, port=int(port) if port else None, jump=None)
         resolved = with_ours(await self._resolver.resolve(host), own, None)
         through = ",".join(before) or resolved.proxy_jump
-        tunnel = await self._bastion(through, ssh) if through else None
+        tunnel = await self._jump_host(through, ssh) if through else None
         identities = await self._ring.identities(resolved)
         async with self._gate.enter() as place:
             connection = await self._connect(host, resolved, ssh, tunnel, identities, place)
-        echo = Echo(connection)
-        return Bastion(connection, echo, _way(connection, echo, resolved, tunnel))
+        keepalive = Keepalive(connection)
+        return JumpHost(connection, keepalive, _path(connection, keepalive, resolved, tunnel))
 
     async def _connect(
-        self, name: str, resolved: Resolved, ssh: SshConfig, tunnel: Bastion | None,
-        identities: Identities, place: Place, known: Address | None = None,
+        self, name: str, resolved: ResolvedHost, ssh: SshConfig, tunnel: JumpHost | None,
+        identities: Identities, place: LoginSlot, known: Address | None = None,
     ) -> asyncssh.SSHClientConnection:  # fmt: skip
         """`known`: where it was reached before."""
         _require_a_name()
@@ -216,7 +221,7 @@ class AsyncsshTransport:
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
         check = HostKeyCheck(hosts, name, host, accept_new)
-        patience = Patience(ssh.connect_timeout_s, place)
+        patience = LoginTimeout(ssh.connect_timeout_s, place)
         client = _Client(check, self._ask, name, resolved.user, patience)
         below: socket.socket | None = None
         try:
@@ -256,22 +261,22 @@ class AsyncsshTransport:
                 raise failure from error
             raise
 
-    def _known_hosts(self, resolved: Resolved) -> KnownHosts:
+    def _known_hosts(self, resolved: ResolvedHost) -> KnownHosts:
         paths = resolved.known_hosts()
         if paths not in self._known:
             self._known[paths] = KnownHosts(paths)
         return self._known[paths]
 
 
-def _way(
-    connection: asyncssh.SSHClientConnection, echo: Echo, resolved: Resolved, tunnel: Bastion | None
-) -> Way | None:
+def _path(
+    connection: asyncssh.SSHClientConnection, keepalive: Keepalive, resolved: ResolvedHost, tunnel: JumpHost | None
+) -> ConnectionPath | None:
     if tunnel is not None:
-        return TunnelWay(echo, lambda: tunnel.knock(resolved.hostname, resolved.port))
+        return TunnelPath(keepalive, lambda: tunnel.probe(resolved.hostname, resolved.port))
     connected, peer = connection.get_extra_info("socket"), connection.get_extra_info("peername")
     if resolved.proxy_command or connected is None or not peer:  # without them it has ended already
         return None
-    return DirectWay(connected, address_of(peer))
+    return DirectPath(connected, address_of(peer))
 
 
 def _require_a_name() -> None:
@@ -279,7 +284,7 @@ def _require_a_name() -> None:
     try:
         getpass.getuser()
     except (KeyError, OSError) as error:
-        raise errors.SshConfig(
+        raise errors.SshConfigInvalid(
             f"this account (uid {os.getuid()}) has no name here",
             "set USER in the environment, or name it in /etc/passwd",
         ) from error

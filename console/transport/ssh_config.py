@@ -28,7 +28,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedHost:
     """The effective client configuration for one host; keys are OpenSSH's, in lower case."""
 
     name: str
@@ -114,7 +114,7 @@ class Resolved:
         return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
 
 
-def with_ours(resolved: Resolved, ssh: SshConfig, address: str | None) -> Resolved:
+def with_ours(resolved: ResolvedHost, ssh: SshConfig, address: str | None) -> ResolvedHost:
     """hosts.toml over what the user's ssh configuration says."""
     ours = {
         "hostname": address,
@@ -141,25 +141,25 @@ def seconds(text: str) -> float:
     return sum(int(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
-def parse(name: str, output: str) -> Resolved:
+def parse(name: str, output: str) -> ResolvedHost:
     """What `ssh -G` printed."""
     values: dict[str, list[str]] = {}
     for line in output.splitlines():
         key, _, value = line.partition(" ")
         if value:
             values.setdefault(key.lower(), []).append(value.strip())
-    return Resolved(name, values)
+    return ResolvedHost(name, values)
 
 
 class Resolver:
     """Asks `ssh -G` once a host name. Without an `ssh` program the defaults of OpenSSH are assumed."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, asyncio.Task[Resolved]] = {}
+        self._answers: dict[str, asyncio.Task[ResolvedHost]] = {}
         self._ssh = shutil.which("ssh")
         self._running = asyncio.Semaphore(8)  # a process each: a laptop should not start a thousand at once
 
-    async def resolve(self, name: str) -> Resolved:
+    async def resolve(self, name: str) -> ResolvedHost:
         """The configuration for `name`, a host name or an alias. Raises SshConfig where OpenSSH rejects it."""
         if name not in self._answers:
             self._answers[name] = asyncio.create_task(self._ask(name))
@@ -169,21 +169,21 @@ class Resolver:
             self._answers.pop(name, None)  # the user may mend the file and try again
             raise
 
-    async def _ask(self, name: str) -> Resolved:
+    async def _ask(self, name: str) -> ResolvedHost:
         if self._ssh is None:
             return default(name)
         async with self._running:
             status, out, err = await output(self._ssh, "-G", "--", name)
         if status:
             complaint = err.strip().splitlines() or ["no word why"]
-            raise errors.SshConfig(
+            raise errors.SshConfigInvalid(
                 f"ssh -G {name} failed: {complaint[0]}", "mend ~/.ssh/config; `ssh -G " + name + "` shows the same"
             )
         return parse(name, out)
 
 
-def default(name: str) -> Resolved:
+def default(name: str) -> ResolvedHost:
     """What OpenSSH does without any configuration."""
     keys = [f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk")]
     files = ["~/.ssh/known_hosts ~/.ssh/known_hosts2"]
-    return Resolved(name, {"hostname": [name], "identityfile": keys, "userknownhostsfile": files})
+    return ResolvedHost(name, {"hostname": [name], "identityfile": keys, "userknownhostsfile": files})

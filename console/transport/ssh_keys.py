@@ -10,10 +10,10 @@ from pathlib import Path
 
 import asyncssh
 
-from .ssh_config import Resolved
+from .ssh_config import ResolvedHost
 
 #: Asks the person for a secret: (who wants it, what is asked) → the answer, or None where nobody is there.
-Ask = Callable[[str, str], Awaitable[str | None]]
+Prompt = Callable[[str, str], Awaitable[str | None]]
 #: A passphrase is asked for so often; a key that stays closed is not asked for again before a person reconnects.
 _TRIES = 3
 
@@ -33,12 +33,12 @@ class KeyRing:
     A key with a certificate (`CertificateFile`, or one beside the key) is offered with it first, then alone.
     """
 
-    def __init__(self, ask: Ask | None = None) -> None:
+    def __init__(self, ask: Prompt | None = None) -> None:
         self._ask = ask
         self._agents: dict[str, asyncio.Task[tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]]] = {}
         self._files: dict[Path, asyncio.Task[asyncssh.SSHKey | None]] = {}
 
-    async def identities(self, resolved: Resolved) -> Identities:
+    async def identities(self, resolved: ResolvedHost) -> Identities:
         """What may be offered to one host."""
         files = resolved.identity_files
         beside = (Path(f"{path}-cert.pub") for path in files)
@@ -96,7 +96,7 @@ class KeyRing:
                 prompt = f"That did not open it. Passphrase for {path}"
         return None
 
-    def ask_again(self) -> None:
+    def forget_refused_prompts(self) -> None:
         """What nobody would open before may be asked for again: a person wants another attempt."""
         for path, task in list(self._files.items()):
             if task.done() and not task.cancelled() and task.exception() is None and task.result() is None:

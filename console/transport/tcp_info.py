@@ -13,7 +13,7 @@ _RETRANSMITS_AT, _UNACKED_AT, _BYTES = 2, 24, 28
 
 
 @dataclass(frozen=True)
-class Owed:
+class Unacked:
     """What the far kernel has not acknowledged.
 
     One whose program is stopped or slow acknowledges all the same: what is owed says something of the way, and of the
@@ -24,7 +24,7 @@ class Owed:
     retransmits: int  # how often the oldest of them was sent again, its time-outs since the last acknowledgement
 
 
-def owed_on(connected: socket.socket) -> Owed | None:
+def unacked_on(connected: socket.socket) -> Unacked | None:
     """None where that cannot be known: no TCP, not Linux, closed meanwhile."""
     if sys.platform != "linux" or connected.family not in (socket.AF_INET, socket.AF_INET6):
         return None
@@ -34,4 +34,4 @@ def owed_on(connected: socket.socket) -> Owed | None:
         return None
     if len(info) < _BYTES:
         return None
-    return Owed(struct.unpack_from("=I", info, _UNACKED_AT)[0], info[_RETRANSMITS_AT])
+    return Unacked(struct.unpack_from("=I", info, _UNACKED_AT)[0], info[_RETRANSMITS_AT])

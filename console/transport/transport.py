@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..config.model import NodeConfig
-from .tcp_info import Owed
+from .tcp_info import Unacked
 
 
 class Receiver(Protocol):
@@ -33,7 +33,7 @@ class Channel(Protocol):
     def resume(self) -> None:
         """Read on."""
 
-    def owed(self, silent_s: float) -> Owed | None:
+    def unacked(self, silent_s: float) -> Unacked | None:
         """What the node has not acknowledged, on a channel silent for so long; None where that is not known."""
 
     async def answers(self) -> bool | None:
@@ -54,8 +54,8 @@ class Transport(Protocol):
         """Whether anything answers where the node was last reached; None where that is not known without a login."""
         ...
 
-    def ask_again(self) -> None:
+    def forget_refused_prompts(self) -> None:
         """A person wants another attempt: what they would not type before may be asked for again."""
 
     async def close(self) -> None:
-        """Close what is shared between nodes (bastions)."""
+        """Close what is shared between nodes (jump hosts)."""

@@ -22,11 +22,11 @@ from rig import Rig
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
 from gconsole.core.control import Hub
-from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import Link
+from gconsole.fleet.link import NodeLink
 from gconsole.fleet.wire import Lines
-from gconsole.transport.login_limiter import Gate
+from gconsole.transport.login_limiter import LoginLimiter
 from gconsole.transport.ssh import AsyncsshTransport
 from gconsole.transport.transport import Channel, Receiver
 
@@ -81,7 +81,7 @@ class _Ear:
 
     def __init__(self) -> None:
         self.heard = bytearray()
-        self._ssh = AsyncsshTransport(Gate(1))
+        self._ssh = AsyncsshTransport(LoginLimiter(1))
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         deliver = receiver.on_bytes
@@ -111,9 +111,9 @@ def listen() -> Spoken:
 
 async def _listen(node: NodeConfig) -> bytes:
     ear, hub = _Ear(), Hub()
-    offered = Assets()
+    offered = Binaries()
     staging = Staging(hub, offered)
-    link = Link(node, ear, hub, offered, staging.send_now)
+    link = NodeLink(node, ear, hub, offered, staging.send_now)
     link.start()
     try:
         await asyncio.sleep(LISTEN_S)

@@ -17,8 +17,8 @@ from gconsole.config import load
 from gconsole.config.model import NodeConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
-from gconsole.fleet.deploy.binaries import Assets
-from gconsole.fleet.link import Link
+from gconsole.fleet.deploy.binaries import Binaries
+from gconsole.fleet.link import NodeLink
 from gconsole.records import Gap, Log
 from gconsole.transport.transport import Channel, Receiver
 
@@ -109,12 +109,12 @@ def _share(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float
 
 
 async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
-    hub, store, offered = Hub(), Store(HISTORY_BYTES), Assets()
+    hub, store, offered = Hub(), Store(HISTORY_BYTES), Binaries()
     hub.subscribe(store.apply)
     voices = [Voice(spoken, time.time_ns()) for _ in range(nodes)]
     ways = [_NoWay(voice) for voice in voices]
     links = [
-        Link(node, way, hub, offered, lambda link, name: None)
+        NodeLink(node, way, hub, offered, lambda link, name: None)
         for node, way in zip(load(f"node[1-{nodes}]").nodes, ways, strict=True)
     ]
     ready = _all_ok(hub, links)
@@ -138,7 +138,7 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     return pct
 
 
-def _all_ok(hub: Hub, links: list[Link]) -> asyncio.Event:
+def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
     """Set once every link has heard its agent's hello."""
     ready = asyncio.Event()
 

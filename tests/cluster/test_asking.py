@@ -14,7 +14,7 @@ from gconsole.config import load
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
-from gconsole.transport.ssh_keys import Ask
+from gconsole.transport.ssh_keys import Prompt
 
 
 class Person:
@@ -32,7 +32,7 @@ class Person:
 
 
 @asynccontextmanager
-async def watched(hosts: Path, ask: Ask, **flags: str) -> AsyncIterator[Watched]:
+async def watched(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[Watched]:
     """The fleet of a hosts file, with somebody there to type."""
     config = load(str(hosts), flags={key.replace("_", ".", 1): value for key, value in flags.items()})
     hub, store = Hub(), Store()

@@ -146,7 +146,7 @@ def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) 
     ("srun: error: Unable to create step for job 7: Access/permission denied", errors.NoPermission),
     ('Error from server (NotFound): pods "a" not found', errors.JobEnded),
     ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
-    ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.Refused),
+    ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.ConnectionRefused),
 ])  # fmt: skip
 def test_the_sites_words_are_understood(said: str, kind: type[errors.FleetError]) -> None:
     failure = failure_of(1, f"some notice\n{said}\n")

@@ -12,10 +12,10 @@ from gconsole.config.model import NodeConfig
 from gconsole.core.control import Hub, Published
 from gconsole.core.store import Store
 from gconsole.fleet import fair_reader
-from gconsole.fleet.agent_connection import Conversation
-from gconsole.fleet.quotas import Bucket
-from gconsole.fleet.record_intake import Intake
-from gconsole.fleet.rpc import Questions
+from gconsole.fleet.agent_connection import AgentConnection
+from gconsole.fleet.quotas import TokenBucket
+from gconsole.fleet.record_receiver import RecordReceiver
+from gconsole.fleet.rpc import Rpc
 from gconsole.records import decode, encode
 from gconsole.session.format import zstd_frames
 from gconsole.session.format.counts import count
@@ -37,10 +37,10 @@ class Talk:
         self.staged: list[str] = []
         node = NodeConfig(name=NODE)
         self.complaints: list[str] = []
-        self.intake = Intake(NODE, self.hub, self.complaints.append)
-        self.intake.rations.expect(CAPTURE)
-        self.questions = Questions(lambda frame: None)
-        self.conversation = Conversation(
+        self.intake = RecordReceiver(NODE, self.hub, self.complaints.append)
+        self.intake.quota.expect(CAPTURE)
+        self.questions = Rpc(lambda frame: None)
+        self.conversation = AgentConnection(
             node,
             self.hub,
             self.intake,
@@ -48,7 +48,7 @@ class Talk:
             lambda hello: self.staged.extend(hello.wanted),
             self.complaints.append,
         )
-        self.conversation._portions._share = Bucket(math.inf, math.inf)
+        self.conversation._fair_reader._share = TokenBucket(math.inf, math.inf)
 
     def hear(self, data: bytes) -> None:
         """The node says this."""

@@ -67,7 +67,7 @@ def read_wire(data: bytes) -> None:
     """Both sides' frames: cut into lines however they arrive, unpacked, decoded."""
     step = 1 + data[0] if data else 1
     lines = wire.Lines()
-    with contextlib.suppress(wire.BadFrame):
+    with contextlib.suppress(wire.MalformedFrame):
         for at in range(1, len(data), step * 7):
             for line in lines.feed(data[at : at + step * 7]):
                 _read_line(line)
@@ -76,9 +76,9 @@ def read_wire(data: bytes) -> None:
 def _read_line(line: bytes) -> None:
     _, greeting = wire.split_greeting(line)
     if greeting:
-        with contextlib.suppress(wire.BadFrame):
+        with contextlib.suppress(wire.MalformedFrame):
             wire.read_hello(greeting)
-    with contextlib.suppress(wire.BadFrame):
+    with contextlib.suppress(wire.MalformedFrame):
         unpacked = wire.unpacked(line)
         assert len(unpacked) <= wire.MAX_LINE
         wire.read_frame(unpacked)

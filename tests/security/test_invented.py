@@ -19,8 +19,8 @@ from gconsole.analysis.health.state import HealthState
 from gconsole.core.control import Hub
 from gconsole.core.store import Store, captures, history_feed, ranks, steps, store
 from gconsole.core.store import jobs as storejobs
-from gconsole.fleet import quotas, record_intake
-from gconsole.fleet.record_intake import Intake
+from gconsole.fleet import quotas, record_receiver
+from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode, kinds
 from gconsole.session.format import counts
 from gconsole.session.format.layout import Meta, Part
@@ -113,8 +113,8 @@ class Console:
         self.meta = Meta(parts=(Part(began=1, console=self.hub.console_id),))
         self.names = Pseudonyms(b"k" * 32, ["evil"])
         self.redact = Redactor(pseudonyms=self.names)
-        self.intake = Intake("evil", self.hub, lambda text: None)
-        self.intake.rations.expect(CAPTURE)
+        self.intake = RecordReceiver("evil", self.hub, lambda text: None)
+        self.intake.quota.expect(CAPTURE)
         self.hub.subscribe(self.store.apply)
         self._seq = 0
 
@@ -125,7 +125,7 @@ class Console:
         self._seq += 1
         now = 1_000_000_000_000 + self.store.version * 20_000_000
         record.seq, record.t, record.mono = self._seq, now, now
-        taken = self.intake.take(encode(record), now)
+        taken = self.intake.receive(encode(record), now)
         if taken is not None:
             self.hub.publish([taken])
             self.facts.add([taken])
@@ -175,7 +175,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
     monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)
     monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
-    monkeypatch.setattr(record_intake, "COMPLAINTS_BURST", 1e9)
+    monkeypatch.setattr(record_receiver, "COMPLAINTS_BURST", 1e9)
 
 
 @pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])

@@ -17,7 +17,7 @@ from gconsole.config.sections import ConsoleConfig
 from gconsole.core.control import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
-from gconsole.fleet.node_reply import Answer
+from gconsole.fleet.node_reply import NodeReply
 from gconsole.monitor.diagnose import VARIABLES
 from gconsole.records import (
     AgentCost,
@@ -143,9 +143,9 @@ class Cluster:
         self.asked.append(("apply", config.cluster))
         return Changes(removed=tuple(name for name in self.names if name not in {node.name for node in config.nodes}))
 
-    async def examine(self, nodes: Sequence[str]) -> Sequence[Answer]:
+    async def examine(self, nodes: Sequence[str]) -> Sequence[NodeReply]:
         self.asked.append(("examine", ",".join(nodes)))
-        return [Answer(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
+        return [NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
 
     async def capture(self, order: CaptureOrder) -> CaptureDone:
         """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""

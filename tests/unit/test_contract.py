@@ -19,9 +19,9 @@ import pytest
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig, SshConfig, WatchConfig
 from gconsole.core.control import Hub
-from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import Link
+from gconsole.fleet.link import NodeLink
 from gconsole.fleet.wire import Lines, unpacked
 from gconsole.records import KINDS, Log, Record
 from gconsole.transport.openssh import LocalTransport
@@ -113,10 +113,10 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
         agent=AgentConfig(python=python, ephemeral=True, simulate_gpus=2, sample_interval_ms=100, cpu_budget_pct=100.0),
         watch=WatchConfig(locals=("step", "loss"), every_s=1.0),
     )  # fmt: skip
-    hub, tap, assets, records = Hub(), Tap(), Assets(), []
+    hub, tap, assets, records = Hub(), Tap(), Binaries(), []
     hub.subscribe(records.extend)
     staging = Staging(hub, assets)
-    link = Link(node, tap, hub, assets, staging.send_now, snapshot_period_ms=50, gpu_clock=True)
+    link = NodeLink(node, tap, hub, assets, staging.send_now, snapshot_period_ms=50, gpu_clock=True)
     with a_rank(token) as rank:
         link.start()
         try:
@@ -164,7 +164,7 @@ async def test_everything_an_agent_says_is_what_the_records_promise(version):
 PROBES = {"clock_bins", "clock_cost"}
 
 
-async def probe_itself(link: Link, records: list[Record]) -> None:
+async def probe_itself(link: NodeLink, records: list[Record]) -> None:
     """Have an agent probe its own port by way of a peer that it is itself."""
     port = await link.request("clock_listen", {"interface": "127.0.0.1", "for_s": 60.0})
     row = {"name": "here", "address": port["address"], "port": port["port"], "key": secrets.token_hex(16)}

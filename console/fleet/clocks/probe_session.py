@@ -15,7 +15,7 @@ from ...core.control import Hub
 from ...records import Failure, Log
 from ...text.nodeset_fold import fold
 from ...transport.errors import FleetError
-from ..link import Link
+from ..link import NodeLink
 from .edge_plan import Edge, edges
 
 #: A node whose console has gone stops probing after this; while probes are wanted it is told so again this often.
@@ -25,7 +25,7 @@ _DEADLINE_S: Final = 5.0
 _KEY_BYTES: Final = 16
 
 
-class Port(msgspec.Struct, frozen=True):
+class ProbePort(msgspec.Struct, frozen=True):
     """Where a node listens, as it answers."""
 
     address: str
@@ -35,7 +35,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Pace:
+class ProbePace:
     """How often and how long triples are sent."""
 
     cadence_us: int
@@ -44,25 +44,25 @@ class Pace:
     cpu_cap_pct: int
 
     @classmethod
-    def of(cls, config: ClockConfig, least_cadence_us: int = 0) -> Pace:
+    def of(cls, config: ClockConfig, least_cadence_us: int = 0) -> ProbePace:
         return cls(
             max(config.probe_cadence_us, least_cadence_us), config.packet_spacing_us, config.snapshot_period_ms,
             config.cpu_cap_pct,
         )  # fmt: skip
 
 
-class Session:
+class ProbeSession:
     """Ports, peers and keys of one mesh. `edges` is the plan; `without_udp` those that cannot be probed at all."""
 
-    def __init__(self, hub: Hub, links: Mapping[str, Link], config: ClockConfig, seed: int) -> None:
+    def __init__(self, hub: Hub, links: Mapping[str, NodeLink], config: ClockConfig, seed: int) -> None:
         self.id = secrets.token_hex(8)
         self.edges: tuple[Edge, ...] = edges(list(links), config.peers, seed)
         self.without_udp: set[Edge] = set()
         self._hub, self._links, self._config = hub, links, config
         self._peers: dict[str, list[dict[str, Any]]] = {}
-        self._pace = Pace.of(config)
+        self._pace = ProbePace.of(config)
 
-    async def begin(self, pace: Pace) -> None:
+    async def begin(self, pace: ProbePace) -> None:
         """Have every node listen, tell each who its peers are, and let them probe."""
         self._pace = pace
         ports = await self._listen()
@@ -79,17 +79,17 @@ class Session:
         await asyncio.gather(*(self._ask(self._links[node], "clock_stop", {}) for node in self._peers))
         self._peers = {}
 
-    async def _listen(self) -> dict[str, Port]:
+    async def _listen(self) -> dict[str, ProbePort]:
         args = {"interface": self._config.interface, "for_s": LEASE_S}
         answers = await asyncio.gather(*(self._ask(link, "clock_listen", args) for link in self._links.values()))
-        ports: dict[str, Port] = {}
+        ports: dict[str, ProbePort] = {}
         refusals: dict[tuple[str, str], list[str]] = {}
         for node, answer in zip(self._links, answers, strict=True):
             if isinstance(answer, Failure):
                 refusals.setdefault((answer.text, answer.try_), []).append(node)
                 continue
             try:
-                ports[node] = msgspec.convert(answer, Port)
+                ports[node] = msgspec.convert(answer, ProbePort)
             except msgspec.ValidationError as error:
                 refusals.setdefault((f"its answer is none: {error}", ""), []).append(node)
         for (text, try_), nodes in refusals.items():
@@ -97,7 +97,7 @@ class Session:
             self._hub.say(Log(source="console", severity="warning", text=text, try_=try_))
         return ports
 
-    def _name_peers(self, ports: Mapping[str, Port]) -> None:
+    def _name_peers(self, ports: Mapping[str, ProbePort]) -> None:
         """Each edge has a key of its own: a node can neither answer for another, nor probe where it was not named."""
         self._peers = {node: [] for node in ports}
         for number, (near, far) in enumerate(self.edges):
@@ -120,7 +120,7 @@ class Session:
         answer = await self._ask(self._links[node], "clock_probe", args)
         return isinstance(answer, dict) and answer.get("probing") is True
 
-    async def _ask(self, link: Link, verb: str, args: dict[str, Any]) -> Any:
+    async def _ask(self, link: NodeLink, verb: str, args: dict[str, Any]) -> Any:
         """The answer, or why there is none, as a Failure."""
         try:
             return await link.request(verb, args, _DEADLINE_S)

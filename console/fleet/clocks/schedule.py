@@ -12,10 +12,10 @@ from typing import Final
 from ...config.sections import ClockConfig
 from ...core.control import Hub, Published
 from ...records import ClockBins, Log, Severity
-from ..link import Link
+from ..link import NodeLink
 from .edge_plan import Edge
-from .probe_session import RENEW_S, Pace, Session
-from .ssh_probe import Pinger
+from .probe_session import RENEW_S, ProbePace, ProbeSession
+from .ssh_probe import SshProbe
 
 #: `duty = "auto"`: in the background one window so often, with triples no closer than this.
 EVERY_S: Final = 60.0
@@ -32,16 +32,16 @@ _PROBING: Final = ("auto", "probe", "ssh")
 _NAMED: Final = 8
 
 
-class ClockDuty:
+class ProbeSchedule:
     """Owns the session under way, and the task that begins and ends sessions."""
 
-    def __init__(self, config: ClockConfig, hub: Hub, ready: Callable[[], Mapping[str, Link]]) -> None:
+    def __init__(self, config: ClockConfig, hub: Hub, ready: Callable[[], Mapping[str, NodeLink]]) -> None:
         self._config, self._hub, self._ready = config, hub, ready
         self._wanted: set[str] = set()  # who wants probes without pause
         self._changed = asyncio.Event()
         self._seed = secrets.randbits(32)
         self._task: asyncio.Task[None] | None = None
-        self._pinger: Pinger | None = None
+        self._pinger: SshProbe | None = None
         self._unanswered: dict[Edge, int] = {}
         self._unsubscribe = hub.subscribe(self._watch)
         self._releases: dict[str, asyncio.TimerHandle] = {}  # of those who want one window
@@ -103,9 +103,9 @@ class ClockDuty:
         elif len(links) < 2:  # nobody to compare with, yet
             await self._pause(1.0)
         elif self._continuous:
-            await self._session(links, Pace.of(self._config), None)
+            await self._session(links, ProbePace.of(self._config), None)
         else:
-            pace = Pace.of(self._config, BACKGROUND_CADENCE_US)
+            pace = ProbePace.of(self._config, BACKGROUND_CADENCE_US)
             await self._session(links, pace, self._config.probe_window_s + TAIL_S)
             await self._pause(EVERY_S)
 
@@ -120,12 +120,12 @@ class ClockDuty:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def _session(self, links: Mapping[str, Link], pace: Pace, for_s: float | None) -> None:
+    async def _session(self, links: Mapping[str, NodeLink], pace: ProbePace, for_s: float | None) -> None:
         """Probe for so long (None: while that is wanted, and these are the nodes), then close every port."""
         config = self._config
-        session = Session(self._hub, links, config, self._seed)
+        session = ProbeSession(self._hub, links, config, self._seed)
         self._unanswered = {}
-        pinger = self._pinger = Pinger(self._hub, links, pace.bin_ms)
+        pinger = self._pinger = SshProbe(self._hub, links, pace.bin_ms)
         pinging = asyncio.create_task(pinger.run(), name="clock pings")
         try:
             if config.method == "ssh":
@@ -141,7 +141,7 @@ class ClockDuty:
             await asyncio.gather(pinging, return_exceptions=True)
             await session.end()
 
-    async def _keep_on(self, session: Session, links: Mapping[str, Link], for_s: float | None) -> None:
+    async def _keep_on(self, session: ProbeSession, links: Mapping[str, NodeLink], for_s: float | None) -> None:
         if for_s is not None:
             await self._pause(for_s)
             return

@@ -18,7 +18,7 @@ import msgspec
 from ...core.control import Hub
 from ...records import ClockBin, ClockBins, Exchange, Point
 from ...transport.errors import FleetError
-from ..link import Link
+from ..link import NodeLink
 from ..rpc import Ping
 from .edge_plan import Edge
 
@@ -35,7 +35,7 @@ _BEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class SshPingPair:
     """An exchange between the two ends of an edge, made of two pings; all on the near node's clock but t2."""
 
     t1: int
@@ -47,12 +47,12 @@ class Both:
         return self.t4 - self.t1
 
 
-def both(near: Ping, far: Ping) -> Both:
+def both(near: Ping, far: Ping) -> SshPingPair:
     """The exchange of two pings: t2 - t1 is the most the far clock may be ahead, t3 - t4 the least."""
     spare = (near.back - near.sent + far.back - far.sent) // _SLEW
     latest, earliest = far.back - near.sent + spare, far.sent - near.back - spare
     t2 = far.mono - earliest
-    return Both(near.mono, t2, t2 - (far.mono - near.mono) + latest)
+    return SshPingPair(near.mono, t2, t2 - (far.mono - near.mono) + latest)
 
 
 @dataclass
@@ -61,13 +61,13 @@ class _Filling:
 
     base: int
     base_real: int
-    exchanges: list[Both] = field(default_factory=list)
+    exchanges: list[SshPingPair] = field(default_factory=list)
     lost: int = 0
 
     def said(self, edge: Edge, bin_ms: int, cadence_us: int) -> ClockBins:
         bin_ns = bin_ms * 1_000_000
         ahead = (self.exchanges[0].t2 - self.exchanges[0].t1) // 1_000_000 * 1_000_000
-        by_bin: dict[int, list[Both]] = {}
+        by_bin: dict[int, list[SshPingPair]] = {}
         for exchange in self.exchanges:
             by_bin.setdefault((exchange.t1 - self.base) // bin_ns, []).append(exchange)
         bins = [_bin(by_bin.get(index, ()), self.base, ahead) for index in range(max(by_bin) + 1)]
@@ -79,7 +79,7 @@ class _Filling:
         )  # fmt: skip
 
 
-def _bin(exchanges: Sequence[Both], base: int, ahead: int) -> ClockBin:
+def _bin(exchanges: Sequence[SshPingPair], base: int, ahead: int) -> ClockBin:
     if not exchanges:
         return ClockBin(None, None, (), 0, 0, 0, None)
     first = min(exchanges, key=lambda exchange: exchange.t2 - exchange.t1)
@@ -92,10 +92,10 @@ def _bin(exchanges: Sequence[Both], base: int, ahead: int) -> ClockBin:
     )  # fmt: skip
 
 
-class Pinger:
+class SshProbe:
     """Pings the ends of some edges until cancelled, and says what comes of it as their bins."""
 
-    def __init__(self, hub: Hub, links: Mapping[str, Link], bin_ms: int) -> None:
+    def __init__(self, hub: Hub, links: Mapping[str, NodeLink], bin_ms: int) -> None:
         self.edges: set[Edge] = set()  # may grow and shrink meanwhile
         self._hub, self._links, self._bin_ms = hub, links, bin_ms
         self._filling: dict[Edge, _Filling] = {}

@@ -38,7 +38,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Asset:
+class Binary:
     """One binary for one architecture, read from a file of this installation or from a wheel."""
 
     name: str
@@ -76,13 +76,13 @@ class Asset:
         return packed
 
 
-class Assets:
+class Binaries:
     """What this console can send: {name: {arch: Asset}}, found without reading the binaries."""
 
     def __init__(self) -> None:
         self._found = {(a.name, a.arch): a for a in [*_from_wheels(wheel_dir()), *_installed()]}
 
-    def get(self, name: str, arch: str) -> Asset | None:
+    def get(self, name: str, arch: str) -> Binary | None:
         return self._found.get((name, arch))
 
     def offer(self, name: str) -> dict[str, str]:
@@ -95,7 +95,7 @@ class Assets:
         return offered
 
 
-def _installed() -> list[Asset]:
+def _installed() -> list[Binary]:
     """The binaries of this very installation, where this machine could be a node itself."""
     arch = platform.machine()
     if sys.platform != "linux" or arch not in ARCHES:
@@ -109,16 +109,16 @@ def _installed() -> list[Asset]:
         for file in files:
             path = Path(str(file.locate()))
             if f"/{path.as_posix()}".endswith(f"/{_INSIDE_WHEEL[name].lstrip('/')}") and path.is_file():
-                found.append(Asset(name, arch, path))
+                found.append(Binary(name, arch, path))
     return found
 
 
-def _from_wheels(folder: Path) -> list[Asset]:
+def _from_wheels(folder: Path) -> list[Binary]:
     """Binaries in cached wheels of exactly the versions this installation has."""
     found = []
     for name in (PSUTIL, PY_SPY):
         for arch in ARCHES:
-            found += [Asset(name, arch, path) for path in wheels(folder, name, arch)]
+            found += [Binary(name, arch, path) for path in wheels(folder, name, arch)]
     return found
 
 

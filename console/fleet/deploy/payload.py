@@ -42,7 +42,7 @@ _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Payload:
     """`preamble` is what goes to the standard input of STAGE0: a header line and the payload."""
 
     digest: str  # SHA-256 of the payload: the version of the agent
@@ -56,7 +56,7 @@ def command(python: str = "python3", run_as: str = "self") -> str:
 
 
 @cache
-def build() -> Bundle:
+def build() -> Payload:
     """The bundle of this installation. The same sources give the same digest."""
     modules = dict(_modules("gconsole_remote"))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
@@ -67,7 +67,7 @@ def build() -> Bundle:
     payload = boot + rest
     digest = hashlib.sha256(payload).hexdigest()
     header = f"gconsole {digest} {len(payload)} {len(boot)}\n"
-    return Bundle(digest, header.encode() + payload)
+    return Payload(digest, header.encode() + payload)
 
 
 def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[object]]]:

@@ -10,7 +10,7 @@ from functools import partial
 from ...core.control import Hub
 from ...records import Log
 from ...transport import errors
-from ..link import Link
+from ..link import NodeLink
 from . import binaries
 
 #: Nodes that receive py-spy at the same time: 2 MB each, and the console's own uplink is shared.
@@ -22,7 +22,7 @@ CALM_S = 2.0
 class Staging:
     """`staged` of `expected` nodes have py-spy; the header shows it while they differ."""
 
-    def __init__(self, hub: Hub, offered: binaries.Assets) -> None:
+    def __init__(self, hub: Hub, offered: binaries.Binaries) -> None:
         self.expected = 0
         self.staged = 0
         self._hub, self._assets = hub, offered
@@ -33,11 +33,11 @@ class Staging:
         self._done: dict[str, str] = {}  # by node: the agent that has it, or is about to
         self._packing: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
-    def send_now(self, link: Link, name: str) -> None:
+    def send_now(self, link: NodeLink, name: str) -> None:
         """Answer what a hello wanted: the binary, or why there is none."""
         self._run(partial(self._send, link, name), link)
 
-    def stage_py_spy(self, link: Link) -> None:
+    def stage_py_spy(self, link: NodeLink) -> None:
         """Offer py-spy to an agent that has sampled once; nothing travels where the node's cache has it."""
         node, agent = link.node.name, link.agent_id
         if self._done.get(node) == agent:
@@ -46,29 +46,29 @@ class Staging:
         self.expected += 1
         self._stages[node] = (agent, self._run(partial(self._stage, link), link))
 
-    async def settle(self, link: Link, timeout_s: float) -> None:
+    async def settle(self, link: NodeLink, timeout_s: float) -> None:
         """Wait until a node has py-spy, is known not to get it, or the time is up."""
         self._wanted_now.set()
         agent, stage = self._stages.get(link.node.name, ("", None))
         if stage and agent == link.agent_id:
             await asyncio.wait({stage}, timeout=timeout_s)
 
-    def _run(self, work: Callable[[], Awaitable[None]], link: Link) -> asyncio.Task[None]:
+    def _run(self, work: Callable[[], Awaitable[None]], link: NodeLink) -> asyncio.Task[None]:
         task = asyncio.create_task(self._watched(work, link), name=f"stage {link.node.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _watched(self, work: Callable[[], Awaitable[None]], link: Link) -> None:
+    async def _watched(self, work: Callable[[], Awaitable[None]], link: NodeLink) -> None:
         try:
             await work()  # made only here: a task that is cancelled before it starts leaves no coroutine behind
         except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
             self._warn(link, f"a binary could not be brought to {link.node.name}: {type(error).__name__}: {error}")
 
-    def _warn(self, link: Link, text: str, try_: str = "") -> None:
+    def _warn(self, link: NodeLink, text: str, try_: str = "") -> None:
         self._hub.say(Log(node=link.node.name, source="console", severity="warning", text=text, try_=try_))
 
-    async def _stage(self, link: Link) -> None:
+    async def _stage(self, link: NodeLink) -> None:
         agent = link.agent_id
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CALM_S):
@@ -86,14 +86,14 @@ class Staging:
         else:
             self.staged += 1
 
-    async def _bring_py_spy(self, link: Link) -> None:
+    async def _bring_py_spy(self, link: NodeLink) -> None:
         offer = {binaries.PY_SPY: self._assets.offer(binaries.PY_SPY)}
         wanted = await link.request("offer", offer, deadline_s=15.0)
         if isinstance(wanted, list) and binaries.PY_SPY in wanted:
             await self._send(link, binaries.PY_SPY)
             await link.request("settled", {"name": binaries.PY_SPY}, deadline_s=120.0)
 
-    async def _send(self, link: Link, name: str) -> None:
+    async def _send(self, link: NodeLink, name: str) -> None:
         asset = self._assets.get(name, link.arch)
         if asset is None:
             link.send_problem(name, f"the console has no {name} for {link.arch}")
@@ -106,7 +106,7 @@ class Staging:
             return
         link.send_blob(name, encoding, packed)
 
-    async def _packed(self, asset: binaries.Asset, encoding: str) -> bytes:
+    async def _packed(self, asset: binaries.Binary, encoding: str) -> bytes:
         """The binary as it travels, compressed once however many nodes want it."""
         key = (asset.digest, encoding)
         if key not in self._packing:

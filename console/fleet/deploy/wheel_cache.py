@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from ...text.atomic_files import make_folder, write_atomically
-from .binaries import ARCHES, PSUTIL, PY_SPY, Asset, Assets, Unreadable, wheel_dir, wheels
+from .binaries import ARCHES, PSUTIL, PY_SPY, Binaries, Binary, Unreadable, wheel_dir, wheels
 
 #: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
 _PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1", "manylinux_2_28")
@@ -26,13 +26,13 @@ def fill(source: Path | None) -> None:
     make_folder(folder)
     for arch in ARCHES:
         for name in (PSUTIL, PY_SPY):
-            if not any(_is_whole(Asset(name, arch, path)) for path in wheels(folder, name, arch)):
+            if not any(_is_whole(Binary(name, arch, path)) for path in wheels(folder, name, arch)):
                 _fetch(name, arch, folder, source)
 
 
 def describe() -> list[str]:
     """A line a binary: which version, for which architecture, from where."""
-    found = Assets()
+    found = Binaries()
     lines = []
     for name in (PSUTIL, PY_SPY):
         for arch in ARCHES:
@@ -42,14 +42,14 @@ def describe() -> list[str]:
     return lines
 
 
-def _state(asset: Asset) -> tuple[str, str]:
+def _state(asset: Binary) -> tuple[str, str]:
     try:
         return ("●", str(asset.source)) if asset.content else ("✖", f"{asset.source} is empty")
     except Unreadable as error:
         return "✖", str(error)
 
 
-def _is_whole(asset: Asset) -> bool:
+def _is_whole(asset: Binary) -> bool:
     try:
         return bool(asset.content)
     except Unreadable:

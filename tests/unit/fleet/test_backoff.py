@@ -11,7 +11,7 @@ import pytest
 
 from gconsole.fleet import backoff
 from gconsole.fleet.backoff import Backoff
-from gconsole.transport.reachability import Addresses, answers
+from gconsole.transport.reachability import LastAddresses, answers
 
 
 async def never_known() -> bool | None:
@@ -40,31 +40,31 @@ async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.Monke
     monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
     seen: Iterator[bool] = iter([False, False, True])
 
-    async def knock() -> bool | None:
+    async def probe() -> bool | None:
         return next(seen, True)
 
     async with asyncio.timeout(20):
-        await Backoff(knock).wait(3600)
+        await Backoff(probe).wait(3600)
 
 
 async def test_a_node_that_came_back_while_the_last_attempt_failed_is_not_waited_for() -> None:
-    async def knock() -> bool | None:
+    async def probe() -> bool | None:
         return True
 
     async with asyncio.timeout(20):
-        await Backoff(knock).wait(3600, was_away=True)
+        await Backoff(probe).wait(3600, was_away=True)
 
 
 async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
     knocks = 0
 
-    async def knock() -> bool | None:
+    async def probe() -> bool | None:
         nonlocal knocks
         knocks += 1
         return True
 
-    one = Backoff(knock)
+    one = Backoff(probe)
     waiting = asyncio.create_task(one.wait(3600))
     async with asyncio.timeout(20):
         while knocks < 5:  # noqa: ASYNC110 - counted in a function that is called, no event
@@ -85,7 +85,7 @@ async def test_without_a_time_only_a_person_ends_the_wait() -> None:
 
 
 async def test_a_port_answers_while_somebody_listens_there() -> None:
-    known = Addresses()
+    known = LastAddresses()
     assert await known.answer("node1") is None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import cast
 
 from gconsole.core.control import Hub
-from gconsole.fleet.deploy.binaries import Assets
+from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import Link
+from gconsole.fleet.link import NodeLink
 
 
 def test_a_binary_that_was_wanted_in_the_last_moment_leaves_no_warning() -> None:
-    link = cast(Link, SimpleNamespace(node=SimpleNamespace(name="node1"), agent_id="a"))  # is never asked anything
+    link = cast(NodeLink, SimpleNamespace(node=SimpleNamespace(name="node1"), agent_id="a"))  # is never asked anything
 
     async def ends_at_once() -> None:
-        staging = Staging(Hub(), Assets())
+        staging = Staging(Hub(), Binaries())
         staging.stage_py_spy(link)
         await staging.close()
 
@@ -43,11 +43,11 @@ def test_a_node_whose_agents_come_and_go_leaves_nothing_of_those_that_went() -> 
     node = _Node()
 
     async def held_after(agents: int) -> int:
-        staging = Staging(Hub(), Assets())
+        staging = Staging(Hub(), Binaries())
         for number in range(agents):
             node.agent_id = f"agent{number}"
-            staging.stage_py_spy(cast(Link, node))
-            await staging.settle(cast(Link, node), timeout_s=30.0)
+            staging.stage_py_spy(cast(NodeLink, node))
+            await staging.settle(cast(NodeLink, node), timeout_s=30.0)
         gc.collect()
         held = sum(isinstance(get_object, asyncio.Task) for get_object in gc.get_objects())
         assert staging.staged == agents

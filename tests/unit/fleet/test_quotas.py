@@ -11,11 +11,11 @@ from gconsole.config.model import NodeConfig
 from gconsole.core.control import Hub
 from gconsole.core.store import Store
 from gconsole.fleet import quotas
-from gconsole.fleet.agent_connection import Conversation
-from gconsole.fleet.quotas import Bucket, Rations
-from gconsole.fleet.record_intake import Intake
-from gconsole.fleet.rpc import Questions
-from gconsole.fleet.wire import MAX_LINE, BadFrame, Lines, read_hello, unpacked
+from gconsole.fleet.agent_connection import AgentConnection
+from gconsole.fleet.quotas import NodeQuota, TokenBucket
+from gconsole.fleet.record_receiver import RecordReceiver
+from gconsole.fleet.rpc import Rpc
+from gconsole.fleet.wire import MAX_LINE, Lines, MalformedFrame, read_hello, unpacked
 from gconsole.records import (
     ClockSource,
     Gap,
@@ -42,18 +42,18 @@ class Node:
     def __init__(self) -> None:
         self.hub, self.said, self.complaints = Hub(), [], []
         self.hub.subscribe(lambda records: self.said.extend(records))
-        self.intake = Intake("node1", self.hub, self.complaints.append)
+        self.intake = RecordReceiver("node1", self.hub, self.complaints.append)
         self.intake.greet("a" * 16)
         self.seq = 0
 
     def say(self, record: Record, seq: int | None = None) -> Record | None:
         self.seq = self.seq + 1 if seq is None else seq
         record.seq = self.seq
-        return self.intake.take(encode(record), 1)
+        return self.intake.receive(encode(record), 1)
 
     def say_unknown(self, text: str) -> RawRecord | None:
         self.seq += 1
-        return self.intake.take(msgspec.json.encode({"kind": "quark", "seq": self.seq, "text": text}), 1)
+        return self.intake.receive(msgspec.json.encode({"kind": "quark", "seq": self.seq, "text": text}), 1)
 
     @property
     def gaps(self) -> list[Gap]:
@@ -66,15 +66,15 @@ def a_stack(capture: str) -> Stack:
 
 def test_a_bucket_gives_its_burst_and_then_its_rate():
     now = [0.0]
-    bucket = Bucket(2.0, 3.0, lambda: now[0])
-    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    bucket = TokenBucket(2.0, 3.0, lambda: now[0])
+    assert [bucket.consume() for _ in range(4)] == [True, True, True, False]
     now[0] = 1.0
-    assert [bucket.take() for _ in range(3)] == [True, True, False]
+    assert [bucket.consume() for _ in range(3)] == [True, True, False]
 
 
 def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
     now = [0.0]
-    bucket = Bucket(0.25, 0.5, lambda: now[0])
+    bucket = TokenBucket(0.25, 0.5, lambda: now[0])
     assert bucket.spend(0.5) == 0.0
     assert bucket.spend(0.25) == 1.0
     now[0] = 1.0
@@ -84,7 +84,7 @@ def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
 def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
     node = Node()
     assert node.say(a_stack("invented")) is None
-    node.intake.rations.expect("asked")
+    node.intake.quota.expect("asked")
     assert node.say(a_stack("asked")) is not None
     [gap] = node.gaps
     assert (gap.source, gap.count, gap.node) == ("limit", 1, "node1")
@@ -92,21 +92,21 @@ def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
 
 
 def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
-    rations = Rations(inherits=True)
-    assert [rations.refusal(a_stack(name), 100) is None for name in ("old", "old", "another")] == [True, True, False]
+    quota = NodeQuota(inherits=True)
+    assert [quota.refusal(a_stack(name), 100) is None for name in ("old", "old", "another")] == [True, True, False]
 
 
 def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(kinds.PER_NODE, "entities", 3)
-    rations = Rations()
+    quota = NodeQuota()
 
     def process(pid: int, gone: bool = False) -> Process:
         return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", gone=gone)
 
-    assert [rations.refusal(process(pid), 100) is None for pid in range(4)] == [True, True, True, False]
-    assert rations.refusal(process(1), 100) is None, "one that is known says more"
-    assert rations.refusal(process(1, gone=True), 100) is None
-    assert rations.refusal(process(9), 100) is None
+    assert [quota.refusal(process(pid), 100) is None for pid in range(4)] == [True, True, True, False]
+    assert quota.refusal(process(1), 100) is None, "one that is known says more"
+    assert quota.refusal(process(1, gone=True), 100) is None
+    assert quota.refusal(process(9), 100) is None
 
 
 def a_process(pid: int, cmdline: str = "") -> Process:
@@ -140,28 +140,28 @@ def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes
 
 def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quotas, "MOST_HELD", 1_000)
-    rations = Rations()
-    assert [rations.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
-    assert rations.refusal(a_process(1), 300) is None
-    assert rations.refusal(a_process(2), 300) is None
+    quota = NodeQuota()
+    assert [quota.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
+    assert quota.refusal(a_process(1), 300) is None
+    assert quota.refusal(a_process(2), 300) is None
     gone = a_process(0)
     gone.gone = True
-    assert rations.refusal(gone, 100) is None
-    assert [rations.refusal(a_process(pid), 400) is None for pid in (3, 4)] == [True, False]
+    assert quota.refusal(gone, 100) is None
+    assert [quota.refusal(a_process(pid), 400) is None for pid in (3, 4)] == [True, False]
 
 
 def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quotas, "MOST_BYTES_OF_CAPTURE", 1_000)
-    rations = Rations()
-    rations.expect("asked")
-    assert [rations.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
+    quota = NodeQuota()
+    quota.expect("asked")
+    assert [quota.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
 
 
 def test_a_long_event_counts_as_many():
-    rations = Rations()
+    quota = NodeQuota()
     event = Log(source="agent", text="x")
     most = quotas.EVENTS_BURST * quotas.EVENT_BYTES // quotas.MOST_OF_RECORD
-    taken = sum(rations.refusal(event, quotas.MOST_OF_RECORD) is None for _ in range(3 * most))
+    taken = sum(quota.refusal(event, quotas.MOST_OF_RECORD) is None for _ in range(3 * most))
     assert most <= taken < 2 * most
 
 
@@ -246,7 +246,7 @@ def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
 
 def test_a_line_may_be_so_long_on_both_sides_and_no_longer():
     assert remote_wire.MAX_LINE == MAX_LINE
-    with pytest.raises(BadFrame, match="more than"):
+    with pytest.raises(MalformedFrame, match="more than"):
         Lines().feed(b"x" * (MAX_LINE + 1))
 
 
@@ -255,13 +255,13 @@ def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
     import zlib
 
     bomb = base64.b64encode(zlib.compress(b"0" * (MAX_LINE + 1))).decode()
-    with pytest.raises(BadFrame, match="too long"):
+    with pytest.raises(MalformedFrame, match="too long"):
         unpacked(msgspec.json.encode({"z": bomb}))
 
 
 def test_a_hello_that_wants_more_than_there_is_makes_no_sense():
     hello = {"protocol": [1, 1], "agent": "a", "arch": "x", "wanted": ["psutil"] * 9}
-    with pytest.raises(BadFrame):
+    with pytest.raises(MalformedFrame):
         read_hello(msgspec.json.encode({"gconsole": hello}))
 
 
@@ -283,9 +283,9 @@ class Channel:
 
 
 async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(quotas, "share", lambda: Bucket(0.25, 0.0))
+    monkeypatch.setattr(quotas, "fair_share", lambda: TokenBucket(0.25, 0.0))
     node, channel = Node(), Channel()
-    talk = Conversation(NodeConfig(name="node1"), node.hub, node.intake, Questions(print), print, print)
+    talk = AgentConnection(NodeConfig(name="node1"), node.hub, node.intake, Rpc(print), print, print)
     talk.channel = channel
     talk.on_bytes(b"noise\n" * 1000)
     assert channel.acts == ["pause"]
@@ -296,7 +296,7 @@ async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(m
 
 async def test_what_is_nested_too_deeply_is_told_and_harms_nothing():
     node = Node()
-    talk = Conversation(NodeConfig(name="node1"), node.hub, node.intake, Questions(print), lambda hello: None,
+    talk = AgentConnection(NodeConfig(name="node1"), node.hub, node.intake, Rpc(print), lambda hello: None,
                         node.complaints.append)  # fmt: skip
     talk.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
     for depth in (100, 800, 950, 980, 1000, 5000, 100_000):
@@ -326,5 +326,5 @@ def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(rec
 
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])
 def test_what_an_honest_agent_kept_for_ten_minutes_is_all_taken(event: Record):
-    rations = Rations()
-    assert all(rations.refusal(event, 100) is None for _ in range(600))
+    quota = NodeQuota()
+    assert all(quota.refusal(event, 100) is None for _ in range(600))

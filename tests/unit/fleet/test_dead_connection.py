@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import pytest
 
 from gconsole.transport import dead_connection
-from gconsole.transport.dead_connection import Doubt, Look, is_forgotten
-from gconsole.transport.tcp_info import Owed, owed_on
+from gconsole.transport.dead_connection import LivenessMonitor, LivenessSample, is_dead
+from gconsole.transport.tcp_info import Unacked, unacked_on
 
 
-def looks(*seen: tuple[bool, int]) -> Sequence[Look]:
+def looks(*seen: tuple[bool, int]) -> Sequence[LivenessSample]:
     """Whether the node answered, and how often what is unacknowledged was sent again."""
-    return [Look(*one) for one in seen]
+    return [LivenessSample(*one) for one in seen]
 
 
 YES, NO = True, False
@@ -47,24 +47,24 @@ YES, NO = True, False
 def test_a_connection_is_dead_where_the_node_answers_and_what_was_sent_stays_unacknowledged(
     seen: list[tuple[bool, int]], anew: bool, in_vain: bool
 ) -> None:
-    assert is_forgotten(looks(*seen), loses_records=False) is anew
-    assert is_forgotten(looks(*seen), loses_records=True) is in_vain
+    assert is_dead(looks(*seen), loses_records=False) is anew
+    assert is_dead(looks(*seen), loses_records=True) is in_vain
 
 
 class Line:
     """A connection that has been silent for an hour: what is owed on it, and how often its node was knocked at."""
 
-    def __init__(self, owed: Owed | None, answers: bool | None = True) -> None:
-        self.owed, self.answers, self.knocks = owed, answers, 0
+    def __init__(self, owed: Unacked | None, answers: bool | None = True) -> None:
+        self.unacked, self.answers, self.knocks = owed, answers, 0
         self.silent_s = 3600.0
         self.given_up = asyncio.Event()
 
-    async def knock(self) -> bool | None:
+    async def probe(self) -> bool | None:
         self.knocks += 1
         return self.answers
 
-    def doubt(self) -> Doubt:
-        return Doubt(lambda: self.silent_s, lambda: self.owed, self.knock, self.given_up.set, shown_s=2.0,
+    def monitor(self) -> LivenessMonitor:
+        return LivenessMonitor(lambda: self.silent_s, lambda: self.unacked, self.probe, self.given_up.set, shown_s=2.0,
                      loses_records=False)  # fmt: skip
 
 
@@ -74,68 +74,72 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_forgotten_connection_is_given_up() -> None:
-    line = Line(Owed(3, 4))
-    doubt = line.doubt()
-    doubt.rise()
+    line = Line(Unacked(3, 4))
+    monitor = line.monitor()
+    monitor.rise()
     async with asyncio.timeout(20):
         await line.given_up.wait()
-    await doubt.close()
+    await monitor.close()
 
 
 async def test_how_long_an_answer_takes_does_not_make_one_more_look_necessary() -> None:
-    line = Line(Owed(3, 4))
+    line = Line(Unacked(3, 4))
 
     async def ever_quicker() -> bool | None:
         await asyncio.sleep(0 if line.knocks else 0.009)
-        return await line.knock()
+        return await line.probe()
 
-    doubt = Doubt(lambda: 3600.0, lambda: line.owed, ever_quicker, line.given_up.set, shown_s=2.0, loses_records=False)
-    doubt.rise()
+    monitor = LivenessMonitor(
+        lambda: 3600.0, lambda: line.unacked, ever_quicker, line.given_up.set, shown_s=2.0, loses_records=False
+    )
+    monitor.rise()
     async with asyncio.timeout(20):
         await line.given_up.wait()
-    await doubt.close()
+    await monitor.close()
     assert line.knocks == 2
 
 
-@pytest.mark.parametrize("owed", [Owed(0, 0), None], ids=["acknowledged", "unknown"])
-async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Owed | None) -> None:
+@pytest.mark.parametrize("owed", [Unacked(0, 0), None], ids=["acknowledged", "unknown"])
+async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Unacked | None) -> None:
     line = Line(owed)
-    doubt = line.doubt()
+    monitor = line.monitor()
     for _ in range(5):
-        doubt.rise()
+        monitor.rise()
         await asyncio.sleep(0.02)
-    await doubt.close()
+    await monitor.close()
     assert (line.knocks, line.given_up.is_set()) == (0, False)
 
 
 async def test_a_connection_that_speaks_again_is_no_longer_looked_at() -> None:
-    line = Line(Owed(3, 4), answers=False)
-    doubt = line.doubt()
-    doubt.rise()
+    line = Line(Unacked(3, 4), answers=False)
+    monitor = line.monitor()
+    monitor.rise()
     async with asyncio.timeout(20):
         while not line.knocks:  # noqa: ASYNC110 - counted in a function that is called, no event
             await asyncio.sleep(0.01)
         line.silent_s = 0.0
-        while not doubt._looking.done():  # noqa: ASYNC110 - likewise
+        while not monitor._looking.done():  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
-    doubt.rise()
-    assert doubt._looking is None, "it rises again with the next silence"
-    await doubt.close()
+    monitor.rise()
+    assert monitor._looking is None, "it rises again with the next silence"
+    await monitor.close()
 
 
 async def test_what_goes_wrong_while_it_looks_is_told_to_whoever_asks_for_it() -> None:
-    line = Line(Owed(3, 4))
+    line = Line(Unacked(3, 4))
 
     async def broken() -> bool | None:
         raise ValueError("a fault of ours")
 
-    doubt = Doubt(lambda: 3600.0, lambda: line.owed, broken, line.given_up.set, shown_s=2.0, loses_records=False)
-    doubt.rise()
+    monitor = LivenessMonitor(
+        lambda: 3600.0, lambda: line.unacked, broken, line.given_up.set, shown_s=2.0, loses_records=False
+    )
+    monitor.rise()
     async with asyncio.timeout(20):
-        while not doubt._looking.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
+        while not monitor._looking.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
             await asyncio.sleep(0.01)
     with pytest.raises(ValueError, match="a fault of ours"):
-        doubt.rise()
+        monitor.rise()
 
 
 def test_the_kernel_tells_what_is_owed_on_a_tcp_connection_and_on_no_other() -> None:
@@ -145,10 +149,10 @@ def test_the_kernel_tells_what_is_owed_on_a_tcp_connection_and_on_no_other() -> 
             one.sendall(b"a word")
             assert far.recv(16) == b"a word"
             deadline = time.monotonic() + 20
-            while owed_on(one) != Owed(0, 0):  # an acknowledgement may wait for company
+            while unacked_on(one) != Unacked(0, 0):  # an acknowledgement may wait for company
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-    assert owed_on(one) is None, "it is closed"
+    assert unacked_on(one) is None, "it is closed"
     near, far = socket.socketpair()
     with near, far:
-        assert owed_on(near) is None
+        assert unacked_on(near) is None

@@ -1,4 +1,4 @@
-"""What is concluded of a connection through a bastion, whose TCP to the node is out of sight."""
+"""What is concluded of a connection through a jump host, whose TCP to the node is out of sight."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 import asyncssh
 import pytest
 
-from gconsole.transport import jump_host, liveness, ssh
-from gconsole.transport.dead_connection import LOOK_S, Look, is_forgotten
-from gconsole.transport.jump_host import Bastion
-from gconsole.transport.liveness import Echo, TunnelWay, least_tries
-from gconsole.transport.ssh_config import Resolved
-from gconsole.transport.tcp_info import Owed
+from gconsole.transport import jump_host as jump_host_module
+from gconsole.transport import liveness, ssh
+from gconsole.transport.dead_connection import LOOK_S, LivenessSample, is_dead
+from gconsole.transport.jump_host import JumpHost
+from gconsole.transport.liveness import Keepalive, TunnelPath, least_tries
+from gconsole.transport.ssh_config import ResolvedHost
+from gconsole.transport.tcp_info import Unacked
 
 LAN_S = 0.001
 
@@ -43,7 +44,7 @@ class Ended:
 
 
 def test_a_connection_that_has_ended_already_has_no_way() -> None:
-    assert ssh._way(Ended(), Echo(Ended()), Resolved("n1", {}), None) is None
+    assert ssh._path(Ended(), Keepalive(Ended()), ResolvedHost("n1", {}), None) is None
 
 
 class Clock:
@@ -97,26 +98,26 @@ async def given_up_after(
     """
     sshd, found = Sshd(), [True]
 
-    async def knock() -> bool:
+    async def probe() -> bool:
         return found[-1]
 
-    echo = Echo(sshd)
-    way = TunnelWay(echo, knock)
-    echo.round_trip_s = round_trip_s
-    began, looks = clock.now, list[Look]()
+    keepalive = Keepalive(sshd)
+    way = TunnelPath(keepalive, probe)
+    keepalive.round_trip_s = round_trip_s
+    began, looks = clock.now, list[LivenessSample]()
     clock.now += 1.2
     for number in range(18):
         sshd.answers = hears[min(number, len(hears) - 1)]
-        if sshd.answers and echo.waits:
+        if sshd.answers and keepalive.waits:
             sshd.asked.close()  # what was missing has come after all
-            echo._asked, echo.heard = None, clock.now
+            keepalive._asked, keepalive.heard = None, clock.now
         found.append(answers[min(number, len(answers) - 1)])
-        owed = way.owed(clock.now - began)
+        owed = way.unacked(clock.now - began)
         if owed and (owed.segments or looks):
             answered = await way.answers()
-            owed = way.owed(clock.now - began)
-            looks.append(Look(bool(answered), owed.retransmits if owed else 0))
-        if is_forgotten(looks, loses_records=loses_records):
+            owed = way.unacked(clock.now - began)
+            looks.append(LivenessSample(bool(answered), owed.retransmits if owed else 0))
+        if is_dead(looks, loses_records=loses_records):
             return round(clock.now - began, 1)
         clock.now += LOOK_S
     return None
@@ -152,18 +153,18 @@ async def test_of_a_server_that_answers_no_question_nothing_is_concluded(clock: 
     sshd = Sshd()
     sshd.answers = False
 
-    async def knock() -> bool:
+    async def probe() -> bool:
         return True
 
-    echo = Echo(sshd)
-    way = TunnelWay(echo, knock)
+    keepalive = Keepalive(sshd)
+    way = TunnelPath(keepalive, probe)
     clock.now += 60
-    assert way.owed(60.0) is None
-    assert echo.silent_s() == 0
+    assert way.unacked(60.0) is None
+    assert keepalive.silent_s() == 0
 
 
 class _Door(asyncssh.SSHServer):
-    """A bastion that lets everybody in and through."""
+    """A jump host that lets everybody in and through."""
 
     def begin_auth(self, username: str) -> bool:
         return False
@@ -173,16 +174,16 @@ class _Door(asyncssh.SSHServer):
 
 
 @pytest.fixture
-async def bastion() -> AsyncIterator[Bastion]:
+async def jump_host() -> AsyncIterator[JumpHost]:
     key = asyncssh.generate_private_key("ssh-ed25519")
     async with asyncssh.listen("127.0.0.1", 0, server_factory=_Door, server_host_keys=[key]) as server:
         connection = await asyncssh.connect("127.0.0.1", server.get_port(), known_hosts=None, config=None,
                                             client_keys=None, username="anybody")  # fmt: skip
-        bastion = Bastion(connection, Echo(connection), None)
+        jump_host = JumpHost(connection, Keepalive(connection), None)
         try:
-            yield bastion
+            yield jump_host
         finally:
-            await bastion.close()
+            await jump_host.close()
             await connection.wait_closed()
 
 
@@ -207,66 +208,66 @@ class Node:
         self.server.close()
 
 
-async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(bastion: Bastion) -> None:
+async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(jump_host: JumpHost) -> None:
     async with Node(b"SSH-2.0-x\r\n") as port:
-        assert await bastion.knock("127.0.0.1", port)
-        assert await bastion.knock("127.0.0.1", port)
-    assert not await bastion.knock("127.0.0.1", port), "nothing listens there any more"
+        assert await jump_host.probe("127.0.0.1", port)
+        assert await jump_host.probe("127.0.0.1", port)
+    assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
 
 
 async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_tells_nothing(
-    bastion: Bastion, monkeypatch: pytest.MonkeyPatch
+    jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jump_host, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host_module, "PATIENCE_S", 0.05)
     node = Node(b"")
     async with node as port:
-        assert not any([await bastion.knock("127.0.0.1", port) for _ in range(4)])
+        assert not any([await jump_host.probe("127.0.0.1", port) for _ in range(4)])
         async with asyncio.timeout(20):
-            while await bastion.knock("127.0.0.1", port) is not None:
+            while await jump_host.probe("127.0.0.1", port) is not None:
                 pass
         assert node.visits == 1
 
 
 async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
-    bastion: Bastion, monkeypatch: pytest.MonkeyPatch
+    jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jump_host, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host_module, "PATIENCE_S", 0.05)
     node = Node(b"")
     async with node as port, asyncio.timeout(20):
         while not node.writers:
-            assert not await bastion.knock("127.0.0.1", port)
+            assert not await jump_host.probe("127.0.0.1", port)
         node.writers[0].write(b"SSH-2.0-x\r\n")
-        while bastion._visits:  # noqa: ASYNC110 - likewise
+        while jump_host._visits:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
-    assert not await bastion.knock("127.0.0.1", port), "nothing listens there any more"
+    assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
 
 
-async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(bastion: Bastion) -> None:
-    echo = Echo(bastion.connection)
-    echo.ask()
-    assert echo.waits
+async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(jump_host: JumpHost) -> None:
+    keepalive = Keepalive(jump_host.connection)
+    keepalive.send()
+    assert keepalive.waits
     async with asyncio.timeout(20):
-        while echo.waits:  # noqa: ASYNC110 - the answer has no event of its own
+        while keepalive.waits:  # noqa: ASYNC110 - the answer has no event of its own
             await asyncio.sleep(0.01)
-    assert echo.round_trip_s is not None
+    assert keepalive.round_trip_s is not None
 
 
-async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_up(bastion: Bastion) -> None:
+async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_up(jump_host: JumpHost) -> None:
     class Dead:
-        def owed(self, silent_s: float) -> Owed:
-            return Owed(3, 4)
+        def unacked(self, silent_s: float) -> Unacked:
+            return Unacked(3, 4)
 
         async def answers(self) -> bool:
             return True
 
-    echo = bastion._echo
+    keepalive = jump_host._keepalive
     async with asyncio.timeout(20):
-        while echo.round_trip_s is None:  # noqa: ASYNC110 - likewise
+        while keepalive.round_trip_s is None:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
-    dead = Bastion(bastion.connection, echo, Dead())
+    dead = JumpHost(jump_host.connection, keepalive, Dead())
     assert not dead.is_over
-    echo._asked = 0.0  # since the machine's start
+    keepalive._asked = 0.0  # since the machine's start
     async with asyncio.timeout(20):
-        await bastion.connection.wait_closed()
+        await jump_host.connection.wait_closed()
     assert dead.is_over
     await dead.close()

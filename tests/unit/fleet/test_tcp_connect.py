@@ -14,8 +14,8 @@ from gconsole.config.model import NodeConfig
 from gconsole.config.sections import SshConfig
 from gconsole.transport import tcp_connect
 from gconsole.transport.errors import FleetError
-from gconsole.transport.login_limiter import Gate
-from gconsole.transport.reachability import Addresses, address_of, answers
+from gconsole.transport.login_limiter import LoginLimiter
+from gconsole.transport.reachability import LastAddresses, address_of, answers
 from gconsole.transport.ssh import AsyncsshTransport
 from gconsole.transport.tcp_connect import dial, reach
 
@@ -53,7 +53,7 @@ async def test_a_node_is_reached_and_known_by_an_address_of_one_link() -> None:
         pytest.skip("no interface of this machine has an address of its link (fe80::)")
     here = socket.getaddrinfo(found, 0, type=socket.SOCK_STREAM)[0][4]
     with socket.create_server(here, family=socket.AF_INET6) as server:  # type: ignore[arg-type]  # of four parts
-        known = Addresses()
+        known = LastAddresses()
         with await reach(found, server.getsockname()[1], None) as made:
             known.note("node", made.getpeername())
         address = known.of("node")
@@ -161,7 +161,7 @@ async def test_a_login_that_fails_says_whether_anything_answered_at_all(
 
 async def _failure_at(host: str, port: int, folder: Path) -> FleetError:
     ssh = SshConfig(port=port, known_hosts=str(folder / "known_hosts"), connect_timeout_s=1.0)
-    transport = AsyncsshTransport(Gate(1))
+    transport = AsyncsshTransport(LoginLimiter(1))
     try:
         with pytest.raises(FleetError) as raised:
             await transport.open(NodeConfig(name="away", address=host, ssh=ssh), "true", NobodyHears())

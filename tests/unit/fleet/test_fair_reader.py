@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gconsole.fleet import fair_reader
-from gconsole.fleet.fair_reader import Line, Portions
-from gconsole.fleet.quotas import Bucket
+from gconsole.fleet.fair_reader import FairReader, Line
+from gconsole.fleet.quotas import TokenBucket
 
 #: Enough that nobody has to wait for it.
 PLENTY = 1e9
@@ -19,12 +19,14 @@ PLENTY = 1e9
 class Ear:
     """Hears lines, each of which takes it a while, and keeps how many came at once."""
 
-    def __init__(self, takes_s: float = 0.0, share: Bucket | None = None) -> None:
+    def __init__(self, takes_s: float = 0.0, share: TokenBucket | None = None) -> None:
         self.heard: list[bytes] = []
         self.sizes: list[int] = []
         self.holds: list[bool] = []
         self.told_late = 0
-        self.portions = Portions(self._hear, self.holds.append, share or Bucket(PLENTY, PLENTY), self._say_late)
+        self.fair_reader = FairReader(
+            self._hear, self.holds.append, share or TokenBucket(PLENTY, PLENTY), self._say_late
+        )
         self.takes_s = takes_s
 
     def _say_late(self) -> None:
@@ -53,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_tick_is_heard_at_once_and_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_reader, "PORTION_S", 3600.0)  # however busy the machine is
     ear = Ear()
-    ear.portions.add(lines(60), rx=1)
+    ear.fair_reader.add(lines(60), rx=1)
     assert (ear.heard, ear.sizes, ear.holds) == (lines(60), [60], [])
 
 
@@ -67,7 +69,7 @@ async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_
             asyncio.get_running_loop().call_soon(other)
 
     other()
-    ear.portions.add(lines(100), rx=1)
+    ear.fair_reader.add(lines(100), rx=1)
     await until(lambda: len(ear.heard) == 100)
     assert ear.heard == lines(100)
     assert turns >= len(ear.sizes) > 2
@@ -75,17 +77,17 @@ async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_
 
 
 async def test_what_comes_while_it_rests_is_heard_after_what_came_before() -> None:
-    ear = Ear(takes_s=0.001, share=Bucket(0.5, 0.0))
-    ear.portions.add(lines(20), rx=1)
-    ear.portions.add([b"later"], rx=2)
+    ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.0))
+    ear.fair_reader.add(lines(20), rx=1)
+    ear.fair_reader.add([b"later"], rx=2)
     await until(lambda: len(ear.heard) == 21)
     assert ear.heard == [*lines(20), b"later"]
 
 
 async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
     ear, ended = Ear(takes_s=0.001), asyncio.Event()
-    ear.portions.add(lines(50), rx=1)
-    ear.portions.finish(ended.set)
+    ear.fair_reader.add(lines(50), rx=1)
+    ear.fair_reader.finish(ended.set)
     assert not ended.is_set()
     async with asyncio.timeout(20):
         await ended.wait()
@@ -94,27 +96,27 @@ async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
 
 def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
     ear, ended = Ear(), asyncio.Event()
-    ear.portions.add(lines(3), rx=1)
-    ear.portions.finish(ended.set)
+    ear.fair_reader.add(lines(3), rx=1)
+    ear.fair_reader.finish(ended.set)
     assert ended.is_set()
 
 
 async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_reader, "PORTION_S", 0.0)
     ear = Ear()
-    ear.portions.add(lines(100), rx=1)
+    ear.fair_reader.add(lines(100), rx=1)
     before = len(ear.heard)
     assert before < 100
-    ear.portions.clear()
+    ear.fair_reader.clear()
     await asyncio.sleep(0.05)
     assert len(ear.heard) == before
 
 
 async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_again() -> None:
     level = [0.0]
-    share = Bucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
+    share = TokenBucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
     ear = Ear(takes_s=0.01, share=share)
-    ear.portions.add([b"word"], rx=1)
+    ear.fair_reader.add([b"word"], rx=1)
     assert (ear.heard, ear.holds) == ([b"word"], [True])
     await until(lambda: ear.holds == [True, False])
 
@@ -123,14 +125,14 @@ async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fair_reader, "LATE_S", 0.05)
-    share = Bucket(0.5, 0.1)
+    share = TokenBucket(0.5, 0.1)
     ear = Ear(share=share)
 
     async def flood(times: int) -> None:
         ear.takes_s = 0.001
         for number in range(times):
             await until(lambda: ear.holds[-1:] != [True])
-            ear.portions.add(lines(20), rx=number)
+            ear.fair_reader.add(lines(20), rx=number)
 
     for said in (1, 2):
         async with asyncio.timeout(20):
@@ -140,12 +142,12 @@ async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm
         assert ear.told_late == said
         ear.takes_s = 0.0
         await until(lambda: share.level > 0.09)
-        ear.portions.add([b"word"], rx=1)
+        ear.fair_reader.add([b"word"], rx=1)
 
 
 async def test_a_little_too_much_for_a_moment_is_not_called_late() -> None:
-    ear = Ear(takes_s=0.001, share=Bucket(0.5, 0.01))
-    ear.portions.add(lines(40), rx=1)
+    ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.01))
+    ear.fair_reader.add(lines(40), rx=1)
     await until(lambda: ear.holds == [True, False])
-    ear.portions.add([b"word"], rx=2)
+    ear.fair_reader.add([b"word"], rx=2)
     assert not ear.told_late

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..core.control import Hub, Published
 from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
 from ..text.sanitize import printable
-from .quotas import COMPLAINTS_BURST, COMPLAINTS_S, Bucket, Rations, is_beyond_reason
+from .quotas import COMPLAINTS_BURST, COMPLAINTS_S, NodeQuota, TokenBucket, is_out_of_range
 
 #: Kinds that are the console's own word: an agent that says them is not believed.
 _OURS = (Console, NodeState, Mark, Finding, ClockWindow, ClockNode)
@@ -15,7 +15,7 @@ _OURS = (Console, NodeState, Mark, Finding, ClockWindow, ClockNode)
 _MOST_REASONS = 16
 
 
-class Intake:
+class RecordReceiver:
     """Numbers what a node says, and takes of it what it may have. `complain` is told what cannot be believed or read.
 
     A record that is refused is counted like one that was lost. However many there are, they are told in a few gaps.
@@ -25,9 +25,9 @@ class Intake:
         """`inherits`: the agent may be that of a console before."""
         self.agent = ""  # the incarnation whose records are counted
         self.last_seq = 0  # of its last record that has come, or is known not to come
-        self.rations = Rations(inherits)
+        self.quota = NodeQuota(inherits)
         self._node, self._hub, self._complain = node, hub, complain
-        self._words = Bucket(COMPLAINTS_S, COMPLAINTS_BURST)  # gaps that are said at once
+        self._words = TokenBucket(COMPLAINTS_S, COMPLAINTS_BURST)  # gaps that are said at once
         self._unsaid: dict[tuple[str, str], Gap] = {}  # those that wait, added up, by source and reason
 
     def greet(self, agent: str) -> None:
@@ -35,7 +35,7 @@ class Intake:
         if agent != self.agent:
             self.agent, self.last_seq = agent, 0
 
-    def take(self, line: bytes, rx: int) -> Published | None:
+    def receive(self, line: bytes, rx: int) -> Published | None:
         """The record of a line that arrived at `rx` (console time, ns), stamped with where it came from.
 
         None where it came before, cannot be read, or is not the agent's to say.
@@ -54,8 +54,8 @@ class Intake:
         if isinstance(record, _OURS) or (isinstance(record, Log) and record.source == "console"):
             self._complain(f"a record that is not the agent's to say: {type(record).__name__}")
             return None
-        refused = self.rations.refusal(record, len(line))
-        if refused is None and not isinstance(record, RawRecord) and is_beyond_reason(record, line):
+        refused = self.quota.refusal(record, len(line))
+        if refused is None and not isinstance(record, RawRecord) and is_out_of_range(record, line):
             refused = "a figure that no machine has"
         if refused is not None:
             self._say_gap("limit", f"not taken: {refused}", record.seq, record.seq, 1)
@@ -80,7 +80,7 @@ class Intake:
     def _say_gap(self, source: str, reason: str, first: int, last: int, count: int) -> None:
         """Say a hole now, or add it to those of its sort where a node has made too many of them."""
         unsaid = self._unsaid.get((source, reason))
-        if unsaid is None and self._words.take():
+        if unsaid is None and self._words.consume():
             gap = Gap(node=self._node, source=source, reason=reason, count=count, first_seq=first, last_seq=last)
             self._hub.say(gap)
         elif unsaid is not None:
@@ -92,5 +92,5 @@ class Intake:
         self._say_unsaid()
 
     def _say_unsaid(self) -> None:
-        while self._unsaid and self._words.take():
+        while self._unsaid and self._words.consume():
             self._hub.say(self._unsaid.pop(next(iter(self._unsaid))))

@@ -57,7 +57,7 @@ async def test_a_sweep_that_took_long_is_followed_by_a_long_pause(
     no_collector: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc_sweep, "PAUSE", 1e12)
-    sweep = gc_sweep.Sweep()
+    sweep = gc_sweep.GcSweep()
     sweep._sweep()
     sweep.soon()
     assert sweep._timer is not None
