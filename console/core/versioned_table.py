@@ -64,6 +64,11 @@ class Table(Generic[K, V]):
             if len(self._changed) - len(self._entries) > 2 * REMOVALS_KEPT:
                 self._forget_removals()
 
+    @property
+    def version(self) -> int:
+        """The version at which an entry changed last; -1 for a table that never changed."""
+        return next(reversed(self._changed.values()), -1)
+
     def changed_since(self, version: int) -> list[K]:
         """Keys that changed (or went) after that version, the latest first; the cost is that of the changes.
 

@@ -1,8 +1,11 @@
-"""Every job of a store, judged: the step from what is known to what it means, the same live, offline and in replay."""
+"""Hang diagnosis of the jobs in a store: evidence, verdicts and their findings, live and in replay alike."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from ..analysis.collectives import LEAST_WAIT_S, Communication, communication
 from ..analysis.collectives.align import JobKey
@@ -16,26 +19,64 @@ from ..core.store import CaptureNow, Store
 from ..records import Severity, Stack
 
 
-def judgements(store: Store) -> list[Judgement]:
-    """Every job, by name, with what would make its verdict surer. Without any capture nothing is judged."""
-    return [diagnose_job(evidence) for evidence in evidences(store)]
+class Evaluation:
+    """The verdicts on all jobs in one state of a store: computed once, by the first thread that asks."""
+
+    def __init__(self, evidence: Sequence[Evidence]) -> None:
+        self.evidence = tuple(evidence)
+        self._lock = threading.Lock()
+        self._judgements: tuple[Judgement, ...] | None = None
+
+    def judgements(self) -> tuple[Judgement, ...]:
+        """The verdict on every job, by name, with the evidence that is missing. Callable in any thread."""
+        with self._lock:
+            if self._judgements is None:
+                self._judgements = tuple(diagnose_job(evidence) for evidence in self.evidence)
+            return self._judgements
 
 
-def evidences(store: Store) -> list[Evidence]:
-    """What is known of every job, by name; nothing in it changes when the store does, so a thread may judge it."""
+#: The latest evaluation of each store, and the state of the store that it is valid for.
+_LATEST: Final[WeakKeyDictionary[Store, tuple[object, Evaluation]]] = WeakKeyDictionary()
+
+
+def evaluation(store: Store) -> Evaluation:
+    """The evaluation of the captures, ranks and nodes of a store; the same one until any of them changes.
+
+    Diagnosis, views, findings and report share it, so that a job is evaluated once per capture.
+    """
+    state = (
+        store.console,
+        store.captures.table.version,
+        [now.rank for now in store.ranks.values()],
+        [now.state for now in store.nodes.values()],
+    )  # fmt: skip
+    known_state, latest = _LATEST.get(store, (None, None))
+    if latest is None or known_state != state:
+        latest = Evaluation(_evidence(store))
+        _LATEST[store] = state, latest
+    return latest
+
+
+def judgements(store: Store) -> tuple[Judgement, ...]:
+    """The verdict on every job, by name. Empty without any capture."""
+    return evaluation(store).judgements()
+
+
+def verdicts(store: Store) -> list[Verdict]:
+    """The verdicts alone."""
+    return [judgement.verdict for judgement in judgements(store)]
+
+
+def _evidence(store: Store) -> list[Evidence]:
+    """The evidence on every job, by name: copies, so that a thread may evaluate it while the store changes."""
     if not len(store.captures):
         return []
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
     return [evidence_of(store, job, stacks) for job in jobs_of(store).jobs]
 
 
-def verdicts(store: Store) -> list[Verdict]:
-    """The verdicts alone."""
-    return [one.verdict for one in judgements(store)]
-
-
 def evidence_of(store: Store, job: JobSummary, stacks: Sequence[Stack]) -> Evidence:
-    """All that the store has about one job. `stacks` are of all captures."""
+    """The evidence on one job. `stacks` are those of all captures."""
     ranks = {key: now for key in store.ranks if (now := store.ranks[key]).rank.job == job.job}
     still = {
         key: Still(now.stat.t / 1e9, (now.stat.mono - now.still_since) / 1e9)
@@ -55,25 +96,25 @@ def evidence_of(store: Store, job: JobSummary, stacks: Sequence[Stack]) -> Evide
 
 
 def collective_evidence(store: Store, job: JobSummary) -> tuple[CollectiveEvidence, ...]:
-    """What counts collectives has said of a job, in the newest capture that has any of it."""
+    """Collective evidence on a job, from the newest capture that has any."""
     least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
-    said = newest_communication(store, (job.job, job.attempt), least_s)
-    return collectives_evidence(said) if said else ()
+    newest = newest_communication(store, (job.job, job.attempt), least_s)
+    return collectives_evidence(newest) if newest else ()
 
 
 def hang_models(store: Store) -> list[Model]:
-    """The models by which this console reads stacks, beside the built-in ones."""
-    found = []
+    """The frame models of this console, in addition to the built-in ones."""
+    models = []
     for text in store.console.hang_models if store.console else ():
         try:
-            found.append(parse_model(text))
+            models.append(parse_model(text))
         except BadModel:
-            pass  # checked before it was recorded; another version may have had classes that this one does not know
-    return found
+            pass  # validated when recorded, but a newer version may have classes that this one lacks
+    return models
 
 
 def verdict_finding(verdict: Verdict) -> FindingDraft | None:
-    """The finding that a verdict makes; None for a job that moves, or is not there."""
+    """The finding of a verdict; None for a job that makes progress or has no ranks."""
     if verdict.state in ("moving", "no_ranks"):
         return None
     severity: Severity = "error" if verdict.state == "hung" else "warning"
@@ -89,7 +130,7 @@ def verdict_finding(verdict: Verdict) -> FindingDraft | None:
 
 
 def newest_communication(store: Store, job: JobKey, least_wait_s: float = LEAST_WAIT_S) -> Communication | None:
-    """What the newest capture with anything of a job says of it; None where no source has said anything."""
+    """The collectives of a job in the newest capture that has any; None without a source."""
     ranks = [now.rank for now in store.ranks.values()]
     for capture in reversed(store.captures.values()):
         if job in jobs_in(capture.collectives, capture.groups):
@@ -98,20 +139,20 @@ def newest_communication(store: Store, job: JobKey, least_wait_s: float = LEAST_
 
 
 def newest_communications(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Communication]]:
-    """By job, the newest capture that has anything of it, and what it says."""
+    """By job, the newest capture with collectives of it, and these."""
     ranks = [now.rank for now in store.ranks.values()]
-    found = {}
+    newest = {}
     for capture in store.captures.values():
         for job in jobs_in(capture.collectives, capture.groups):
-            found[job] = capture
+            newest[job] = capture
     return {
         job: (capture, communication(capture.collectives, capture.groups, job, ranks))
-        for job, capture in sorted(found.items(), key=lambda item: item[0])
+        for job, capture in sorted(newest.items(), key=lambda item: item[0])
     }
 
 
 def jobs_of(store: Store) -> JobTable:
-    """The jobs of everything the store knows now."""
+    """The jobs of the store, as of now."""
     ranks = store.ranks.values()
     return job_table(
         (now.rank for now in ranks),

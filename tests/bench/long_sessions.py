@@ -155,7 +155,7 @@ def _ask(path: Path) -> tuple[float, int]:
         database = Database(source, source.scratch)
         for _ in range(4):
             began = time.monotonic()
-            database.ask(QUESTION)
+            database.query(QUESTION)
             took.append(time.monotonic() - began)
         database.close()
     return min(took[1:]), memory_bytes()[1]

@@ -128,7 +128,7 @@ def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
     took = []
     for _ in range(4):
         began = time.monotonic()
-        answer = database.ask(_QUESTION)
+        answer = database.query(_QUESTION)
         took.append(time.monotonic() - began)
     if len(answer.rows) != len(keys):
         raise RuntimeError(f"{len(answer.rows)} ranks answered")

@@ -16,7 +16,7 @@ from gconsole.core.store import Store
 from gconsole.records import Gpu
 from gconsole.session.query import live
 from gconsole.session.query.engine import Database
-from gconsole.session.query.table_names import TABLES
+from gconsole.session.format.table_schema import TABLES
 from gconsole.tui.views.query.completion import complete
 from gconsole.tui.views.query.model import QueryResult, chart_lines, rows_of
 from gconsole.tui.views.query.view import QueryView
@@ -28,7 +28,7 @@ ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range
 def ask(store: Store, sql: str) -> list[dict[str, object]]:
     database = Database(live.snapshot(store, TABLES))
     try:
-        return database.ask(sql).rows.to_pylist()
+        return database.query(sql).to_dicts()
     finally:
         database.close()
 

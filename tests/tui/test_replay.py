@@ -234,7 +234,7 @@ async def test_a_jump_to_the_end_of_a_long_hang_says_what_the_console_said_then(
     for record in records:
         live.apply([record])
     (verdict,) = verdicts(live)
-    assert verdict.summary.startswith("rank 1 stands"), "and not that it was watched for too short a time"
+    assert verdict.summary.startswith("rank 1 is in"), "and not that it was watched for too short a time"
     app = ReplayApp(Replay(a_session(tmp_path, records)))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)

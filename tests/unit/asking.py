@@ -17,7 +17,7 @@ class Asked:
         self.database = Database(self.source, self.source.scratch)
 
     def __call__(self, sql, **how):
-        return [tuple(row.values()) for row in self.database.ask(sql, **how).rows.to_pylist()]
+        return self.database.query(sql, **how).rows
 
     def close(self):
         self.database.close()

@@ -1,15 +1,22 @@
 """From the store to verdicts, findings and the report."""
 
+import asyncio
 import json
+from types import SimpleNamespace
 
+import msgspec
+import pytest
 from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
 
 from gconsole.core.store import Store
 from gconsole.headless.batch import verdict_findings
+from gconsole.monitor import hang
+from gconsole.monitor.diagnose import Diagnosis, diagnose
 from gconsole.monitor.hang import verdict_finding, verdicts
 from gconsole.present.verdict import to_text
 from gconsole.records import Console, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
+from gconsole.tui.folds.verdicts import DiagnosisFold
 
 
 def a_hung_scene() -> Scene:
@@ -97,3 +104,51 @@ def test_variables_that_were_asked_for_are_in_the_report():
     assert [(local.rank, local.function, local.name, local.value) for local in capture.locals] == [
         (0, "step", "step", "18204")
     ]
+
+
+@pytest.fixture
+def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The job of every evaluation so far."""
+    jobs: list[str] = []
+    diagnose_job = hang.diagnose_job
+
+    def counted(evidence):
+        jobs.append(evidence.job.job)
+        return diagnose_job(evidence)
+
+    monkeypatch.setattr(hang, "diagnose_job", counted)
+    return jobs
+
+
+def test_diagnosis_findings_views_and_report_share_one_evaluation_per_capture(evaluations):
+    scene = a_hung_scene()
+    store = stored(scene, min_frozen_s=2.0)
+    later = [*scene.stacks]
+    store.captures = type(store.captures)()
+
+    async def capture(order) -> None:
+        store.apply(later)
+        later.clear()
+
+    judgements = asyncio.run(diagnose(store, SimpleNamespace(capture=capture), Diagnosis(native=False)))
+    captures = len(evaluations)
+    store.apply(verdict_findings(store))
+    view: list[object] = []
+    fold = DiagnosisFold(store)
+    fold.look(lambda work: view.append(asyncio.run(work)), capturing=False)
+    report = make_report(store)
+    verdict_findings(store)
+    assert [judgement.verdict.state for judgement in judgements] == ["hung"]
+    assert [seen.judged.verdict for seen in fold.seen] == report.verdicts == [judgements[0].verdict]
+    assert len(evaluations) == captures == 1
+
+
+def test_an_exit_after_the_capture_is_evaluated_anew(evaluations):
+    scene = a_hung_scene()
+    store = stored(scene, min_frozen_s=2.0)
+    assert [verdict.kind for verdict in verdicts(store)] == ["rank_missing"]
+    store.apply(
+        [msgspec.structs.replace(rank, status="exited", exit_code=-9) for rank in scene.ranks if rank.rank == 1]
+    )
+    assert [verdict.kind for verdict in verdicts(store)] == ["rank_dead"]
+    assert len(evaluations) == 2

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...analysis.collectives import Communication
-from ...analysis.hang import Evidence, Judgement, diagnose_job
+from ...analysis.hang import Judgement
 from ...analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ...core.store import CaptureNow, Store
-from ...monitor.hang import evidences, newest_communication
+from ...monitor.hang import evaluation, newest_communication
 from ...records import Stack
 
 T = TypeVar("T")
@@ -98,18 +98,20 @@ class DiagnosisFold:
 
     def _prepared(self) -> Callable[[], tuple[JobDiagnosis, ...]]:
         """The work, on copies of what the store has."""
-        known = evidences(self._store)
+        evaluated = evaluation(self._store)
         whole = self._whole()
         number = next((at for at, one in enumerate(whole) if one.id == self._at), len(whole) - 1)
         stacks = tuple(whole[number].stacks) if whole else ()
         earlier = tuple(whole[number - 1].stacks) if number > 0 else ()
         lost = whole[number].lost + whole[number].dropped if whole else 0
         shape = self.shape
-        saids = [newest_communication(self._store, (one.job.job, one.job.attempt)) for one in known]
+        jobs = [evidence.job for evidence in evaluated.evidence]
+        communications = [newest_communication(self._store, (job.job, job.attempt)) for job in jobs]
 
         def work() -> tuple[JobDiagnosis, ...]:
             shown = _Shown(stacks, earlier, shape, number + 1, len(whole), lost)
-            return tuple(_seen(one, said, shown) for one, said in zip(known, saids, strict=True))
+            pairs = zip(evaluated.judgements(), communications, strict=True)
+            return tuple(_seen(judgement, communication, shown) for judgement, communication in pairs)
 
         return work
 
@@ -130,9 +132,10 @@ def _next(every: Sequence[T], present: T) -> T:
     return every[(every.index(present) + 1) % len(every)]
 
 
-def _seen(evidence: Evidence, said: Communication | None, shown: _Shown) -> JobDiagnosis:
+def _seen(judgement: Judgement, communication: Communication | None, shown: _Shown) -> JobDiagnosis:
+    evidence = judgement.view.evidence
     job = (evidence.job.job, evidence.job.attempt)
     parts = (shown.stacks, shown.earlier)
     own, before = (tuple(stack for stack in part if (stack.job, stack.attempt) == job) for part in parts)
     now, then = (fold(part, job, evidence.models, shown.shape) if part else None for part in (own, before))
-    return JobDiagnosis(diagnose_job(evidence), now, own, shown.number, shown.captures, shown.lost, then, said)
+    return JobDiagnosis(judgement, now, own, shown.number, shown.captures, shown.lost, then, communication)

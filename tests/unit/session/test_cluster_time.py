@@ -34,7 +34,7 @@ def ask(path, sql):
     with RecordedSource(path) as source:
         database = Database(source)
         try:
-            return [tuple(row.values()) for row in database.ask(sql, limit=None).rows.to_pylist()]
+            return [tuple(row.values()) for row in database.query(sql, limit=None).to_dicts()]
         finally:
             database.close()
 
@@ -128,13 +128,13 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
 def test_a_console_that_watches_has_it_too():
     from gconsole.core.store import Store
     from gconsole.session.query import live
-    from gconsole.session.query.table_names import TABLES
+    from gconsole.session.format.table_schema import TABLES
 
     store = Store()
     store.apply([*windows("n1"), stat("n1", 55 * SECOND, 90), gpu(500, util_pct=5.0, node="n1")])
     database = Database(live.snapshot(store, TABLES))
     try:
-        rows = database.ask("SELECT mono, t_cluster FROM gpu").rows.to_pylist()
+        rows = database.query("SELECT mono, t_cluster FROM gpu").to_dicts()
     finally:
         database.close()
     own = CommonClock({"n1": windows("n1")}, {}).to_cluster("n1", rows[0]["mono"])

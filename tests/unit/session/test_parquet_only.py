@@ -85,7 +85,7 @@ def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_p
     ):  # fmt: skip
         with RecordedSource(prepare(a_session(tmp_path, a_job(), name)).path) as source:
             database = Database(source, source.scratch)
-            answers.append(database.ask(question).rows.to_pylist())
+            answers.append(database.query(question).to_dicts())
             database.close()
     assert answers[0] and answers[0] == answers[1] == answers[2]
 

@@ -106,8 +106,8 @@ def test_time_of_the_cluster_is_unknown_without_a_clock_model(tmp_path, asked):
 def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, asked):
     ask = asked(a_session(tmp_path, [gpu(n) for n in range(1, 50)]).path)
 
-    cut = ask.database.ask("SELECT seq FROM gpu", limit=10)
-    whole = ask.database.ask("SELECT seq FROM gpu", limit=49)
+    cut = ask.database.query("SELECT seq FROM gpu", limit=10)
+    whole = ask.database.query("SELECT seq FROM gpu", limit=49)
 
     assert (len(cut.rows), cut.truncated) == (10, True)
     assert (len(whole.rows), whole.truncated) == (49, False)

@@ -3,6 +3,7 @@
 import resource
 import threading
 
+import pandas as pd
 import pytest
 from asking import ENDLESS, run
 from session_made import a_job, a_session, gpu
@@ -81,10 +82,8 @@ def test_a_path_is_no_table(tmp_path, asked, sql):
 
 
 def test_a_variable_of_the_program_is_no_table(tmp_path, asked):
-    import pyarrow
-
-    secret = pyarrow.table({"word": ["swordfish"]})
-    assert secret.num_rows
+    secret = pd.DataFrame({"word": ["swordfish"]})
+    assert len(secret)
     with pytest.raises(QueryError):
         asked(a_session(tmp_path, [gpu(1)]).path)("SELECT * FROM secret")
 
@@ -109,7 +108,7 @@ def test_a_mistake_is_told_where_it_is(tmp_path, asked):
 
 
 def test_a_question_that_takes_too_long_is_given_up(tmp_path, asked):
-    with pytest.raises(QueryError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(QueryError, match=r"no result within 0\.2 s"):
         asked(a_session(tmp_path, [gpu(1)]).path)(ENDLESS, deadline_s=0.2)
 
 
@@ -142,7 +141,7 @@ def test_what_would_take_all_memory_ends_with_a_word(tmp_path, sql):
     result = run(a_session(tmp_path, [gpu(1)]).path, sql)
 
     assert result.return_value == 2
-    assert "the answer needs more than 1GB of memory; ask for fewer columns or rows" in result.stderr
+    assert "the result needs more than 1GB of memory; select fewer columns or rows" in result.stderr
 
 
 def test_memory_is_not_bounded_any_more_afterwards(tmp_path):
@@ -154,9 +153,9 @@ def test_memory_is_not_bounded_any_more_afterwards(tmp_path):
 def test_what_is_unpacked_can_be_given_up(tmp_path):
     source = RecordedSource(a_session(tmp_path, a_job()).path)
     with source:
-        source.give_up()
+        source.cancel()
         with pytest.raises(QueryCancelled):
-            Database(source, source.scratch).ask("FROM gpu")
+            Database(source, source.scratch).query("FROM gpu")
 
 
 def test_what_was_unpacked_is_gone_afterwards(tmp_path):
