@@ -150,7 +150,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _fail_on(text: str) -> tuple[str, ...]:
     """Severities and ids of findings. Raises UsageError for a word that is neither."""
-    from ..analysis.finding import IDS
+    from ..analysis.finding_catalog import IDS
     from ..report import unknown_words
 
     words = _words(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis.finding import IDS
+from ..analysis.finding_catalog import IDS
 from ..core.store import Store
 from .captures import is_partial
 from .document import Report
