@@ -199,3 +199,18 @@ def _local(ns: int | None, pattern: str) -> str:
     from time import localtime, strftime
 
     return strftime(pattern, localtime(ns // _SECOND)) if ns else UNKNOWN
+
+
+def integer(value: int | None) -> str:
+    """A number that is not a quantity: a pid, an index."""
+    return UNKNOWN if value is None else str(value)
+
+
+def micro(ns: float | None, *, signed: bool = False) -> str:
+    """Nanoseconds as microseconds with three significant digits: `0.41`, `12.3`, `812`, `+5 013`."""
+    if ns is None:
+        return UNKNOWN
+    us = ns / 1000
+    size = abs(us)
+    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{us:{'+' if signed else ''},.{digits}f}".replace(",", " ")

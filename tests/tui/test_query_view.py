@@ -14,9 +14,9 @@ from waiting import screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu
+from gconsole.session.format.table_schema import TABLES
 from gconsole.session.query import live
 from gconsole.session.query.engine import Database
-from gconsole.session.format.table_schema import TABLES
 from gconsole.tui.views.query.completion import complete
 from gconsole.tui.views.query.model import QueryResult, chart_lines, rows_of
 from gconsole.tui.views.query.view import QueryView

@@ -17,8 +17,8 @@ from textual.widget import Widget
 
 from gconsole.present.spans import Line, Span
 from gconsole.present.status import Status
+from gconsole.records.metrics import HeatScale
 from gconsole.tui.controllers.theming import ThemedApp
-from gconsole.tui.models.gpu_metrics import Scale
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.bar import Bar
 from gconsole.tui.widgets.heat_layout import plan
@@ -380,7 +380,7 @@ class TestHeatMap:
 
     @pytest.mark.parametrize("size", [(24, 6), (60, 8), (200, 60)])
     @pytest.mark.parametrize("scale", ["load", "temperature"])
-    async def test_bars_look_as_their_spans_say(self, size: tuple[int, int], scale: Scale):
+    async def test_bars_look_as_their_spans_say(self, size: tuple[int, int], scale: HeatScale):
         chance = random.Random(f"{size}{scale}")
         states: list[Status] = ["ok", "ok", "warning", "stale", "failed", "unknown"]
 

@@ -5,13 +5,11 @@
 
 from .captures import CaptureNow, Captures
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
-from .history_feed import FAMILIES
 from .jobs import JobOutput
 from .store import CLEARED_FINDINGS, Counts, Store
 
 __all__ = [
     "CLEARED_FINDINGS",
-    "FAMILIES",
     "CaptureNow",
     "Captures",
     "Counts",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...records import Record
+from ...records.metrics import HISTORY
 
 if TYPE_CHECKING:
     from ..metric_history import History
@@ -17,26 +18,6 @@ DRIFT: Final = 1e-4
 #: Things of one family of one node whose figures are kept; of more the oldest go. A node can invent any number, take
 #: them back and invent others, and the hour of all nodes has one budget.
 MOST_OF_NODE: Final = 1_024
-
-#: The metrics whose history is kept, per family: fields of the record of that name.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "host": ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s"),
-    "gpu": (
-        "util_pct",
-        "mem_used_bytes",
-        "power_w",
-        "temp_c",
-        "sm_clock_mhz",
-        "pcie_rx_bytes_s",
-        "pcie_tx_bytes_s",
-        "nvlink_rx_bytes_s",
-        "nvlink_tx_bytes_s",
-        "sm_pct",
-        "tensor_pct",
-    ),
-    "nic": ("rx_bytes_s", "tx_bytes_s"),
-    "rank_stat": ("cpu_pct", "rss_bytes"),
-}
 
 
 @dataclass(slots=True)
@@ -63,7 +44,7 @@ class Curves:
     def __init__(self, history_bytes: int, warn: Callable[[str], None]) -> None:
         from ..metric_history import History  # numpy costs 190 ms to import; batch draws no curves
 
-        self.history: History = History(FAMILIES, history_bytes, warn)
+        self.history: History = History(HISTORY, history_bytes, warn)
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._things: dict[tuple[str, str], dict[Hashable, None]] = {}  # by family and node, the oldest first
 
@@ -79,7 +60,7 @@ class Curves:
                 oldest = next(iter(things))
                 del things[oldest]
                 self.history.series[family].forget(oldest)
-        values = [getattr(record, metric) for metric in FAMILIES[family]]
+        values = [getattr(record, metric) for metric in HISTORY[family]]
         self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
 
     def forget_node(self, node: str) -> None:

@@ -9,9 +9,11 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from ...core.store import FAMILIES, Store
+from ...core.store import Store
 from ...monitor.hang import verdicts
 from ...present.verdict import to_text
+from ...records import Gpu
+from ...records.metrics import HISTORY, fields_for
 from ...report.captures import capture_text
 from ...text import format
 from ...text.nodeset_fold import fold, fold_ranks
@@ -22,7 +24,7 @@ from .gpu_curves import Curves, heat_svg, line_svg, median
 from .slice import Chosen
 
 #: Figures of GPUs that are drawn, each over all of them.
-_FIGURES: Final = ("util_pct", "mem_used_bytes", "power_w", "temp_c", "nvlink_rx_bytes_s")
+_FIGURES: Final = fields_for(Gpu, "page")
 _STYLE: Final = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #1d2127; }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em; border-bottom: 1px solid #c9d0d8 }
@@ -64,7 +66,7 @@ def page_of(name: str, store: Store) -> Callable[[], str]:
         if kept is not None:
             names = {key: (head["node"], head["index"], head["uuid"]) for key, head in kept.heads.items()
                      if head["index"] is not None}  # fmt: skip
-            curves = Curves.of_history(_FIGURES, kept.known, FAMILIES["gpu"], names)
+            curves = Curves.of_history(_FIGURES, kept.known, HISTORY["gpu"], names)
         return "\n".join(_page(iter(told), curves)) + "\n"
 
     return drawn

@@ -18,9 +18,10 @@ import numpy as np
 
 from ... import __version__
 from ...core.control import Published
-from ...core.store import FAMILIES, ProcessKey, Store
+from ...core.store import ProcessKey, Store
 from ...records import KINDS, AgentCost, Gpu, Host, Log, Nic, RankStat
 from ...records.kinds import SPECS, kind_of
+from ...records.metrics import HISTORY
 from ..format.layout import Meta, Part
 from ..format.redact import Redactor
 from ..query.live import Kept, history_of, records_of
@@ -65,7 +66,7 @@ class Held(Chosen):
 
     def _figures(self, family: str, kept: Kept, agent: str) -> Iterator[Published]:
         """A record an instant and thing of which something is known."""
-        known, names = kept.known, FAMILIES[family]
+        known, names = kept.known, HISTORY[family]
         heads = [kept.heads[key] for key in known.keys]
         for number, (at, thing) in enumerate(zip(*np.nonzero(kept.told()), strict=True), 1):
             if _tells_whose(family, heads[thing]):
@@ -109,7 +110,7 @@ def held(store: Store, name: str) -> Held:
     ahead = {record.node: _Ahead(record.t - record.mono, record.rx - record.mono) for record in known
              if isinstance(record, _SAMPLED) and record.mono}  # fmt: skip
     steps = list(_steps(store, ahead, agent))
-    history = [(family, kept) for family in FAMILIES if (kept := history_of(store, family)) is not None]
+    history = [(family, kept) for family in HISTORY if (kept := history_of(store, family)) is not None]
     first = min([record.rx for record in (*known[:1], *steps)] + _seconds(history), default=store.newest_rx)
     last = store.newest_rx
     note = Log(agent=agent, seq=1, t=first, rx=first, source="console", severity="warning", text=_TOLD)

@@ -9,7 +9,7 @@ named so.
 
 from __future__ import annotations
 
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import msgspec
 
@@ -30,18 +30,11 @@ from ...records import (
     Record,
     Stack,
 )
+from ...records.metrics import fields_for
 from ..query.clock_columns import CLOCK_KINDS, ClusterTime
 from ..query.dictionary import unit_of
 from .perfetto_trace import Facts, Trace
 from .slice import Chosen
-
-#: Figures that become counters.
-_GPU_FIGURES: Final = (
-    "util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz", "sm_pct", "tensor_pct", "pcie_rx_bytes_s",
-    "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
-)  # fmt: skip
-_HOST_FIGURES: Final = ("cpu_pct", "mem_used_bytes", "io_stall_pct", "net_rx_bytes_s", "net_tx_bytes_s")
-_TIMER_FIGURES: Final = ("ahead_ns", "bound_ns", "drift_ppm")
 
 #: A rank for ever: (job, attempt, rank, node, pid).
 RankKey = tuple[str, int, int | None, str, int]
@@ -71,11 +64,11 @@ class _Writer:
             match record:
                 case Gpu():
                     where = self._node(record.node)
-                    self._counters(where, f"GPU {record.index} ", record, _GPU_FIGURES)
+                    self._counters(where, f"GPU {record.index} ", record)
                 case Host():
-                    self._counters(self._node(record.node), "host ", record, _HOST_FIGURES)
+                    self._counters(self._node(record.node), "host ", record)
                 case GpuClock():
-                    self._counters(self._node(record.node), f"GPU {record.index} timer ", record, _TIMER_FIGURES)
+                    self._counters(self._node(record.node), f"GPU {record.index} timer ", record)
                 case RankStat():
                     self._rank_stat(record)
                 case Rank():
@@ -119,9 +112,9 @@ class _Writer:
 
     # -- what is drawn -------------------------------------------------------------------------------------------------
 
-    def _counters(self, process: int, prefix: str, record: Record, figures: tuple[str, ...]) -> None:
+    def _counters(self, process: int, prefix: str, record: Record) -> None:
         at = self._clock.of_record(record)
-        for name in figures:
+        for name in fields_for(type(record), "trace"):
             value = getattr(record, name)
             if value is not None:
                 key = (process, prefix + name)
@@ -131,7 +124,7 @@ class _Writer:
 
     def _rank_stat(self, record: RankStat) -> None:
         _, process = self._of_rank(record)
-        self._counters(process, "", record, ("cpu_pct", "rss_bytes"))
+        self._counters(process, "", record)
         if record.step is None:
             return
         track, at = self._track(process, "steps"), self._clock.of_record(record)

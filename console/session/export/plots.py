@@ -15,12 +15,14 @@ import numpy as np
 from ...analysis.skew import JobSkew
 from ...core.store import Store
 from ...monitor.skew import skew_of
+from ...records import Gpu
+from ...records.metrics import fields_for
 from ...text.atomic_files import being_written
 from .gpu_curves import Curves, folded_rows, median
 from .slice import Chosen
 
 SUFFIXES: Final = (".pdf", ".png", ".svg")
-_FIGURES: Final = ("util_pct", "mem_used_bytes", "power_w")
+_FIGURES: Final = fields_for(Gpu, "plot")
 
 #: What skew is made of.
 _SKEW_KINDS: Final = ("clock_node", "clock_snapshot", "collective", "pg_status")

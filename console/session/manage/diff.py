@@ -11,20 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from ...core.control import Published
-from ...records import Finding, Gpu, GpuInfo, Host, Link, Nic, Node, Rank, RankStat
-from ...records.kinds import kind_of
+from ...records import Finding, GpuInfo, Link, Node, Rank
+from ...records.kinds import key_of, kind_of
+from ...records.metrics import fields_for
 from ..format import reader
 from ..format.layout import Session
 from ..format.reader import Choice
 
-#: The figures that are compared, by the type of their record.
-FIGURES: Final[Mapping[type, tuple[str, ...]]] = {
-    Gpu: ("util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz", "sm_pct", "tensor_pct",
-          "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s"),
-    Host: ("cpu_pct", "mem_used_bytes", "cpu_stall_pct", "io_stall_pct"),
-    Nic: ("rx_bytes_s", "tx_bytes_s"),
-    RankStat: ("cpu_pct", "rss_bytes"),
-}  # fmt: skip
 #: Everything else in a session is passed over unread.
 _KINDS: Final = frozenset({"gpu", "host", "nic", "rank_stat", "node", "gpu_info", "rank", "link", "finding"})
 #: Of a node, and of its GPUs, what should be alike.
@@ -138,7 +131,7 @@ class Seen:
     _links: dict[str, dict[tuple[object, ...], str]] = field(default_factory=dict)
 
     def take(self, record: Published) -> None:
-        for name in FIGURES.get(type(record), ()):
+        for name in fields_for(type(record), "diff"):
             value = getattr(record, name)
             if value is not None:
                 self.figures.setdefault(f"{kind_of(record)}.{name}", Sampled()).add(float(value))
@@ -151,7 +144,7 @@ class Seen:
             case Rank(nccl=str(version)):
                 self._fact(record.node, {"NCCL": version})
             case Link():
-                ends = (record.type, record.a.kind, record.a.id, record.b.kind, record.b.id)
+                ends = key_of(record)
                 links = self._links.setdefault(record.node, {})
                 if record.gone:
                     links.pop(ends, None)

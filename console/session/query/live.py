@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.control import Published
-from ...core.store import FAMILIES, Store
+from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import SPECS, kind_of
+from ...records.metrics import HISTORY
 from ..record.initial_snapshot import known
 from .table_names import TABLES
 
@@ -81,7 +82,7 @@ def snapshot(store: Store, wanted: Collection[str]) -> Snapshot:
         table = kind_of(record)
         if table in records:
             records[table].append(record)
-    found = ((family, history_of(store, family)) for family in FAMILIES if family in wanted)
+    found = ((family, history_of(store, family)) for family in HISTORY if family in wanted)
     return Snapshot(records, {family: kept for family, kept in found if kept is not None})
 
 
@@ -139,7 +140,7 @@ def _curves(family: str, history: Kept) -> pa.Table:
     for name in facts[0]:
         values: Sequence[Any] = [fact.get(name) for fact in facts]
         columns[name] = pa.array(values, schema.field(name).type).take(pa.array(entity))
-    for place, name in enumerate(FAMILIES[family]):
+    for place, name in enumerate(HISTORY[family]):
         figures = kept.values[at, entity, place].astype(np.float64)
         columns[name] = pa.array(figures, from_pandas=True).cast(schema.field(name).type, safe=False)
     rows = len(at)

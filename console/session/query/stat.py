@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from ...records import Gpu
+from ...records.metrics import fields_for
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -16,7 +19,7 @@ Thing = Mapping[str, Any]
 BY: Final[tuple[By, ...]] = ("gpu", "rank", "node")
 
 #: Figures that are told, as columns of `gpu`.
-_FIGURES: Final = ("util_pct", "mem_used_bytes", "power_w", "temp_c")
+_FIGURES: Final = fields_for(Gpu, "stat")
 _NAMES: Final[dict[By, str]] = {
     "gpu": 'node, "index", uuid', "rank": "job, attempt, rank", "node": "node",
 }  # fmt: skip

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Final, Generic, Literal, TypeVar
 
+from ...records.metrics import Metric
 from .filter_patterns import BadPattern, Letters, NumberComparison, NumberRange, Pattern, parse_numbers, parse_pattern
 
 R = TypeVar("R")
@@ -47,6 +50,19 @@ class FilterField(Generic[R]):
     aliases: tuple[str, ...] = ()
     offered: bool = True  # whether completion proposes the values that occur
     offers: Callable[[R], Value] | None = None  # values that completion proposes, where `read` accepts more
+
+
+def metric_filters(
+    metrics: Iterable[Metric],
+    read: Callable[[Metric, R], Value],
+    after: Mapping[str, Sequence[FilterField[R]]] = MappingProxyType({}),
+) -> Iterator[FilterField[R]]:
+    """The filter fields of the metrics that have one, as the catalogue declares them; `after` as in columns."""
+    for metric in metrics:
+        if traits := metric.filter:
+            name = traits.name or metric.name
+            yield FilterField(name, traits.kind, partial(read, metric), traits.help, traits.aliases)
+        yield from after.get(metric.name, ())
 
 
 @dataclass(frozen=True)

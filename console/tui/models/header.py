@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ...present.spans import Span
 from ...text import format
 from ...text.cells import clean, fit, width_of
-from ..views.clocks.model import micro
 from .node_summary import FleetSummary
 
 NAME = "gconsole"
@@ -95,7 +94,7 @@ def _parts(header: Header) -> list[_Part]:
         parts.append(_Part(8, (Span("job ", "muted"), Span(_short(clean(header.job)), "text"))))
     parts.append(_Part(2, _ranks(header)))
     if header.clock_ns is not None:
-        parts.append(_Part(7, (Span("clock ", "muted"), Span(f"±{micro(header.clock_ns)} µs", "text"))))
+        parts.append(_Part(7, (Span("clock ", "muted"), Span(f"±{format.micro(header.clock_ns)} µs", "text"))))
     if header.recordings:
         parts += _recordings(header.recordings)
     if header.staging is not None:

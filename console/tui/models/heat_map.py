@@ -68,7 +68,7 @@ def _cell(gpu: GpuNow, metric: HeatMetric, peers: PeerRange | None) -> HeatCell:
     value = metric.read(gpu)
     if value is None:
         return _UNKNOWN
-    return HeatCell(metric.write(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
+    return HeatCell(metric.heat.format(value)[:3], _level(metric.level(value, gpu)), peers.side(value) if peers else "")
 
 
 def _level(share: float) -> int:
@@ -143,7 +143,7 @@ def uuid_of(gpu: GpuNow) -> str:
 def pointed_spans(node: str, gpu: GpuNow, metric: HeatMetric, *, all_of_it: bool) -> tuple[Span, ...]:
     """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
     now, value = gpu.gpu, metric.read(gpu)
-    said = format.UNKNOWN if value is None else f"{metric.write(value)} {metric.unit}"
+    said = format.UNKNOWN if value is None else f"{metric.heat.format(value)} {metric.heat.unit}"
     more = [] if now is None or not all_of_it else [
         text for name, text in (
             ("util", f"{format.percent(now.util_pct)} %"), ("memory", format.size(now.mem_used_bytes)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from ...present.spans import Span
+from ...records.metrics import NO_NOISE, Metric, Noise
 from ...text import format
 from ...text.cells import clean
 from ...text.nodeset_fold import natural
@@ -16,11 +19,10 @@ from .filter_language import Filter, Vocabulary
 from .grouping import GroupHeader, Grouping, grouped
 from .row import RowState
 from .row_context import RowContext, RowInContext
-from .steady_order import HasKey, Noise, SteadyOrder
+from .steady_order import HasKey, SteadyOrder
 
 R = TypeVar("R", bound=HasKey)
 T = TypeVar("T")
-NO_NOISE: Final = Noise()
 #: As many values of a field are offered as anyone reads; what is typed narrows them first.
 _MOST_VALUES = 1000
 
@@ -55,14 +57,30 @@ def column_field(
     return ColumnField(key, title, lambda row: write(read(row)), ordered, style, noise)
 
 
+def metric_columns(
+    metrics: Iterable[Metric], read: Callable[[Metric, T], Any], style: Callable[[T, str], str],
+    after: Mapping[str, Sequence[ColumnField[T]]] = MappingProxyType({}),
+) -> Iterator[ColumnField[T]]:  # fmt: skip
+    """The columns of the metrics that have a title, as the catalogue declares them.
+
+    Cells of a fault counter above 0 are warnings. `after`: columns that follow that of a metric.
+    """
+
+    def warning(row: T, text: str) -> str:
+        return style(row, text) if text in (format.UNKNOWN, "0") else "warning"
+
+    for metric in metrics:
+        if metric.title:
+            yield column_field(
+                metric.name, metric.title, partial(read, metric), metric.format,
+                warning if metric.is_fault else style, noise=metric.noise,
+            )  # fmt: skip
+        yield from after.get(metric.name, ())
+
+
 def text_or_unknown(value: str | None) -> str:
     """A text of a node's; unknown where it is empty."""
     return clean(value) if value else format.UNKNOWN
-
-
-def integer(value: int | None) -> str:
-    """A number that is no quantity: a pid, an index."""
-    return format.UNKNOWN if value is None else str(value)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ is looked at anew at most every two seconds. A row that comes finds its place at
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+from ...records.metrics import Noise
 
 #: Rows may change places at most this often, in seconds.
 REORDER_S: Final = 2.0
@@ -22,22 +23,6 @@ class HasKey(Protocol):
 
 
 R = TypeVar("R", bound=HasKey)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How far a figure moves without meaning anything: in its own unit, or as a share of itself, whichever is more."""
-
-    absolute: float = 0.0
-    share: float = 0.0
-
-    def covers(self, before: Any, now: Any) -> bool:
-        """Whether the difference of two known figures is noise; texts are never."""
-        if before == now:
-            return True
-        if not isinstance(before, int | float) or not isinstance(now, int | float):
-            return False
-        return abs(now - before) <= max(self.absolute, self.share * abs(before))
 
 
 class SteadyOrder(Generic[R]):

@@ -22,9 +22,9 @@ from textual.strip import Strip
 
 from ...present.spans import STYLES, Span
 from ...present.status import GLYPHS, Status
+from ...records.metrics import HeatScale
 from ...text.cells import fit
 from ..keymap.actions import bindings, in_scope
-from ..models.gpu_metrics import Scale
 from ..models.heat_map import LEVELS, HeatCell, HeatRow
 from .heat_layout import GAP, plan
 from .heat_palette import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
@@ -41,7 +41,7 @@ class HeatMap(LineView):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.rows: tuple[HeatRow, ...] = ()
-        self.scale: Scale = "load"
+        self.scale: HeatScale = "load"
         self._plan = plan((), 80, 24)
         self._planned_for: tuple[object, ...] = ()
         self._row, self._gpu = 0, 0
@@ -50,7 +50,7 @@ class HeatMap(LineView):
         self._changed_by: dict[LineFilter, bool] = {}
         self._heads: dict[int, tuple[Status, tuple[Segment, Segment]]] = {}  # place: status, label and mark
 
-    def show(self, rows: Sequence[HeatRow], scale: Scale) -> None:
+    def show(self, rows: Sequence[HeatRow], scale: HeatScale) -> None:
         """Draw these rows; rows that are equal to the ones before are not painted again."""
         if scale != self.scale:
             self.scale = scale
@@ -204,7 +204,7 @@ class HeatMap(LineView):
         """Whether any style of this widget is another one behind that filter."""
         found = self._changed_by.get(filter)
         if found is None:
-            inks = [f"{kind} {scale} {level}" for kind in ("ink", "fill") for scale in get_args(Scale)
+            inks = [f"{kind} {scale} {level}" for kind in ("ink", "fill") for scale in get_args(HeatScale)
                     for level in range(LEVELS)]  # fmt: skip
             plain = [Segment(" ", self.pen(name)) for name in (*STYLES, *inks)]
             found = self._changed_by[filter] = filter.apply(plain, self.background_colors[1]) != plain

@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.color import Color
 
 from ...present.spans import Span
-from ..models.gpu_metrics import Scale
+from ...records.metrics import HeatScale
 from ..models.heat_map import LEVELS
 
 #: No full block: rows of busy GPUs would run into one.
@@ -36,9 +36,9 @@ class Ink:
 
     def __init__(self, pen: Callable[[str], Style]) -> None:
         self._pen = pen
-        self._runs: dict[tuple[Scale, bytes], Segment] = {}
+        self._runs: dict[tuple[HeatScale, bytes], Segment] = {}
 
-    def segments(self, scale: Scale, levels: bytes) -> list[Segment]:
+    def segments(self, scale: HeatScale, levels: bytes) -> list[Segment]:
         """One segment for each run of equal levels."""
         runs = self._runs
         found = []
@@ -49,13 +49,13 @@ class Ink:
             found.append(segment)
         return found
 
-    def _made(self, scale: Scale, run: bytes) -> Segment:
+    def _made(self, scale: HeatScale, run: bytes) -> Segment:
         style = "unknown" if run[0] == UNKNOWN_LEVEL else f"ink {scale} {run[0]}"
         return Segment(bar(run[0]) * len(run), self._pen(style))
 
 
 @lru_cache(16_384)
-def bars(scale: Scale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
+def bars(scale: HeatScale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
     """The bars of one node: equal neighbours, of which a busy fleet has many, are one span."""
     spans = []
     for level, same in groupby(levels):

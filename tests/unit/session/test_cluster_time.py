@@ -127,8 +127,8 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
 
 def test_a_console_that_watches_has_it_too():
     from gconsole.core.store import Store
-    from gconsole.session.query import live
     from gconsole.session.format.table_schema import TABLES
+    from gconsole.session.query import live
 
     store = Store()
     store.apply([*windows("n1"), stat("n1", 55 * SECOND, 90), gpu(500, util_pct=5.0, node="n1")])

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from session_made import START, a_job, a_session, gpu
 
-from gconsole.core.store import FAMILIES, Store
+from gconsole.core.store import Store
 from gconsole.records import Finding, Frame, GpuInfo, NodeState, Process, RankStat, Stack
+from gconsole.records.metrics import HISTORY
 from gconsole.session.export.formats import FORMS
 from gconsole.session.export.gpu_curves import Curves
 from gconsole.session.export.html_page import page_of
@@ -66,7 +67,7 @@ def test_plots_of_a_console_reach_back_as_far_as_it_remembers():
         streamed.add(record)
     kept = history_of(store, "gpu")
 
-    curves = Curves.of_history(["util_pct"], kept.known, FAMILIES["gpu"], {("n1", "GPU-a"): ("n1", 0, "GPU-a")})
+    curves = Curves.of_history(["util_pct"], kept.known, HISTORY["gpu"], {("n1", "GPU-a"): ("n1", 0, "GPU-a")})
 
     (names, table), (expected_names, expected) = curves.table("util_pct"), streamed.table("util_pct")
     assert names == expected_names and table.shape == expected.shape

@@ -153,13 +153,3 @@ def service_text(source: ClockSource | None) -> str | None:
         return f"{source.daemon}: no status" if source.synced is None else source.daemon
     offset = "" if source.offset_ns is None else f" {source.offset_ns / 1000:+.0f}"
     return f"{source.daemon}{offset} ±{source.bound_ns / 1000:.0f} µs"
-
-
-def micro(ns: float | None, *, signed: bool = False) -> str:
-    """Nanoseconds as microseconds, three digits that matter: `0.41`, `12.3`, `812`, `+5 013`."""
-    if ns is None:
-        return "–"
-    us = ns / 1000
-    size = abs(us)
-    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{us:{'+' if signed else ''},.{digits}f}".replace(",", " ")

@@ -12,12 +12,13 @@ from ....present.status import GLYPHS
 from ....records import ClockNode, ClockWindow
 from ....text import format
 from ....text.cells import clean
+from ....text.format import micro
 from ....text.nodeset_fold import natural
 from ...models.detail import Fact
 from ...models.page import fact_lines
 from ...models.plot import Plot
 from ..topology.model import CellGrid, MatrixCell
-from .model import ClockRow, ClockSummary, micro, service_text
+from .model import ClockRow, ClockSummary, service_text
 
 #: So many past windows are listed.
 _LISTED = 64

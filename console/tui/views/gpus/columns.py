@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ....present.status import BY_WEIGHT, GLYPHS, state_word
+from ....records.metrics import GPU as METRICS
+from ....records.metrics import Noise
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
-from ...models.gpu_metrics import throttle_pct
 from ...models.grouping import NONE, Grouping
-from ...models.list_kind import ColumnField, ListKind, column_field, integer, text_or_unknown
+from ...models.list_kind import ColumnField, ListKind, column_field, metric_columns, text_or_unknown
 from ...models.plot import bars
-from ...models.steady_order import Noise
-from .filter import GPUS, memory_pct_of
+from .filter import GPUS
 from .model import GpuRow, age_text, ranks_text
 
-_LOAD, _RATE, _FEW = Noise(absolute=2.0), Noise(absolute=1e6, share=0.1), Noise(absolute=15.0)
 #: Cells of the curve of the last minute in a row.
 CURVE_CELLS, _CURVE_S = 10, 60
 
@@ -35,19 +34,10 @@ def _curved(row: GpuRow, text: str) -> str:
     return "accent" if row.summary.fresh else "stale"
 
 
-def _bad(row: GpuRow, text: str) -> str:
-    """A counter that should be 0."""
-    return _live(row, text) if text in (format.UNKNOWN, "0") else "warning"
-
-
 def _state_text(row: GpuRow) -> str:
     status, said = row.row_state
     age = age_text(row)
     return f"{GLYPHS[status]} {state_word(said)}" + (f" {age}" if age else "")
-
-
-def _now(name: str) -> Callable[[GpuRow], Any]:
-    return lambda row: getattr(row.gpu, name) if row.gpu else None
 
 
 def _info(name: str) -> Callable[[GpuRow], Any]:
@@ -77,56 +67,22 @@ def _slot(row: GpuRow) -> str | None:
     return f"{info.pcie_gen}x{info.pcie_width}" if info and info.pcie_gen and info.pcie_width else None
 
 
-def _errors(*names: str) -> Callable[[GpuRow], int | None]:
-    """The sum of those counters that are known."""
-
-    def read(row: GpuRow) -> int | None:
-        found = [getattr(row.gpu, name) for name in names] if row.gpu else []
-        known = [value for value in found if value is not None]
-        return sum(known) if known else None
-
-    return read
-
-
+#: Columns that are not metrics, each behind that of a metric.
+_BETWEEN: Final[dict[str, tuple[ColumnField[GpuRow], ...]]] = {
+    "util": (
+        ColumnField("curve", "last minute", _curve, lambda row: row.gpu and row.gpu.util_pct, _curved, Noise(2.0)),
+    ),
+    "held": (column_field("reasons", "throttle reasons", _reasons, text_or_unknown, _live),),
+    "pcie_tx": (column_field("slot", "PCIe", _slot, text_or_unknown, _live),),
+}
 FIELDS: dict[str, ColumnField[GpuRow]] = {
     found.key: found
     for found in (
         column_field("state", "state", lambda row: row, _state_text, lambda row, _: row.row_state[0],
               lambda row: _severity(row.row_state)),
         column_field("node", "node", lambda row: row.summary.name, clean, _style, natural),
-        column_field("gpu", "gpu", lambda row: row.index, integer, _style),
-        column_field("util", "util %", _now("util_pct"), format.percent, _live, noise=_LOAD),
-        ColumnField("curve", "last minute", _curve, _now("util_pct"), _curved, _LOAD),
-        column_field("mem", "mem %", memory_pct_of, format.percent, _live, noise=_LOAD),
-        column_field("used", "used", _now("mem_used_bytes"), format.size_compact, _live, noise=Noise(share=0.02)),
-        column_field("bus", "mem util %", _now("mem_util_pct"), format.percent, _live, noise=_LOAD),
-        column_field("power", "W", _now("power_w"), format.whole, _live, noise=_FEW),
-        column_field("temp", "°C", _now("temp_c"), format.whole, _live, noise=_LOAD),
-        column_field("mem_temp", "mem °C", _now("mem_temp_c"), format.whole, _live, noise=_LOAD),
-        column_field("fan", "fan %", _now("fan_pct"), format.whole, _live, noise=_LOAD),
-        column_field("sm_clock", "SM MHz", _now("sm_clock_mhz"), format.whole, _live, noise=_FEW),
-        column_field("mem_clock", "mem MHz", _now("mem_clock_mhz"), format.whole, _live, noise=_FEW),
-        column_field("pstate", "P", _now("pstate"), integer, _live),
-        column_field("held", "throttle %", lambda row: throttle_pct(row.gpu), format.percent, _bad, noise=_LOAD),
-        column_field("reasons", "throttle reasons", _reasons, text_or_unknown, _live),
-        column_field("sm", "SM %", _now("sm_pct"), format.percent, _live, noise=_LOAD),
-        column_field("occupancy", "occupancy %", _now("sm_occupancy_pct"), format.percent, _live, noise=_LOAD),
-        column_field("tensor", "tensor %", _now("tensor_pct"), format.percent, _live, noise=_LOAD),
-        column_field("dram", "DRAM %", _now("dram_pct"), format.percent, _live, noise=_LOAD),
-        column_field("encoder", "enc %", _now("encoder_pct"), format.percent, _live, noise=_LOAD),
-        column_field("decoder", "dec %", _now("decoder_pct"), format.percent, _live, noise=_LOAD),
-        column_field("nvlink_rx", "NVLink RX/s", _now("nvlink_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("nvlink_tx", "NVLink TX/s", _now("nvlink_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("pcie_rx", "PCIe RX/s", _now("pcie_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("pcie_tx", "PCIe TX/s", _now("pcie_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("slot", "PCIe", _slot, text_or_unknown, _live),
-        column_field("ecc", "ECC", _now("ecc_uncorrected_volatile"), integer, _bad),
-        column_field("ecc_corrected", "ECC corr", _now("ecc_corrected_volatile"), integer, _live),
-        column_field("rows", "remapped rows", _errors("remapped_rows_uncorrected", "retired_pages_uncorrected"),
-            integer, _bad),
-        column_field("replays", "replays", _now("pcie_replays"), integer, _live),
-        column_field("nvlink_errors", "NVLink errs", _errors("nvlink_crc_errors", "nvlink_replay_errors",
-              "nvlink_recovery_errors"), integer, _bad),
+        column_field("gpu", "gpu", lambda row: row.index, format.integer, _style),
+        *metric_columns(METRICS, lambda metric, row: metric.read(row.gpu, row.info), _live, _BETWEEN),
         ColumnField("ranks", "ranks", ranks_text, lambda row: row.ranks or None, _style),
         column_field("model", "model", _info("name"), text_or_unknown, _style, natural),
         column_field("driver", "driver", _info("driver"), text_or_unknown, _style, natural),

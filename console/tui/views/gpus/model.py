@@ -9,10 +9,10 @@ from ....core.store import GpuKey
 from ....present.spans import Span
 from ....present.status import SEVERITY_STATUS
 from ....records import Finding, Gpu, GpuInfo, GpuProcess
+from ....records.metrics import throttle_pct
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import fold_ranks
-from ...models.gpu_metrics import throttle_pct
 from ...models.heat_map import GpuIndex, index_of, uuid_of
 from ...models.job_ranks import JobsSummary
 from ...models.node_summary import FleetSummary, NodeSummary

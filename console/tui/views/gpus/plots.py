@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ....core.store import GpuKey
 from ....records import GpuInfo
+from ....records.metrics import GPU as METRICS
+from ....records.metrics import MetricPlot
 from ...models.plot import Plot
 
 if TYPE_CHECKING:
@@ -16,51 +17,26 @@ if TYPE_CHECKING:
 RECENT_S, _COARSE_STEP_S = 300, 10.0
 
 
-@dataclass(frozen=True)
-class PlotMetric:
-    """One metric of the history as it is drawn: in `unit`, one of which is `scale` of the record's own."""
-
-    metric: str
-    title: str
-    unit: str
-    scale: float = 1.0
-    high: float | None = None
+#: Metrics of the history that are drawn.
+PLOT_METRICS: Final = tuple((metric.field, metric.plot) for metric in METRICS if metric.plot is not None)
 
 
-PLOT_METRICS: Final = (
-    PlotMetric("util_pct", "GPU util", "%", high=100),
-    PlotMetric("mem_used_bytes", "memory", "GiB", 1 << 30),
-    PlotMetric("power_w", "power", "W"),
-    PlotMetric("temp_c", "temperature", "°C"),
-    PlotMetric("sm_clock_mhz", "SM clock", "MHz"),
-    PlotMetric("sm_pct", "SM activity", "%", high=100),
-    PlotMetric("tensor_pct", "tensor cores", "%", high=100),
-    PlotMetric("nvlink_rx_bytes_s", "NVLink RX", "GB/s", 1e9),
-    PlotMetric("nvlink_tx_bytes_s", "NVLink TX", "GB/s", 1e9),
-    PlotMetric("pcie_rx_bytes_s", "PCIe RX", "GB/s", 1e9),
-    PlotMetric("pcie_tx_bytes_s", "PCIe TX", "GB/s", 1e9),
-)
-
-
-def plot_of(history: History, key: GpuKey, figure: PlotMetric, info: GpuInfo | None, *, hour: bool) -> Plot:
-    """The last five minutes second by second, or the hour in steps of ten seconds with what lay within each."""
-    high = _high(figure, info)
+def plot_of(history: History, key: GpuKey, metric: tuple[str, MetricPlot], info: GpuInfo | None, *, hour: bool) -> Plot:
+    """The last five minutes second by second, or the hour in steps of ten seconds with min and max of each."""
+    field, plot = metric
+    high = _high(plot, info)
     series = history.series["gpu"]
     if not hour:
-        values = series.recent(key, figure.metric, RECENT_S) / figure.scale
-        return Plot(figure.title, figure.unit, values, high=high)
-    curve = series.hour(key, figure.metric)
-    spread = (curve.minimum / figure.scale, curve.maximum / figure.scale)
-    return Plot(figure.title, figure.unit, curve.mean / figure.scale, _COARSE_STEP_S, high=high, spread=spread)
+        return Plot(plot.title, plot.unit, series.recent(key, field, RECENT_S) / plot.scale, high=high)
+    curve = series.hour(key, field)
+    spread = (curve.minimum / plot.scale, curve.maximum / plot.scale)
+    return Plot(plot.title, plot.unit, curve.mean / plot.scale, _COARSE_STEP_S, high=high, spread=spread)
 
 
-def _high(figure: PlotMetric, info: GpuInfo | None) -> float | None:
+def _high(plot: MetricPlot, info: GpuInfo | None) -> float | None:
     """The top of the axis, where the card has a limit."""
-    limits = {} if info is None else {
-        "mem_used_bytes": info.mem_total_bytes, "power_w": info.power_limit_w, "sm_clock_mhz": info.max_sm_clock_mhz,
-    }  # fmt: skip
-    limit = limits.get(figure.metric)
-    return limit / figure.scale if limit else figure.high
+    limit = getattr(info, plot.limit) if info is not None and plot.limit else None
+    return limit / plot.scale if limit else plot.high
 
 
 def is_known(plot: Plot) -> bool:

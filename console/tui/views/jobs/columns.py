@@ -11,7 +11,7 @@ from ....text.cells import clean
 from ....text.nodeset_fold import fold, natural
 from ...models.filter_language import FilterField, Vocabulary
 from ...models.grouping import NONE, Grouping
-from ...models.list_kind import ColumnField, ListKind, column_field, integer, text_or_unknown
+from ...models.list_kind import ColumnField, ListKind, column_field, text_or_unknown
 from ...models.row_context import RowInContext
 from .model import JobRow, ranks_text, state_text
 
@@ -44,11 +44,12 @@ FIELDS: dict[str, ColumnField[JobRow]] = {
         ColumnField("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
         ColumnField("age", "started", lambda row: _age(row), _began, _style),
         column_field("ran", "runtime", lambda row: row.ran_ns, format.duration_compact, _style),
-        column_field("nodes", "nodes", lambda row: len(row.nodes), integer, _style),
+        column_field("nodes", "nodes", lambda row: len(row.nodes), format.integer, _style),
         ColumnField("ranks", "ranks", ranks_text, lambda row: row.world_size, _style),
         column_field("step", "step", lambda row: row.ranks.step if row.ranks else None, format.count, _style),
         column_field("launcher", "launcher", lambda row: row.launcher or None, text_or_unknown, _style),
-        column_field("exit", "exit", _exit, integer, lambda row, text: "failed" if _exit(row) else _style(row, text)),
+        column_field("exit", "exit", _exit, format.integer,
+            lambda row, text: "failed" if _exit(row) else _style(row, text)),
         column_field("where", "node names", lambda row: fold(row.nodes) if row.nodes else None, text_or_unknown, _style,
             natural),
         column_field("reason", "status detail", lambda row: row.reason or None, text_or_unknown, _reason_style),

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ....present.status import BY_WEIGHT
+from ....records.metrics import AGENT, HOST
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
 from ...models.grouping import NONE, Grouping
-from ...models.list_kind import ColumnField, ListKind, column_field, integer, text_or_unknown
+from ...models.list_kind import ColumnField, ListKind, column_field, metric_columns, text_or_unknown
 from ...models.node_summary import NodeSummary
 from ...models.row_context import RowInContext
-from ...models.steady_order import Noise
 from .filter import NODES
-from .model import NodeRow, memory_pct, state_text
+from .model import NodeRow, state_text
 
-_LOAD, _RATE = Noise(absolute=2.0), Noise(absolute=4096.0, share=0.1)
 #: The words for the state of a node, the worst first.
 _BY_SEVERITY = ("failed", "lost", "stale", "connecting", "expected", "ok")
 
@@ -44,16 +43,8 @@ def _word_severity(word: str) -> tuple[int, str]:
     return (_BY_SEVERITY.index(word) if word in _BY_SEVERITY else 0, word)
 
 
-def _of_host(name: str) -> Callable[[NodeRow], Any]:
-    return lambda row: getattr(row.host, name) if row.host else None
-
-
 def _of_node(name: str) -> Callable[[NodeRow], Any]:
     return lambda row: getattr(row.node, name) if row.node else None
-
-
-def _of_cost(name: str) -> Callable[[NodeRow], Any]:
-    return lambda row: getattr(row.cost, name) if row.cost else None
 
 
 FIELDS: dict[str, ColumnField[NodeRow]] = {
@@ -63,19 +54,10 @@ FIELDS: dict[str, ColumnField[NodeRow]] = {
             "state", "state", lambda row: row.summary, state_text, lambda row, _: row.summary.status, _severity
         ),
         column_field("node", "node", lambda row: row.summary.name, clean, _style, natural),
-        column_field("cpu", "CPU %", _of_host("cpu_pct"), format.percent, _live, noise=_LOAD),
-        column_field("mem", "mem %", memory_pct, format.percent, _live, noise=_LOAD),
-        column_field("cpu_stall", "CPU stall", _of_host("cpu_stall_pct"), format.percent, _live, noise=_LOAD),
-        column_field("mem_stall", "mem stall", _of_host("mem_stall_pct"), format.percent, _live, noise=_LOAD),
-        column_field("io_stall", "I/O stall", _of_host("io_stall_pct"), format.percent, _live, noise=_LOAD),
-        column_field("read", "read/s", _of_host("disk_read_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("write", "write/s", _of_host("disk_write_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("rx", "RX/s", _of_host("net_rx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("tx", "TX/s", _of_host("net_tx_bytes_s"), format.size_compact, _live, noise=_RATE),
-        column_field("gpus", "GPUs", lambda row: row.gpus, integer, _live),
-        column_field("ranks", "ranks", lambda row: row.ranks, integer, _live),
-        column_field("agent", "agent %", _of_cost("cpu_pct"), format.percent, _live),
-        column_field("agent_rss", "agent RSS", _of_cost("rss_bytes"), format.size_compact, _live),
+        *metric_columns(HOST, lambda metric, row: metric.read(row.host, row.node), _live),
+        column_field("gpus", "GPUs", lambda row: row.gpus, format.integer, _live),
+        column_field("ranks", "ranks", lambda row: row.ranks, format.integer, _live),
+        *metric_columns(AGENT, lambda metric, row: metric.read(row.cost), _live),
         column_field("hostname", "hostname", _of_node("hostname"), text_or_unknown, _style, natural),
         column_field("kernel", "kernel", _of_node("kernel"), text_or_unknown, _style, natural),
         column_field("python", "python", _of_node("python"), text_or_unknown, _style, natural),

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ....present.status import state_word
+from ....records.metrics import AGENT, HOST
 from ....text.cells import clean
-from ...models.filter_language import FilterField, Value, Vocabulary
+from ...models.filter_language import FilterField, Value, Vocabulary, metric_filters
 from ...models.row_context import RowInContext
-from .model import NodeRow, memory_pct
-
-
-def _host(name: str) -> Callable[[RowInContext[NodeRow]], Value]:
-    return lambda entry: getattr(entry.row.host, name) if entry.row.host else None
-
-
-def _cost(name: str) -> Callable[[RowInContext[NodeRow]], Value]:
-    return lambda entry: getattr(entry.row.cost, name) if entry.row.cost else None
+from .model import NodeRow
 
 
 def _node(name: str) -> Callable[[RowInContext[NodeRow]], Value]:
@@ -71,18 +64,10 @@ NODES: Vocabulary[RowInContext[NodeRow]] = Vocabulary(
             "gpumem", "size", _gpus("mem_used_bytes"), "memory used on one of its GPUs, e.g. >40G", ("gpu_mem",)
         ),
         FilterField("temp", "number", _gpus("temp_c"), "temperature of one of its GPUs in °C, e.g. >80"),
-        FilterField("cpu", "number", _host("cpu_pct"), "CPU utilisation in %, e.g. >90"),
-        FilterField("mem", "number", lambda entry: memory_pct(entry.row), "memory in use in %, e.g. >90"),
-        FilterField("cpu_stall", "number", _host("cpu_stall_pct"), "CPU stall (PSI) in %"),
-        FilterField("mem_stall", "number", _host("mem_stall_pct"), "memory stall (PSI) in %"),
-        FilterField("io_stall", "number", _host("io_stall_pct"), "I/O stall (PSI) in %"),
-        FilterField("read", "size", _host("disk_read_bytes_s"), "disk reads in bytes/s, e.g. >100M"),
-        FilterField("write", "size", _host("disk_write_bytes_s"), "disk writes in bytes/s"),
-        FilterField("rx", "size", _host("net_rx_bytes_s"), "network RX in bytes/s", ("in",)),
-        FilterField("tx", "size", _host("net_tx_bytes_s"), "network TX in bytes/s", ("out",)),
+        *metric_filters(HOST, lambda metric, entry: metric.read(entry.row.host, entry.row.node)),
         FilterField("gpus", "number", lambda entry: entry.row.gpus, "number of GPUs, e.g. <8"),
         FilterField("ranks", "number", lambda entry: entry.row.ranks, "number of ranks on it, e.g. 0"),
-        FilterField("agent", "number", _cost("cpu_pct"), "CPU use of the agent in % of a core"),
+        *metric_filters(AGENT, lambda metric, entry: metric.read(entry.row.cost)),
         FilterField("hostname", "text", _node("hostname"), "part of the hostname"),
         FilterField("kernel", "text", _node("kernel"), "part of the kernel version"),
         FilterField("python", "word", _node("python"), "Python version of the agent, e.g. 3.6*"),

@@ -56,13 +56,6 @@ def state_text(summary: NodeSummary) -> str:
     return f"{GLYPHS[summary.status]} {state_word(summary.word)}{age}"
 
 
-def memory_pct(row: NodeRow) -> float | None:
-    """Memory in use, of what the node has."""
-    used = row.host.mem_used_bytes if row.host else None
-    total = row.node.mem_total_bytes if row.node else None
-    return None if used is None or not total else 100 * used / total
-
-
 def node_rows(fleet: FleetSummary, nodes: Mapping[str, NodeNow], gpus: GpuIndex, jobs: JobsSummary) -> list[NodeRow]:
     """A row a node, in the fleet's order."""
     ranks = Counter(row.rank.node for job in jobs.jobs for row in job.rows if row.rank and row.state != "exited")

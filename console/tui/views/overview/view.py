@@ -88,7 +88,7 @@ class OverviewView(View):
             )
         )
         self._compare(frame)
-        self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.scale)
+        self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.heat.scale)
         self._head(frame)
         self._share_room()
 
@@ -124,7 +124,7 @@ class OverviewView(View):
             self._heat_panel.head("CPU", left, self._under_cursor(frame))
             return
         sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()
-        metric = (Span(self._metric.title, "text"), Span(f" {self._metric.unit}", "muted"))
+        metric = (Span(self._metric.heat.title, "text"), Span(f" {self._metric.heat.unit}", "muted"))
         self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
 
     def _under_cursor(self, frame: Frame) -> tuple[Span, ...]:

@@ -7,8 +7,10 @@ from typing import Any
 
 from ....present.status import rank_status, state_word
 from ....records import Gpu
+from ....records.metrics import RANK as METRICS
+from ....records.metrics import Metric
 from ....text.cells import clean
-from ...models.filter_language import FilterField, Value, Vocabulary
+from ...models.filter_language import FilterField, Value, Vocabulary, metric_filters
 from ...models.job_ranks import RankListRow
 from ...models.row_context import RowInContext
 
@@ -32,6 +34,11 @@ def _rank(name: str) -> Callable[[RowInContext[RankListRow]], Value]:
 
 def _stat(name: str) -> Callable[[RowInContext[RankListRow]], Value]:
     return lambda entry: _shown(getattr(entry.row.stat, name)) if entry.row.stat else None
+
+
+def _read(metric: Metric, entry: RowInContext[RankListRow]) -> Value:
+    value: Value = metric.read(entry.row.stat)
+    return value
 
 
 def _gpu(name: str) -> Callable[[RowInContext[RankListRow]], Value]:
@@ -88,14 +95,11 @@ RANKS: Vocabulary[RowInContext[RankListRow]] = Vocabulary(
         FilterField("rank", "number", lambda entry: entry.row.number, "rank numbers, e.g. 0-7,137"),
         FilterField("util", "number", _gpu("util_pct"), "utilisation of its GPU in %, e.g. <10", ("gpu_util",)),
         FilterField("mem", "size", _gpu("mem_used_bytes"), "memory used on its GPU, e.g. >40G", ("gpu_mem",)),
-        FilterField("cpu", "number", _stat("cpu_pct"), "CPU use in % of a core, e.g. <5"),
-        FilterField("rss", "size", _stat("rss_bytes"), "resident memory, e.g. >2.5G"),
-        FilterField("step", "number", _stat("step"), "step, e.g. <18204"),
+        *metric_filters(METRICS[:3], _read),
         FilterField("local", "number", _rank("local_rank"), "local rank", ("local_rank",)),
         FilterField("gpu", "word", _rank("gpu"), "index or UUID of its GPU"),
         FilterField("pid", "number", _rank("pid"), "process id"),
-        FilterField("threads", "number", _stat("threads"), "thread count", ("thr",)),
-        FilterField("ctx", "number", _stat("ctx_switches_s"), "context switches per second, e.g. <1k"),
+        *metric_filters(METRICS[3:], _read),
         FilterField("wchan", "text", _wchan, "part of the kernel wait channel"),
         FilterField(
             "attempt",

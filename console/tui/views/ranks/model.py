@@ -8,6 +8,7 @@ from typing import Any, Final
 from ....present.spans import Span
 from ....present.status import BY_WEIGHT, GLYPHS, rank_status, state_word
 from ....records import Watched
+from ....records.metrics import RANK as METRICS
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
@@ -20,13 +21,13 @@ from ...models.list_kind import (
     ColumnField,
     ListKind,
     column_field,
-    integer,
+    metric_columns,
     text_or_unknown,
 )
 from ...models.node_summary import FleetSummary
 from ...models.row import RowState
 from ...models.row_context import RowContext, RowInContext
-from ...models.steady_order import Noise, SteadyOrder
+from ...models.steady_order import SteadyOrder
 from .filter import RANKS
 
 Row = GroupHeader | RankListRow
@@ -70,19 +71,15 @@ def _gpu_text(value: str | None) -> str:
 FIELDS: dict[str, ColumnField[RankListRow]] = {
     found.key: found
     for found in (
-        column_field("rank", "rank", lambda row: row.number, integer, _style),
+        column_field("rank", "rank", lambda row: row.number, format.integer, _style),
         ColumnField("state", "state", _state_text, lambda row: _severity(row.state), lambda row, _: row.status),
         column_field("node", "node", _of_rank("node"), text_or_unknown, _style, natural),
-        column_field("local", "local rank", _of_rank("local_rank"), integer, _style),
+        column_field("local", "local rank", _of_rank("local_rank"), format.integer, _style),
         column_field("gpu", "gpu", _of_rank("gpu"), _gpu_text, _style, natural),
-        column_field("pid", "pid", _of_rank("pid"), integer, _style),
-        column_field("step", "step", _of_stat("step"), format.count, _style),
-        column_field("cpu", "CPU %", _of_stat("cpu_pct"), format.percent, _style, noise=Noise(2.0)),
-        column_field("rss", "RSS", _of_stat("rss_bytes"), format.size_compact, _style, noise=Noise(share=0.01)),
-        column_field("threads", "threads", _of_stat("threads"), integer, _style),
-        column_field("ctx", "ctxsw/s", _of_stat("ctx_switches_s"), format.rate, _style, noise=Noise(share=0.1)),
+        column_field("pid", "pid", _of_rank("pid"), format.integer, _style),
+        *metric_columns(METRICS, lambda metric, row: metric.read(row.stat), _style),
         column_field("wchan", "wchan", _of_stat("wchan"), _wchan, _style),
-        column_field("attempt", "attempt", lambda row: row.attempt if row.rank else None, integer, _style),
+        column_field("attempt", "attempt", lambda row: row.attempt if row.rank else None, format.integer, _style),
         column_field("source", "source", _of_rank("source"), text_or_unknown, _style),
         column_field("job", "job", lambda row: row.job, text_or_unknown, _style),
     )
