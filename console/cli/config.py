@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from ..text.json import pretty
 from . import options
 
 
@@ -22,7 +21,7 @@ def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from ..config.show import config_data, config_text
 
     loaded = options.load_target(target, overrides)
-    click.echo(json.dumps(config_data(loaded), indent=2) if as_json else config_text(loaded))
+    click.echo(pretty(config_data(loaded)) if as_json else config_text(loaded))
 
 
 @config.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..text.json import pretty
 from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED
 from .options import sessions_folder
@@ -30,7 +31,6 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     On a terminal that is a screen to look around in, elsewhere text. Exit code 1 where nodes, their facts or findings
     differ; figures always do.
     """
-    import msgspec
 
     from ..session.format.layout import SessionError, find
     from ..session.manage.diff import compare_sessions
@@ -46,7 +46,7 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     if found is None:
         return EXIT_INTERRUPTED
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        click.echo(pretty(found))
     elif not on_screen:
         click.echo("\n".join(map(printable, _lines(found))))
     return 1 if found.is_different else 0
@@ -90,18 +90,16 @@ def _lines(found: Comparison) -> list[str]:
 
 
 def _table(figures: tuple[Figure, ...]) -> list[str]:
-    rows: list[tuple[str, ...]] = [("figure", "median", "", "p95", "", "p99", "", "samples", "")]
+    from ..text.table import table
+
+    rows: list[tuple[str, ...]] = []
     for figure in figures:
         cells = [figure.name]
         for name in ("median", "p95", "p99"):
             cells += [_number(figure.a, name), _number(figure.b, name)]
         rows.append((*cells, str(figure.a.samples if figure.a else 0), str(figure.b.samples if figure.b else 0)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for name, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join(["", name.ljust(widths[0]), *cells]))
-    return lines
+    header = ("figure", "median", "", "p95", "", "p99", "", "samples", "")
+    return table(rows, header=header, align="<>>>>>>>>", indent="  ")
 
 
 def _number(spread: Spread | None, name: str) -> str:

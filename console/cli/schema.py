@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ..text.json import pretty
+
 
 @click.command()
 @click.option("--kind", metavar="KIND", help="Only this kind of record.")
@@ -21,5 +23,5 @@ def schema(kind: str | None) -> int:
     types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": list(schemas), "$defs": components}
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    click.echo(pretty(document))
     return 0

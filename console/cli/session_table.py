@@ -5,26 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..text import format
-from ..text.sanitize import printable
+from ..text.table import table
 
 if TYPE_CHECKING:
     from ..session.format.layout import Meta
     from ..session.manage.catalog import Listed
 
 
-def table(found: list[Listed]) -> str:
-    rows = [("NAME", "STATE", "BEGAN", "LENGTH", "RECORDS", "SIZE", "CLUSTER")]
+def sessions_text(found: list[Listed]) -> str:
+    """A table with a line for each session."""
+    rows = []
     for one in found:
         meta = one.meta
-        if meta is None:
-            rows.append((one.session.name, one.standing, "–", "–", "–", format.size(one.bytes), "–"))
-        else:
-            began = format.date_time(meta.created)
-            figures = (_duration(meta), str(meta.records), format.size(one.bytes))
-            rows.append((one.session.name, one.standing, began, *figures, meta.cluster))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(map(printable, lines))
+        cells = (format.date_time(meta.created), _duration(meta), format.count(meta.records)) if meta else ("–",) * 3
+        rows.append((one.session.name, one.standing, *cells, format.size(one.bytes), meta.cluster if meta else "–"))
+    header = ("NAME", "STATE", "BEGAN", "LENGTH", "RECORDS", "SIZE", "CLUSTER")
+    return "\n".join(table(rows, header=header, align="<<<>>>"))
 
 
 def story(one: Listed) -> list[str]:

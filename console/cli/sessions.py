@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..text import format
+from ..text.json import pretty
 from ..text.sanitize import printable
 from . import session_table
 from .options import sessions_folder
@@ -54,7 +55,7 @@ def list_sessions(folder: Path, as_json: bool) -> None:
     elif not found:
         click.echo(f"no sessions in {folder}; record one: gconsole record hosts.toml --name NAME")
     else:
-        click.echo(session_table.table(found))
+        click.echo(session_table.sessions_text(found))
 
 
 @sessions.command()
@@ -265,6 +266,5 @@ def _told(found: Findings) -> str:
 
 
 def _json(document: Any) -> str:
-    import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return pretty(document)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ..text.format import plural
+from ..text.table import table
 from .document import Entry
 from .model import Config, Setting, one_line
 from .nodeset import fold
 from .schema import written
 
+#: Terminal cells. A longer value, such as a list of paths, does not push the origins of all others away.
+_WIDEST_CELL = 48
+
 
 def config_text(config: Config) -> str:
     """Every effective value and where it came from: what holds for all nodes, then what some have of their own."""
     everywhere = [setting for setting in config.settings if not setting.nodes]
-    lines = _columns([(setting.key, _value(setting), str(setting.origin)) for setting in everywhere])
+    lines = table([_cells(setting) for setting in everywhere], widest=_WIDEST_CELL)
     names = [node.name for node in config.nodes]
     lines += ["", f"{plural(len(names), 'node')}: {fold(names)}"]
     for nodes, settings in _by_nodes(config.settings).items():
         lines += ["", f"{fold(nodes)} ({plural(len(nodes), 'node')})"]
-        rows = _columns([(setting.key, _value(setting), str(setting.origin)) for setting in settings])
-        lines += [f"  {row}" for row in rows]
+        rows = [_cells(setting) for setting in settings]
+        lines += table(rows, indent="  ", widest=_WIDEST_CELL)
     return "\n".join(map(one_line, lines))
 
 
@@ -43,12 +47,12 @@ def config_data(config: Config) -> dict[str, Any]:
 
 def entries_text(entries: Iterable[Entry]) -> str:
     """The [[nodes]] entries of a file, one a line: names, how many, where, and what they set of their own."""
-    rows = [("HOSTS", "NODES", "FROM", "OWN VALUES")]
+    rows = []
     for entry in entries:
         own = (f"{setting.key.partition('.')[2]} = {_value(setting)}" for setting in entry.own.values())
         names = fold(host.name for host in entry.hosts)
-        rows.append((names, str(len(entry.hosts)), str(entry.origin), ", ".join(own)))
-    return "\n".join(map(one_line, _columns(rows)))
+        rows.append([one_line(cell) for cell in (names, str(len(entry.hosts)), str(entry.origin), ", ".join(own))])
+    return "\n".join(table(rows, header=("HOSTS", "NODES", "FROM", "OWN VALUES"), widest=_WIDEST_CELL))
 
 
 def _by_nodes(settings: Iterable[Setting]) -> dict[tuple[str, ...], list[Setting]]:
@@ -59,10 +63,8 @@ def _by_nodes(settings: Iterable[Setting]) -> dict[tuple[str, ...], list[Setting
     return found
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows with their columns aligned; one very long value does not push everybody's next column away."""
-    widths = [min(max(map(len, column)), 48) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _cells(setting: Setting) -> list[str]:
+    return [one_line(cell) for cell in (setting.key, _value(setting), str(setting.origin))]
 
 
 def _data(setting: Setting) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ..core.store import Store
 from ..records import Process
 from ..report import coverage_code
 from ..session.format.redact import Redactor
+from ..text.json import pretty
 from ..text.nodeset_fold import fold, fold_ranks
 from ..text.sanitize import printable
 from ..text.secrets import without_secrets
+from ..text.table import table
 
 #: What a person looks for first.
 _ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")
@@ -33,16 +33,13 @@ class _Group:
 
 def to_text(store: Store) -> str:
     """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
-    rows = [("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND")]
+    rows = []
     for group in _groups(store):
         nodes = fold(sorted(set(group.nodes)))
         pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
         role, user = printable(group.role)[:20], printable(group.user)[:32]
         rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", role, user, group.cmdline + pid))
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    lines = []
-    for *cells, command in rows:
-        lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command]))
+    lines = table(rows, header=("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND"), align=">")
     for now in store.nodes.values():
         if now.state and now.state.error:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
@@ -57,7 +54,7 @@ def to_json(store: Store) -> str:
     hide = Redactor()
     processes = [hide(process) for process in sorted(store.processes.values(), key=_order)]
     document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return pretty(document)
 
 
 def exit_code(store: Store) -> int:

@@ -7,11 +7,10 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from ..core.job_protocol import NodeStop
 from ..records import Failure
 from ..text.format import size
+from ..text.json import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .plan import Plan, Refusal
@@ -60,7 +59,7 @@ def to_json(found: Plan | Refusal) -> str:
         document["plan"] = found
     else:
         document["refusal"] = found
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return pretty(document)
 
 
 def shell(argv: Sequence[str], env: dict[str, str]) -> str:
@@ -84,7 +83,7 @@ def status_json(views: Sequence[JobView]) -> str:
         }
         for view in views
     ]  # fmt: skip
-    return msgspec.json.format(msgspec.json.encode({"schema": "gconsole.jobs/1", "jobs": jobs}), indent=2).decode()
+    return pretty({"schema": "gconsole.jobs/1", "jobs": jobs})
 
 
 def _job_lines(view: JobView) -> list[str]:

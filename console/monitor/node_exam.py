@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ..records import Failure
+from ..text.json import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 
@@ -67,7 +68,7 @@ def _unreached(node: str, failure: Failure) -> NodeExam:
 def to_json(exams: Sequence[NodeExam]) -> str:
     """`{"schema": "gconsole.doctor/1", "nodes": [...]}`."""
     document = {"schema": "gconsole.doctor/1", "nodes": list(exams)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return pretty(document)
 
 
 def to_text(exams: Sequence[NodeExam]) -> str:

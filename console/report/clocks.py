@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 from ..core.store import Store
 from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, line_of
+from ..text.format import byte_rate
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
+from ..text.table import table
 
 
 class ServiceLine(msgspec.Struct):
@@ -115,15 +115,19 @@ def clocks_text(store: Store) -> str:
         return ""
     services = {service.node: service for service in line.services}
     parts = [f"clocks: common clock = {line.reference or 'none'}; offsets of CLOCK_REALTIME, ± is a bound, in µs"]
-    parts += _table(
-        ("node", "offset", "±", "drift ppm", "±", "repeat", "by", "its own service", ""),
+    parts += table(
         [_node_cells(node, services.get(node.node)) for node in line.nodes],
+        header=("node", "offset", "±", "drift ppm", "±", "repeat", "by", "its own service", ""),
+        align="<>>>>>",
+        indent="  ",
     )
     if line.edges:
         parts += ["", "edges: offset of MONOTONIC_RAW, far minus near"]
-        parts += _table(
-            ("edge", "offset", "±", "least rtt", "kept", "lost", "by", "stamps", ""),
+        parts += table(
             [_edge_cells(one) for one in line.edges],
+            header=("edge", "offset", "±", "least rtt", "kept", "lost", "by", "stamps", ""),
+            align="<>>>>>",
+            indent="  ",
         )
     for edge in line.edges:
         if edge.udp_blocked:
@@ -142,12 +146,12 @@ def clocks_text(store: Store) -> str:
             )
             for gpu in line.gpus
         ]
-        parts += _table(("gpu", "ahead", "±", "moves by", "drift ppm", ""), rows)
+        parts += table(rows, header=("gpu", "ahead", "±", "moves by", "drift ppm"), align="<>>>>", indent="  ")
     if line.cost:
         worst = max(line.cost, key=lambda one: one.cpu_pct)
         parts.append(
             f"probing cost at most {worst.cpu_pct:.1f} % of a core ({worst.node}), "
-            f"{max(one.records_bytes_s for one in line.cost) / 1000:.1f} kB/s of records a node"
+            f"{byte_rate(max(one.records_bytes_s for one in line.cost))} of records a node"
         )
     return "\n".join(map(printable, parts))
 
@@ -205,18 +209,3 @@ def _us(ns: int | None, signed: bool = False) -> str:
 
 def _ppm(figure: float | None) -> str:
     return "–" if figure is None else f"{figure:.2f}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need; figures to the right, words to the left."""
-    lines = [tuple(head), *(tuple(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    words = {0, len(head) - 1, len(head) - 2, len(head) - 3}
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if column in words else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]

@@ -8,6 +8,7 @@ from ..analysis.hang import Verdict
 from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts
 from ..text.format import iso
+from ..text.json import pretty
 from ..text.nodeset_fold import natural
 from .captures import CaptureLine, capture_lines
 from .clocks import ClocksLine, clocks_line
@@ -86,4 +87,4 @@ def make_report(store: Store) -> Report:
 
 def to_json(report: Report) -> bytes:
     """The report as indented JSON with a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+    return pretty(report).encode() + b"\n"

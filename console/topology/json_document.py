@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
-import msgspec
-
 from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_port, own_link
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology.routes import between, peer_access
+from ..text.json import pretty
 from .schema import (
     SCHEMA,
     ClassLine,
@@ -45,7 +44,7 @@ def document(fleet: TopologySnapshot, node: str | None = None) -> TopologyDocume
 
 def to_json(fleet: TopologySnapshot, node: str | None = None) -> str:
     """The document, indented."""
-    return msgspec.json.format(msgspec.json.encode(document(fleet, node)), indent=2).decode()
+    return pretty(document(fleet, node))
 
 
 def _class_line(made: NodeClass) -> ClassLine:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..analysis.topology.node import NodeTopology
 from ..text.sanitize import printable
+from ..text.table import table
 from .snapshot import TopologySnapshot
 
 #: What the words mean, nearest last, as nvidia-smi lists them.
@@ -67,20 +68,10 @@ def matrix(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]
     return TopologyMatrix(labels, tuple(rows), nics, any(row[-2].endswith("?") for row in rows))
 
 
-def table(made: TopologyMatrix) -> list[tuple[str, str]]:
-    """The lines of the matrix as (label, rest), aligned; the first is the head."""
-    columns = [(head, [row[at] for row in made.rows]) for at, head in enumerate(made.heads)]
-    widths = [max([len(head), *map(len, cells)]) for head, cells in columns]
-    edge = max((len(label) for label in made.labels), default=0)
-
-    def line(cells: Sequence[str]) -> str:
-        return "  ".join(cell.center(width) if at < len(made.labels) else cell.ljust(width)
-                         for at, (cell, width) in enumerate(zip(cells, widths, strict=True))).rstrip()  # fmt: skip
-
-    lines = [(" " * edge, line([head for head, _ in columns]))]
-    for at, label in enumerate(made.labels):
-        lines.append((label.ljust(edge), line([cells[at] for _, cells in columns])))
-    return lines
+def matrix_lines(made: TopologyMatrix) -> list[str]:
+    """The matrix as text, its header first; relations are centred."""
+    rows = [(label, *made.rows[i][: len(made.heads)]) for i, label in enumerate(made.labels)]
+    return table(rows, header=("", *made.heads), align="<" + "^" * len(made.labels))
 
 
 def legend(made: TopologyMatrix) -> list[tuple[str, str]]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from ..analysis.topology.classes import NodeClass
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
+from ..text.table import table
 from .groups import group_lines, unknown_lines
-from .matrix import TopologyMatrix, legend, matrix, table
+from .matrix import TopologyMatrix, legend, matrix, matrix_lines
 from .pair_queries import pair_lines
 from .snapshot import TopologySnapshot
 from .tree import SOURCES, drawing
@@ -74,8 +75,7 @@ def difference_lines(made: NodeClass, node: str | None = None) -> Iterator[str]:
 
 
 def _matrix_lines(made: TopologyMatrix) -> Iterator[str]:
-    for label, rest in table(made):
-        yield f"{label}  {rest}".rstrip()
+    yield from matrix_lines(made)
     if made.nics:
         yield ""
         yield ", ".join(f"{label}: {device}" for label, device in made.nics)
@@ -83,9 +83,7 @@ def _matrix_lines(made: TopologyMatrix) -> Iterator[str]:
 
 def _group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None) -> Iterator[str]:
     yield "Parallel groups:"
-    lines = list(group_lines(fleet, nodes))
-    width = max((len(what) for what, _ in lines), default=0)
-    yield from (f"  {what.ljust(width)}  {said}".rstrip() for what, said in lines)
+    yield from table(list(group_lines(fleet, nodes)), indent="  ")
     yield from (f"  {line}" for line in unknown_lines(fleet))
     yield ""
 
@@ -94,5 +92,4 @@ def _legend_lines(shown: list[TopologyMatrix]) -> Iterator[str]:
     found = {line: None for made in shown for line in legend(made)}
     if found:
         yield "Legend:"
-        width = max(len(word) for word, _ in found)
-        yield from (f"  {word.ljust(width)}  {means}" for word, means in found)
+        yield from table(list(found), indent="  ")

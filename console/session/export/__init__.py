@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from ...analysis.stacks.fold import Shape
 from ...analysis.stacks.frame_models import Model
 from ...core.store import CaptureNow
 from ...records import Stack
 from ...report.captures import lines_of, newest_of, text_of
+from ...text.json import pretty
 from .dot import dot
 from .folded import folded
 from .speedscope import speedscope
@@ -36,7 +35,7 @@ def _text(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape)
 
 
 def _json(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
-    return msgspec.json.format(msgspec.json.encode(lines_of(captures, models, shape)), indent=2).decode() + "\n"
+    return pretty(lines_of(captures, models, shape)) + "\n"
 
 
 def _folded(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, BinaryIO, Final, Literal
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ...text.csv_cell import cell
 from ...text.sanitize import printable, printable_lines
+from ...text.table import table
 from .dictionary import unit_of
 
 Format = Literal["table", "json", "csv", "parquet"]
@@ -117,15 +118,9 @@ def _table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) 
         return
     rows = [[_cut(cell_text(value)) for value in row] for row in rows]
     titles = [_title(field) for field in schema]
-    widths = [max([len(title), *(len(row[place]) for row in rows)]) for place, title in enumerate(titles)]
-    right = [pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema]
-    for line in (titles, ["─" * width for width in widths], *rows):
-        out.write("  ".join(_aligned(line, widths, right)).rstrip().encode() + b"\n")
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
-    for text, width, is_right in zip(line, widths, right, strict=True):
-        yield f"{text:>{width}}" if is_right else f"{text:<{width}}"
+    is_number = (pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema)
+    align = "".join(">" if right else "<" for right in is_number)
+    out.writelines(line.encode() + b"\n" for line in table(rows, header=titles, align=align, rule=True))
 
 
 def _title(field: pa.Field) -> str:

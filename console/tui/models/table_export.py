@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ...text.cells import width_of
 from ...text.csv_cell import cell
+from ...text.json import pretty
+from ...text.table import table
 from .list_kind import ListKind
 from .steady_order import HasKey
 
@@ -76,20 +77,10 @@ def _flat(facts: dict[str, Any], flattens_records: bool) -> dict[str, Any]:
 def rows_as_text(kind: ListKind[R], rows: Sequence[R], columns: Sequence[str]) -> str:
     """These columns of the rows under their titles, aligned, every text in full; a remark on a row stands last."""
     fields = [kind.fields[key] for key in columns]
-    lines = [
-        [field.title for field in fields],
-        *([field.text(row) for field in fields] + [kind.row_note(row)] for row in rows),
-    ]
-    widths = [max(width_of(line[at]) for line in lines) for at in range(len(fields))]
-    return "\n".join("  ".join(_padded(line, widths)).rstrip() for line in lines)
-
-
-def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [text + " " * (width - width_of(text)) for text, width in zip(line, widths, strict=False)] + [
-        *line[len(widths) :]
-    ]
+    lines = [[field.text(row) for field in fields] + [kind.row_note(row)] for row in rows]
+    return "\n".join(table(lines, header=[field.title for field in fields]))
 
 
 def rows_as_json(kind: ListKind[R], rows: Sequence[R]) -> str:
     """A list with an object a row: what the screen makes of it, and its records as they came, in their own units."""
-    return msgspec.json.format(msgspec.json.encode([kind.as_object(row) for row in rows]), indent=2).decode()
+    return pretty([kind.as_object(row) for row in rows])

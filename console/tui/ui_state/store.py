@@ -14,6 +14,7 @@ import platformdirs
 
 from ...text import format
 from ...text.atomic_files import make_folder, write_atomically
+from ...text.json import pretty
 from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 
 #: Everything anybody arranges is a few kilobytes; what is larger was not written by us.
@@ -83,7 +84,7 @@ class Memory:
             return ""
         try:
             make_folder(self._path.parent)
-            data = msgspec.json.format(msgspec.json.encode(remembered), indent=2)
+            data = pretty(remembered).encode()
             write_atomically(self._path, data + b"\n")
         except OSError as error:
             return f"{self._path}: cannot be written ({error.strerror or error})"
