@@ -14,7 +14,7 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.store import Store
 from ..headless import batch
 from ..monitor.hang import hang_models
-from ..present.verdict import to_text
+from ..present.verdict import verdict_text
 from ..report.captures import capture_text
 from ..report.clocks import clocks_text
 from ..report.collectives import collectives_text
@@ -56,7 +56,7 @@ def finish(
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
-            click.echo("\n" + sanitize.printable_lines(to_text(verdict)), err=stdout_is_taken)
+            click.echo("\n" + sanitize.printable_lines(verdict_text(verdict)), err=stdout_is_taken)
         shown = capture_text(store, stacks.shape) if stacks.form is None else ""
         for part in (shown, collectives_text(store), clocks_text(store)):
             if part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..text.cells import fit, width_of
@@ -32,6 +32,7 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The text of all spans."""
         return "".join(span.text for span in self.spans)
 
 
@@ -56,3 +57,40 @@ def cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
         kept.append(span)
         width -= size
     return tuple(kept)
+
+
+def as_text(lines: Iterable[Line]) -> str:
+    """Lines as plain text, without trailing blanks."""
+    return "\n".join(line.text.rstrip() for line in lines)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` cells (one at least), broken at blanks where possible."""
+    width = max(1, width)
+    if width_of(text) <= width:
+        return [text]
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        joined = f"{line} {word}" if line else word
+        if width_of(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word) > width:
+            end = _characters(word, width)
+            lines.append(word[:end])
+            word = word[end:]
+        line = word
+    return [*lines, line] if line else lines
+
+
+def _characters(text: str, width: int) -> int:
+    """Number of characters that fit into that many cells, one at least."""
+    used = 0
+    for index, character in enumerate(text):
+        used += width_of(character)
+        if used > width:
+            return max(1, index)
+    return len(text)

@@ -45,6 +45,15 @@ def state_word(state: str) -> str:
     return _STATE_WORDS.get(state) or state.replace("_", " ")
 
 
+#: Display words of confidences; a verdict from samples is never certain.
+_CONFIDENCE_WORDS = {"certain": "high", "likely": "medium", "possible": "low"}
+
+
+def confidence_word(confidence: str) -> str:
+    """A confidence as the screen shows it: `high` for `certain`."""
+    return _CONFIDENCE_WORDS.get(confidence, confidence)
+
+
 def rank_status(state: str) -> Status:
     """How bad a rank's state is; unknown states are `unknown`."""
     return RANK_STATUS.get(state, "unknown")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from clusters import demo, pod
 from invented import NOON, Cluster
 
+from gconsole.present.spans import wrapped
 from gconsole.records import Host, Missing, Process
 from gconsole.text.cells import width_of
-from gconsole.tui.models.page import PageItem, wrapped
+from gconsole.tui.models.page import PageItem
 from gconsole.tui.models.steady_order import SteadyOrder
 from gconsole.tui.views.nodes.columns import FIELDS
 from gconsole.tui.views.nodes.model import NodeRow, node_rows

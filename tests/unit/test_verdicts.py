@@ -13,7 +13,7 @@ from gconsole.headless.batch import verdict_findings
 from gconsole.monitor import hang
 from gconsole.monitor.diagnose import Diagnosis, diagnose
 from gconsole.monitor.hang import verdict_finding, verdicts
-from gconsole.present.verdict import to_text
+from gconsole.present.verdict import verdict_text
 from gconsole.records import Console, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
 from gconsole.tui.folds.verdicts import DiagnosisFold
@@ -91,9 +91,9 @@ def test_the_form_of_a_verdict_is_the_one_that_is_promised():
 
 def test_people_read_who_where_the_proof_and_what_next():
     [verdict] = verdicts(stored(a_hung_scene()))
-    lines = to_text(verdict).splitlines()
-    assert lines[0].startswith("✖ hung  rank_missing  llama") and lines[0].endswith("confidence: certain")
-    assert lines[2] == "  rank 1 · node1 · pid 101 · python_lock  in  train.py:40 flush"
+    lines = verdict_text(verdict).splitlines()
+    assert lines[0].startswith("✖ hung  rank_missing  llama") and lines[0].endswith("confidence: high")
+    assert lines[2] == "  rank 1 · node1 · pid 101  in  train.py:40 flush  python lock"
     assert lines[3].startswith("  evidence  stack rank 1 node1 pid 101")
     assert lines[-1].startswith("  next      ")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core.store import Store
 from ...monitor.hang import verdicts
-from ...present.verdict import to_text
+from ...present.verdict import verdict_text
 from ...records import Gpu
 from ...records.metrics import HISTORY, fields_for
 from ...report.captures import capture_text
@@ -110,7 +110,7 @@ def _verdicts(store: Store) -> Iterator[str]:
     found = verdicts(store)
     if found:
         yield "<h2>Verdict</h2>"
-        yield from (f"<pre>{escape(printable_lines(to_text(verdict)))}</pre>" for verdict in found)
+        yield from (f"<pre>{escape(printable_lines(verdict_text(verdict)))}</pre>" for verdict in found)
 
 
 def _findings(store: Store) -> Iterator[str]:

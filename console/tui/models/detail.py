@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...core.store import GpuNow, NodeNow
-from ...present.status import GLYPHS, SEVERITY_STATUS, Status, state_word
+from ...present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, state_word
 from ...records import Finding, Missing
 from ...text import format
 from ...text.cells import clean
@@ -185,7 +185,7 @@ def finding_detail(finding: Finding) -> Detail:
     """A finding: whom it blames, whom it spares, and what it rests on."""
     facts = [
         Fact("finding", clean(finding.text)),
-        Fact("confidence", finding.confidence),
+        Fact("confidence", confidence_word(finding.confidence)),
         Fact("culprits", clean(", ".join(finding.culprits)) or "none"),
         Fact("victims", clean(", ".join(finding.victims)) or "none"),
         Fact("first seen", format.clock_time(finding.first_seen)),

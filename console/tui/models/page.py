@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from ...present.spans import Line, Span, cut, plain
+from ...present.spans import Line, Span, cut, plain, wrapped
 from ...text import format
-from ...text.cells import fit, width_of
+from ...text.cells import fit
 from ..views.events.model import EventRow
 from .detail import Fact
 
@@ -41,38 +41,6 @@ def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
     parts = wrapped(fact.text, max(10, width - _LABEL - 1)) or [""]
     head = (Span(f"{label} ", "muted"), Span(parts[0], fact.style))
     return [head, *((Span(" " * (_LABEL + 1)), Span(part, fact.style)) for part in parts[1:])]
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most that many cells (one at least), broken at blanks where there are some."""
-    width = max(1, width)
-    if width_of(text) <= width:
-        return [text]
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        joined = f"{line} {word}" if line else word
-        if width_of(joined) <= width:
-            line = joined
-            continue
-        if line:
-            lines.append(line)
-        while width_of(word) > width:
-            cut = _cells(word, width)
-            lines.append(word[:cut])
-            word = word[cut:]
-        line = word
-    return [*lines, line] if line else lines
-
-
-def _cells(text: str, width: int) -> int:
-    """How many characters fit into that many cells, one at least."""
-    used = 0
-    for at, character in enumerate(text):
-        used += width_of(character)
-        if used > width:
-            return max(1, at)
-    return len(text)
 
 
 def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], width: int) -> list[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ....present.spans import Span
-from ....present.status import GLYPHS, SEVERITY_STATUS, Status, rank_status
+from ....present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, rank_status
 from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ....records.event import Severity
 from ....text import format
@@ -256,7 +256,7 @@ def _facts(record: Record) -> Iterator[Fact]:
         yield Fact("process", f"pid {record.pid}")
         yield Fact("detected by", clean(record.source))
     elif isinstance(record, Finding):
-        yield Fact("confidence", record.confidence)
+        yield Fact("confidence", confidence_word(record.confidence))
         yield Fact("culprits", clean(", ".join(record.culprits)) or "none")
         yield Fact("victims", clean(", ".join(record.victims)) or "none")
         for text in record.evidence:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ....analysis.health.advice import Hint, hints
-from ....present.spans import Line, Span, cut, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS
 from ....records import Gpu, GpuInfo, GpuLink, GpuProcess
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ...models.detail import Fact
-from ...models.page import PageItem, event_line, fact_lines, section, wrapped
+from ...models.page import PageItem, event_line, fact_lines, section
 from ..events.model import EventRow
 from .model import GpuRow, age_text, ranks_text
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....analysis.collectives import Communication, Fault, ProcessGroup, TrafficMatrix
-from ....present.spans import Line, Span, cut, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.rank_ranges import ranges
-from ...models.page import wrapped
 
 #: A larger matrix is no picture any more; the report has it whole.
 _MOST_RANKS = 24

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from ....analysis.stacks.fold import PLAIN, Fold, StackStep
 from ....analysis.stacks.fold import StackBranch as Fork
-from ....present.spans import Line, Span, cut, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS, state_word
 from ....records import Frame, Local, Stack
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.rank_ranges import ranges
 from ...models.job_ranks import RankListRow
-from ...models.page import wrapped
 from ...models.tree_rows import TreeNode
 
 _TITLES = {"rank": "ranks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}

@@ -10,8 +10,9 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from ....present.spans import Span
+from ....present.spans import Span, as_text
 from ....present.stacks import shape_words
+from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
 from ...controllers.clipboard import TakingApp
 from ...dialogs.prompts import LinesDialog
@@ -27,8 +28,8 @@ from ...widgets.report import Report
 from ..base import CancelRequested, CaptureViewRequested, View
 from .collectives import collective_lines
 from .comparison import moved, side_by_side
+from .model import culprits_of, verdict_lines, worst_first
 from .stack_tree import StackTree, rank_lines, thread_lines, tree_of
-from .verdict_lines import NOTHING, VerdictLineKey, culprits_of, verdict_lines, worst_first
 
 #: From this width on ranks and threads stand beside the tree; below it one part is on the screen at a time.
 WIDE = 110
@@ -97,7 +98,7 @@ class HangView(View):
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: Frame) -> None:
-        lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NOTHING
+        lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NO_STACKS
         self._verdict.show(lines)
         self.set_class(not frame.hang, "empty")
         room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
@@ -293,7 +294,7 @@ class HangView(View):
         """The verdicts, as text."""
         if self._frame is not None and self._frame.hang:
             lines = verdict_lines(self._frame.hang, 110)
-            cast(TakingApp, self.app).copy("\n".join(line.text.rstrip() for line in lines), "the verdict")
+            cast(TakingApp, self.app).copy(as_text(lines), "the verdict")
 
     def focus_job(self, job: str) -> None:
         self._job = job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ....present.spans import Line, Span, cut, glyph, plain
+from ....present.spans import Line, Span, cut, glyph, plain, wrapped
 from ....present.status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
 from ....records import Finding
 from ....text import format
@@ -13,7 +13,6 @@ from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold_ranks, renamed
 from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
-from ...models.page import wrapped
 
 _BAR_CELLS, _LEAST_BAR = 24, 8
 #: The texture of a share says the same as its colour.

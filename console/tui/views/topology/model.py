@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ....analysis.topology.classes import Difference, NodeClass
 from ....analysis.topology.node import Device, NodeTopology
 from ....analysis.topology.routes import between
-from ....present.spans import Line, Span, cut, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS
 from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold
@@ -19,7 +19,6 @@ from ....topology.pair_queries import access_text, pair_lines, path_lines, route
 from ....topology.snapshot import TopologySnapshot
 from ....topology.tree import SOURCES, Drawn, drawing
 from ...models.detail import Detail, Fact
-from ...models.page import wrapped
 
 
 class TopologySelection(NamedTuple):

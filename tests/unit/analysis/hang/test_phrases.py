@@ -4,7 +4,7 @@ import pytest
 from analysis.hang.scenes import LOADER, REDUCE, SAVE, Scene, own
 
 from gconsole.analysis.hang.wording import agreeing, ranks, they
-from gconsole.present.verdict import to_text
+from gconsole.present.verdict import verdict_text
 
 
 @pytest.mark.parametrize(("words", "of_several"), [
@@ -82,8 +82,8 @@ class TestThoseWhoseStackDoesNotTell:
 
 class TestTheProof:
     def test_one_sample_is_one(self):
-        text = to_text(all_reducing(4, 1, looks=1).rank(1, own()).verdict())
+        text = verdict_text(all_reducing(4, 1, looks=1).rank(1, own()).verdict())
         assert " over 1 sample in " in text and "1 samples" not in text
 
     def test_several_are_several(self):
-        assert " over 12 samples in " in to_text(all_reducing(4, 1).rank(1, own()).verdict())
+        assert " over 12 samples in " in verdict_text(all_reducing(4, 1).rank(1, own()).verdict())
