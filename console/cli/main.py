@@ -39,6 +39,7 @@ COMMANDS = {
     "hosts": ("hosts:hosts", "List, add and remove hosts in a file, keeping its comments."),
     "bundle": ("bundle:bundle", "Fetch the binaries for nodes of other architectures."),
     "schema": ("schema:schema", "Print what every record means."),
+    "completion": ("completion:completion", "Print the completion script for bash, zsh or fish."),
 }
 
 _EPILOG = """\b
@@ -100,7 +101,7 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:
+        if not args and not ctx.resilient_parsing:
             from .welcome import HOSTS, FirstStart, has_hosts
 
             if not has_hosts():

@@ -1,0 +1,257 @@
+"""Reference pages of the documentation, generated from the code: CLI, hosts.toml, records, findings, keys, HTTP.
+
+`mkdocs build` calls `on_files` (mkdocs.yml, hooks); `python tools/reference.py man FILE` writes the manual page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+EXIT_CODES = (
+    ("0", "nothing at or above `--fail-on` (default: `error`)"),
+    ("1", "a finding at or above `--fail-on`"),
+    ("2", "usage or configuration error"),
+    ("3", "partial: nodes or ranks were not seen"),
+    ("4", "nothing reachable"),
+    ("5", "internal error; one line names the log file"),
+    ("130", "interrupted (Ctrl-C)"),
+)
+
+
+def pages() -> dict[str, str]:
+    """Markdown of every generated page by its path below the documentation folder."""
+    return {
+        "reference/cli.md": cli_page(),
+        "reference/hosts-toml.md": config_page(),
+        "reference/records.md": records_page(),
+        "reference/findings.md": findings_page(),
+        "reference/exit-codes.md": exit_codes_page(),
+        "reference/keys.md": keys_page(),
+        "reference/http.md": http_page(),
+    }
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command and subcommand as (full name, command, context), in the order of `gconsole --help`."""
+    from gconsole.cli.main import gconsole
+
+    root = click.Context(gconsole, info_name="gconsole")
+
+    def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
+        yield context.command_path, command, context
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                if child is not None and not child.hidden:
+                    yield from walk(child, click.Context(child, info_name=name, parent=context))
+
+    return walk(gconsole, root)
+
+
+def cli_page() -> str:
+    """`reference/cli.md`: the help of every command."""
+    parts = ["# Commands\n\nEvery command also takes `-v`, `-vv` and `--log-file FILE`.\n"]
+    for name, command, context in commands():
+        parts.append(f"## {name}\n\n{_paragraphs(command.help or '')}\n\n```text\n{_usage(command, context)}\n```\n")
+        rows = [option.get_help_record(context) for option in command.get_params(context)]
+        options = [row for row in rows if row is not None and not row[0].startswith(("-h,", "-v,", "--log-file"))]
+        if options:
+            parts.append(_table(("option", "meaning"), ((f"`{flag}`", text) for flag, text in options)))
+    return "\n".join(parts)
+
+
+def config_page() -> str:
+    """`reference/hosts-toml.md`: every section and key."""
+    from gconsole.config import schema
+
+    parts = [
+        "# hosts.toml\n\nEvery key can also be set by its environment variable or with `--set SECTION.KEY=VALUE`; "
+        "flags win over variables, variables over the file. Keys marked *per node* may stand in a `[[nodes]]` entry.\n"
+    ]
+    names = [*schema.sections(), "nodes"]
+    for section in names:
+        title = "[[nodes]]" if section == "nodes" else f"[{section}]"
+        rows = [
+            (
+                f"`{key.name}`",
+                _kind(key),
+                "required" if key.required else "unset" if key.default is None else f"`{schema.written(key.default)}`",
+                _sentence(key.help) + (" *per node*" if key.per_node else ""),
+                "" if section == "nodes" else f"`{key.variable}`",
+            )
+            for key in schema.keys(section).values()
+        ]
+        parts.append(f"## {title}\n\n" + _table(("key", "type and range", "default", "meaning", "variable"), rows))
+    return "\n".join(parts)
+
+
+def records_page() -> str:
+    """`reference/records.md`: the data dictionary."""
+    from gconsole.records import KINDS
+    from gconsole.session.query import dictionary
+
+    parts = ["# Record kinds\n\nUnits are in the field names. Unknown values are `null`. `gconsole schema` prints the "
+             "JSON schema.\n"]  # fmt: skip
+    for kind in sorted(KINDS):
+        rows = [(f"`{word.field}`", word.unit, word.meaning) for word in dictionary.words_of(kind)]
+        parts.append(f"## {kind}\n\n{dictionary.meaning_of(kind)}\n\n" + _table(("field", "unit", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def findings_page() -> str:
+    """`reference/findings.md`: every finding with cause and remedy."""
+    from gconsole.analysis.finding_catalog import FINDINGS
+
+    parts = ["# Findings\n\nIds are stable: `--fail-on`, filters and reports use them.\n"]
+    for kind in FINDINGS:
+        parts.append(f"## {kind.id}\n\n{_sentence(kind.meaning)}\n\n**Usual causes.** {kind.cause}\n")
+        parts.append(f"**What to do.** {kind.remedy}\n")
+    return "\n".join(parts)
+
+
+def exit_codes_page() -> str:
+    """`reference/exit-codes.md`."""
+    return (
+        "# Exit codes\n\nThe same for every headless command but `run wait`, which returns the job's own. Where "
+        "several hold: 2, 5, 4, 1, 3, 0.\n\n" + _table(("code", "meaning"), EXIT_CODES)
+    )
+
+
+def keys_page() -> str:
+    """`reference/keys.md`: every action with its key and its id for keys.toml."""
+    actions = importlib.import_module("gconsole.tui.keymap.actions")
+    parts = ["# Keys\n\nIds are for `keys.toml` in the configuration folder, which changes the keys of an action.\n"]
+    scopes = dict.fromkeys(action.scope for action in actions.ACTIONS)
+    for scope in scopes:
+        rows = [
+            (actions.key_names(action.keys) or "palette only", _help_of(action), f"`{action.id}`")
+            for action in actions.in_scope(scope)
+        ]
+        parts.append(f"## {scope}\n\n" + _table(("key", "action", "id"), rows))
+    return "\n".join(parts)
+
+
+def http_page() -> str:
+    """`reference/http.md`: every operation of `gconsole api`."""
+    from gconsole.web.resources import OPERATIONS
+
+    rows = []
+    for operation in OPERATIONS:
+        method = getattr(operation, "method", "GET")
+        words = getattr(operation, "summary", None) or getattr(operation, "words", "")
+        rows.append((f"`{method} {operation.path}`", _sentence(words)))
+    return (
+        "# HTTP API\n\n`gconsole api TARGET` serves it; every request carries the token as a bearer token. "
+        "`/openapi.json` describes requests and answers.\n\n" + _table(("operation", "meaning"), rows)
+    )
+
+
+def man_page() -> str:
+    """The manual page gconsole(1) in roff."""
+    from gconsole import __version__
+
+    lines = [f'.TH GCONSOLE 1 "" "gconsole {__version__}"']
+    for name, command, context in commands():
+        if name == "gconsole":
+            lines += [
+                ".SH NAME",
+                r"gconsole \- diagnose hung or slow distributed training jobs over SSH",
+                ".SH SYNOPSIS",
+            ]
+            lines += [_roff(_usage(command, context)), ".SH DESCRIPTION", _roff(_plain(command.help or ""))]
+            lines.append(".SH COMMANDS")
+            continue
+        lines += [f".SS {_roff(_usage(command, context))}", _roff(_plain(command.help or ""))]
+        for option in command.get_params(context):
+            row = option.get_help_record(context)
+            if row is not None:
+                lines += [".TP", f".B {_roff(row[0])}", _roff(row[1])]
+    lines.append(".SH EXIT STATUS")
+    for code, meaning in EXIT_CODES:
+        lines += [".TP", f".B {code}", _roff(meaning.replace("`", ""))]
+    return "\n".join(lines) + "\n"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Hook of mkdocs: add the generated pages."""
+    from mkdocs.structure.files import File
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def _usage(command: click.Command, context: click.Context) -> str:
+    return command.get_usage(context).removeprefix("Usage: ")
+
+
+def _help_of(action: Any) -> str:
+    return _sentence(getattr(action, "help", None) or getattr(action, "tells", ""))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"^\s*\x08\s*$", "", text, flags=re.MULTILINE).strip()
+
+
+def _paragraphs(help_text: str) -> str:
+    """The help of a command as Markdown; paragraphs that click must not wrap become code."""
+    blocks = []
+    for block in re.split(r"\n\s*\n", help_text.strip()):
+        if block.startswith("\b"):
+            blocks.append(
+                "```console\n" + "\n".join(line.strip() for line in block[1:].strip("\n").split("\n")) + "\n```"
+            )
+        else:
+            blocks.append(re.sub(r"\s+", " ", block))
+    return "\n\n".join(blocks)
+
+
+def _kind(key: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "list of texts"}
+    if key.choices:
+        return " or ".join(f"`{choice}`" for choice in key.choices)
+    low, high = key.minimum, key.maximum
+    span = (
+        ""
+        if low is None and high is None
+        else f", {low if low is not None else ''} to {high if high is not None else ''}"
+    )
+    return names[key.kind] + span + (f", {key.form}" if key.form else "")
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) or not text else ".")
+
+
+def _table(head: tuple[str, ...], rows: Any) -> str:
+    def cell(text: str) -> str:
+        return re.sub(r"\s+", " ", str(text)).replace("|", r"\|")
+
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace("-", r"\-")
+    return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in escaped.split("\n"))
+
+
+def main() -> int:
+    if len(sys.argv) == 3 and sys.argv[1] == "man":
+        Path(sys.argv[2]).write_text(man_page(), encoding="utf-8")
+        return 0
+    print("usage: python tools/reference.py man FILE", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
