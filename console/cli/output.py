@@ -14,10 +14,10 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.store import Store
 from ..headless import batch
 from ..monitor.hang import hang_models
+from ..present.collectives import collectives_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
 from ..report.clocks import clocks_text
-from ..report.collectives import collectives_text
 from ..session.export import BY_NAME
 from ..session.metrics_stream import SampleStream
 from ..text import atomic_files, sanitize

@@ -1,4 +1,4 @@
-"""Collectives in a headless run: their part of the report, and what a person reads of them."""
+"""Collectives in a headless run: their part of the report, as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import msgspec
 from ..analysis.collectives import Communication, Fault, ProcessGroup
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import newest_communications
-from ..text.rank_ranges import ranges
-from ..text.sanitize import printable
 
 
 class MemberLine(msgspec.Struct):
@@ -210,29 +208,6 @@ def collectives_line(store: Store) -> CollectivesLine:
             for trouble in said.troubles
         ],
     )
-
-
-def collectives_text(store: Store) -> str:
-    """What is wrong between ranks, and what could not be read, for a person; empty where there is nothing to say."""
-    lines = []
-    for _, said in newest_communications(store).values():
-        spoken = [f"{witness} of [{ranges(ranks)}]" if ranks else witness for witness, ranks in said.heard]
-        if not (said.faults or said.troubles or spoken):
-            continue
-        name = said.job + (f" attempt {said.attempt}" if said.attempt else "")
-        lines.append(f"collectives  {name}  {', '.join(spoken) or 'no source answered'}")
-        for fault in said.faults:
-            lines.append(f"  {'◌' if fault.follows else '▲'} {fault.kind} ({fault.confidence})  {fault.text}")
-            lines += [f"      [{rank}] waits itself in group {title}" for rank, title in fault.held]
-        lines += [
-            f"  ▲ ranks wait in a circle: {' → '.join(map(str, (*cycle, cycle[0])))}" for cycle in said.graph.cycles
-        ]
-        for trouble in said.troubles:
-            who = f" rank {trouble.rank}" if trouble.rank is not None else ""
-            lines.append(f"  · {trouble.source}{who}: {trouble.text}")
-            if trouble.try_:
-                lines.append(f"      try: {trouble.try_}")
-    return "\n".join(map(printable, lines))
 
 
 def _group(capture: CaptureNow, said: Communication, group: ProcessGroup) -> ProcessGroupLine:

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
+from ....present.collectives import collective_lines
 from ....present.spans import Span, as_text
 from ....present.stacks import shape_words
 from ....present.verdict import NO_STACKS, VerdictLineKey
@@ -26,7 +27,6 @@ from ...widgets.progress import Progress
 from ...widgets.rank_tree import RankTree
 from ...widgets.report import Report
 from ..base import CancelRequested, CaptureViewRequested, View
-from .collectives import collective_lines
 from .comparison import moved, side_by_side
 from .model import culprits_of, verdict_lines, worst_first
 from .stack_tree import StackTree, rank_lines, thread_lines, tree_of
