@@ -1,5 +1,5 @@
-"""What ranks' communication libraries recorded, read from outside when it happens to be there; nothing is required.
+"""What ranks' communication libraries recorded, read from outside where available; nothing has to be prepared.
 
-Readers of formats (`pickled`, `trace`, `ras`, `nccllog`, `inspector`) are pure: bytes in, plain fields out. The others
-know where such bytes are found on a node (`workers`, `dumps`, `rasport`, `tails`), and `reading` does it for a capture.
+Format parsers (`safe_pickle`, `flight_recorder`, `nccl_ras`, `nccl_log`, `nccl_inspector`) are pure: bytes in, fields
+out. `worker_server`, `flight_recorder_files`, `nccl_ras` and `log_tail` locate the bytes; `collect` runs a capture.
 """

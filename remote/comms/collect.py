@@ -1,7 +1,7 @@
-"""The part of a capture that reads what communication libraries recorded: of each rank, and of the node.
+"""Reads what communication libraries recorded, of each rank and of the node, as part of a capture.
 
-Nothing is looked for that nobody has: a rank without a worker server, dump or log, on a node without RAS, makes no
-record and costs a look at its threads and its environment.
+A rank without worker server, dump or log, on a node without RAS, makes no record; it costs a read of its thread names
+and environment.
 """
 
 import os
@@ -11,136 +11,153 @@ import time
 from ..clocks import stamps
 from ..proc.environ import EnvironReader
 from ..proc.procfs import GONE
-from . import flight_recorder, flight_recorder_files, log_tail, nccl_ras_client, worker_server
-from .errors import NoFlight
+from . import flight_recorder, flight_recorder_files, log_tail, nccl_ras, worker_server
+from .values import SourceError
 
-#: How long one rank, or RAS, may take to be read, seconds.
-RANK_S = 3.0
-#: So many are read at once: they cost processor time of the node, which the job needs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Mapping
+
+    from ..proc.procfs import ProcFs
+    from ..samplers.process_snapshot import RankRef
+    from .flight_recorder import FlightRecorderDump
+    from .log_tail import LogTail
+    from .sockets import ListeningSocket
+
+    Facts = list[tuple[str, dict[str, Any]]]  # (kind, fields) of records
+
+#: Seconds. Time limit of one rank, and of RAS.
+RANK_TIMEOUT_S = 3.0
+#: Threads that read ranks: few, because the job needs the processors.
 READERS = 2
-#: So many records are handed over at once.
+#: Records per post.
 _BATCH = 256
-VARIABLES = flight_recorder_files.VARIABLES + nccl_ras_client.VARIABLES + log_tail.VARIABLES
+VARIABLES = flight_recorder_files.VARIABLES + nccl_ras.VARIABLES + log_tail.VARIABLES
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
-class Wanted(object):
-    """What a capture is asked to read besides stacks. `pipe`: ranks may be made to write their dump, which changes the
-    job; `logs` and `inspector`: globs of files on this node."""
+class CollectivesRequest(object):
+    """What to read besides stacks. `pipe`: make ranks write their dump, which affects the job; `logs` and `inspector`:
+    globs of files on this node."""
 
-    def __init__(self, args):
+    def __init__(self, args: "dict[str, Any]") -> None:
         self.pipe = args.get("pipe") is True
         self.logs = _patterns(args.get("nccl_logs"))
         self.inspector = _patterns(args.get("inspector"))
 
 
-class Flight(object):
-    """One reading on this node, in threads of its own. `post` takes the records; `ranks` are the captured ones."""
+class CollectivesReader(object):
+    """Reads the sources of this node once, on its own threads; `post` queues the records."""
 
-    def __init__(self, wanted, capture, ranks, procfs, post, deadline):
-        self._wanted, self._capture = wanted, capture
+    def __init__(
+        self,
+        request: "CollectivesRequest",
+        capture: str,
+        ranks: "Iterable[RankRef]",
+        procfs: "ProcFs",
+        post: "Callable[[Facts], object]",
+        deadline: float,
+    ) -> None:
+        self._request, self._capture = request, capture
         self._ranks = list(ranks)
         self._procfs, self._post, self._deadline = procfs, post, deadline
         self._environ = EnvironReader(procfs, VARIABLES)
         self._hostname = os.uname().nodename
         self._lock = threading.Lock()
-        self._ras = {}  # job → (Place, environment's rank) found so far
-        self._threads = []
-        self._logged = []  # (rank, environment) of ranks that name logs
+        self._ras: "dict[str, ListeningSocket]" = {}  # by job
+        self._thread: "threading.Thread | None" = None
+        self._logged: "list[tuple[RankRef, Mapping[str, str]]]" = []  # ranks whose environment names logs
 
-    def start(self):
-        """Begin; nothing waits for it but `join`."""
-        thread = threading.Thread(target=self._run, name="gconsole-flight", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def start(self) -> None:
+        """Start reading in the background."""
+        self._thread = threading.Thread(target=self._run, name="gconsole-comms", daemon=True)
+        self._thread.start()
 
-    def join(self):
-        """Wait until all is read, or the capture's deadline is over."""
-        for thread in self._threads:
-            thread.join(max(0.1, self._deadline - time.monotonic() + 1.0))
+    def join(self) -> None:
+        """Wait until everything is read, or until the deadline of the capture."""
+        if self._thread is not None:
+            self._thread.join(max(0.1, self._deadline - time.monotonic() + 1.0))
 
-    def _run(self):
-        waiting = list(reversed(self._ranks))
-        workers_ = [
-            threading.Thread(target=self._work, args=(waiting,), name="gconsole-flight", daemon=True)
-            for _ in range(min(READERS, len(waiting)))
+    def _run(self) -> None:
+        queue = list(reversed(self._ranks))
+        workers = [
+            threading.Thread(target=self._work, args=(queue,), name="gconsole-comms", daemon=True)
+            for _ in range(min(READERS, len(queue)))
         ]
-        for worker in workers_:
+        for worker in workers:
             worker.start()
-        for worker in workers_:
+        for worker in workers:
             worker.join(max(0.1, self._deadline - time.monotonic() + 0.5))
         self._read_ras()
         self._read_logs()
 
-    def _work(self, waiting):
+    def _work(self, queue: "list[RankRef]") -> None:
         while True:
             with self._lock:
-                if not waiting:
+                if not queue:
                     return
-                rank = waiting.pop()
+                rank = queue.pop()
             env = self._env(rank.pid)
             if env is not None:
                 self._read_rank(rank, env)
 
-    def _env(self, pid):
-        """The variables of a rank, as it has them now; None where they may not be read: then nothing else may be."""
+    def _env(self, pid: int) -> "Mapping[str, str] | None":
+        """Current environment of a rank; None without permission, which then lacks for everything else."""
         try:
-            at_exec, _ = self._environ.static(pid)
+            initial, _ = self._environ.static(pid)
             live = self._environ.live(pid, self._environ.locate(pid), self._procfs.stat(pid).env_start)
         except (OSError, ValueError):
             return None
-        return at_exec if live is None else live
+        return initial if live is None else live
 
     # -- a rank ------------------------------------------------------------------------------------------------------
 
-    def _read_rank(self, rank, env):
-        until = min(self._deadline, time.monotonic() + RANK_S)
-        if not self._ask_worker(rank, until):
-            self._read_dump(rank, env, until)
+    def _read_rank(self, rank: "RankRef", env: "Mapping[str, str]") -> None:
+        deadline = min(self._deadline, time.monotonic() + RANK_TIMEOUT_S)
+        if not self._read_worker_server(rank, deadline):
+            self._read_dump(rank, env, deadline)
         try:
-            place = nccl_ras_client.find(self._procfs, rank.pid, env)
-        except NoFlight as error:
-            self._say_failure(rank, "ras", error)
+            listener = nccl_ras.find_socket(self._procfs, rank.pid, env)
+        except SourceError as error:
+            self._post_failure(rank, "ras", error)
         else:
-            if place is not None and _asks_ras(rank, self._ranks):
+            if listener is not None and _queries_ras(rank, self._ranks):
                 with self._lock:
-                    self._ras.setdefault(rank.job, place)
+                    self._ras.setdefault(rank.job, listener)
         if log_tail.nccl_log_of(env, rank.pid, self._hostname) or log_tail.inspector_folder_of(env):
             with self._lock:
                 self._logged.append((rank, env))
 
-    def _ask_worker(self, rank, until):
-        """Whether the rank's worker server has given a Flight Recorder with something in it."""
+    def _read_worker_server(self, rank: "RankRef", deadline: float) -> bool:
+        """Whether the rank's worker server returned a non-empty Flight Recorder dump."""
         began = stamps.realtime_ns()
         try:
-            threads = worker_server.threads(self._procfs, rank.pid)
+            threads = worker_server.server_threads(self._procfs, rank.pid)
             if not threads:
                 return False
             if self._procfs.stat(rank.pid).state in "Tt":
-                raise NoFlight("timed_out", "the rank is stopped, so its worker server cannot answer")
-            place = worker_server.find(self._procfs, rank.pid, threads)
-            read = [
-                (data, flight_recorder.parse(data, until)) for data in worker_server.traces(self._procfs, place, until)
-            ]
+                raise SourceError("timed_out", "the rank is stopped, so its worker server cannot respond")
+            listener = worker_server.find_socket(self._procfs, rank.pid, threads)
+            data = worker_server.read_dumps(self._procfs, listener, deadline)
+            dumps = [(flight_recorder.parse(dump, deadline), len(dump)) for dump in data]
         except GONE + (PermissionError,):
             return False
-        except NoFlight as error:
-            self._say_failure(rank, "worker_server", error)
+        except SourceError as error:
+            self._post_failure(rank, "worker_server", error)
             return False
-        except flight_recorder.BadTrace as error:
-            self._say_failure(rank, "worker_server", NoFlight("unreadable", "its worker server: %s" % error))
+        except flight_recorder.BadDump as error:
+            self._post_failure(rank, "worker_server", SourceError("unreadable", "its worker server: %s" % error))
             return False
-        full = [one for one in read if one[1].held or one[1].groups]
-        for data, said in full:
-            self._say_trace(rank, "worker_server", said, began, stamps.realtime_ns() - began, len(data))
-        if not full:
-            off = NoFlight(
-                "refused", "its worker server has no operations", "start the job with TORCH_FR_BUFFER_SIZE=2000"
-            )
-            self._say_failure(rank, "worker_server", off)
-        return bool(full)
+        dumps = [(dump, size) for dump, size in dumps if dump.held or dump.groups]
+        for dump, size in dumps:
+            self._post_dump(rank, "worker_server", dump, began, stamps.realtime_ns() - began, size)
+        if not dumps:
+            remedy = "start the job with TORCH_FR_BUFFER_SIZE=2000"
+            off = SourceError("refused", "its worker server has no operations", remedy)
+            self._post_failure(rank, "worker_server", off)
+        return bool(dumps)
 
-    def _read_dump(self, rank, env, until):
+    def _read_dump(self, rank: "RankRef", env: "Mapping[str, str]", deadline: float) -> None:
         number = rank.rank
         if number is None:
             return
@@ -148,25 +165,25 @@ class Flight(object):
         try:
             uid = self._procfs.status(rank.pid).uid
             dump = None
-            if self._wanted.pipe and env.get(flight_recorder_files.PIPE):
-                dump = flight_recorder_files.dump_by_pipe(self._procfs, rank.pid, uid, number, env, until)
+            if self._request.pipe and env.get(flight_recorder_files.PIPE):
+                dump = flight_recorder_files.request_dump(self._procfs, rank.pid, uid, number, env, deadline)
             started = self._started_ns(rank)
             for path in flight_recorder_files.paths(env, number):
-                dump = dump or flight_recorder_files.read(self._procfs, rank.pid, uid, path, started)
+                dump = dump or flight_recorder_files.read_file(self._procfs, rank.pid, uid, path, started)
             if dump is not None:
-                said = flight_recorder.parse(dump.data, until)
+                parsed = flight_recorder.parse(dump.data, deadline)
                 took = int((time.monotonic() - began) * 1e9)
-                self._say_trace(rank, "fr_dump", said, dump.written, took, len(dump.data))
+                self._post_dump(rank, "fr_dump", parsed, dump.written, took, len(dump.data))
         except GONE:
             return
-        except NoFlight as error:
-            if error.status != "stale":  # of a job before, and of no interest
-                self._say_failure(rank, "fr_dump", error)
-        except flight_recorder.BadTrace as error:
-            self._say_failure(rank, "fr_dump", NoFlight("unreadable", "its dump: %s" % error))
+        except SourceError as error:
+            if error.status != "stale":  # of a previous job
+                self._post_failure(rank, "fr_dump", error)
+        except flight_recorder.BadDump as error:
+            self._post_failure(rank, "fr_dump", SourceError("unreadable", "its dump: %s" % error))
 
-    def _started_ns(self, rank):
-        """When a rank was started, CLOCK_REALTIME; None where /proc does not say how long the machine is up."""
+    def _started_ns(self, rank: "RankRef") -> "int | None":
+        """CLOCK_REALTIME of the rank's start, ns; None if the uptime cannot be read."""
         try:
             with open(self._procfs.root + "/uptime", "rb") as f:
                 up_ns = int(float(f.read().split()[0]) * 1e9)
@@ -176,41 +193,40 @@ class Flight(object):
 
     # -- the node ----------------------------------------------------------------------------------------------------
 
-    def _read_ras(self):
-        for job, place in sorted(self._ras.items()):
+    def _read_ras(self) -> None:
+        for job, listener in sorted(self._ras.items(), key=lambda item: item[0]):
             ranks = [rank for rank in self._ranks if rank.job == job]
             pids = {rank.ns_pid or rank.pid for rank in ranks}
             began = stamps.realtime_ns()
+            deadline = min(self._deadline, time.monotonic() + RANK_TIMEOUT_S)
             try:
-                said, size = nccl_ras_client.status(
-                    self._procfs, place, min(self._deadline, time.monotonic() + RANK_S), pids
-                )
-            except NoFlight as error:
-                self._say_failure(ranks[0], "ras", error)
+                status, size = nccl_ras.query_status(self._procfs, listener, deadline, pids)
+            except SourceError as error:
+                self._post_failure(ranks[0], "ras", error)
                 continue
             about = {
                 "capture": self._capture, "source": "ras", "job": job, "attempt": ranks[0].attempt, "rank": None,
-                "version": said.version, "read_at": began, "took_ns": stamps.realtime_ns() - began, "size_bytes": size,
-                "reason": "; ".join(said.problems)[:500] or None,
+                "version": status.version, "read_at": began, "took_ns": stamps.realtime_ns() - began,
+                "size_bytes": size, "reason": "; ".join(status.problems)[:500] or None,
             }  # fmt: skip
-            self._say([("pg_status", dict(about, **group)) for group in said.groups])
+            self._post_batches([("pg_status", dict(about, **group)) for group in status.groups])
 
-    def _read_logs(self):
-        by_pid = {}
+    def _read_logs(self) -> None:
+        by_pid: "dict[int, RankRef]" = {}
         for rank in self._ranks:
             by_pid[rank.pid] = by_pid[rank.ns_pid or rank.pid] = rank
         for path, source, uid in self._log_paths():
             if time.monotonic() > self._deadline:
                 return
             try:
-                self._say_tail(log_tail.read(path, source, uid), by_pid)
-            except NoFlight as error:
+                self._post_tail(log_tail.read_tail(path, source, uid), by_pid)
+            except SourceError as error:
                 if self._ranks:
-                    self._say_failure(self._ranks[0], source, error)
+                    self._post_failure(self._ranks[0], source, error)
 
-    def _log_paths(self):
-        """(path, source, uid it must be of or None) of every log there is, each once."""
-        found = {}
+    def _log_paths(self) -> "list[tuple[str, str, int | None]]":
+        """(path, source, required owner or None) of every log, without duplicates."""
+        logs: "dict[str, tuple[str, int | None]]" = {}
         for rank, env in self._logged:
             try:
                 uid = self._procfs.status(rank.pid).uid
@@ -219,67 +235,69 @@ class Flight(object):
             root, pid = self._procfs.path(rank.pid, "root"), rank.ns_pid or rank.pid
             log, folder = log_tail.nccl_log_of(env, pid, self._hostname), log_tail.inspector_folder_of(env)
             if log and os.path.exists(root + "/" + log):
-                found.setdefault(root + "/" + log, ("nccl_log", uid))
+                logs.setdefault(root + "/" + log, ("nccl_log", uid))
             for path in log_tail.matches(root + "/" + os.path.join(folder, "*-pid%d.log" % pid)) if folder else ():
-                found.setdefault(path, ("inspector", uid))
-        for source, patterns in (("nccl_log", self._wanted.logs), ("inspector", self._wanted.inspector)):
+                logs.setdefault(path, ("inspector", uid))
+        for source, patterns in (("nccl_log", self._request.logs), ("inspector", self._request.inspector)):
             for pattern in patterns:
                 for path in log_tail.matches(pattern):
-                    found.setdefault(path, (source, None))
-        return [(path, source, uid) for path, (source, uid) in list(found.items())[: 2 * log_tail.MOST_FILES]]
+                    logs.setdefault(path, (source, None))
+        return [(path, source, uid) for path, (source, uid) in list(logs.items())[: 2 * log_tail.MAX_FILES]]
 
-    def _say_tail(self, tail, by_pid):
-        """The operations of the ranks here; of others in the same file their own nodes speak."""
-        facts = []
+    def _post_tail(self, tail: "LogTail", by_pid: "dict[int, RankRef]") -> None:
+        """Post the operations of this node's ranks; other nodes read their own from a shared file."""
+        facts: "Facts" = []
         for entry in tail.entries:
             fields = dict(entry)
             host, rank = fields.pop("host"), by_pid.get(fields.pop("pid"))
             if rank is None or (host and host.partition(".")[0] != self._hostname.partition(".")[0]):
                 continue
             facts.append(("collective", dict(fields, **self._head(rank, tail.source, tail.written))))
-        self._say(facts)
+        self._post_batches(facts)
         if tail.problem and self._ranks:
             about = self._head(self._ranks[0], tail.source, tail.written)
-            self._say([("pg_status", dict(about, reason=tail.problem, size_bytes=tail.size))])
+            self._post_batches([("pg_status", dict(about, reason=tail.problem, size_bytes=tail.size))])
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _head(self, rank, source, read_at):
+    def _head(self, rank: "RankRef", source: str, read_at: "int | None") -> "dict[str, Any]":
         return {
             "capture": self._capture, "source": source, "job": rank.job, "attempt": rank.attempt, "rank": rank.rank,
             "pid": rank.pid, "start_ticks": rank.start_ticks, "read_at": read_at,
         }  # fmt: skip
 
-    def _say_trace(self, rank, source, said, read_at, took_ns, size):
-        head = dict(self._head(rank, source, read_at), version=said.version)
+    def _post_dump(
+        self, rank: "RankRef", source: str, dump: "FlightRecorderDump", read_at: int, took_ns: int, size: int
+    ) -> None:
+        head = dict(self._head(rank, source, read_at), version=dump.version)
         about = {
             "took_ns": took_ns,
             "size_bytes": size,
-            "entries_sent": len(said.entries),
-            "reason": "; ".join(said.problems)[:500] or None,
+            "entries_sent": len(dump.entries),
+            "reason": "; ".join(dump.problems)[:500] or None,
         }
-        groups = said.groups or [{"entries": said.held}]
-        self._say([("pg_status", dict(head, **dict(group, **about))) for group in groups])
-        self._say([("collective", dict(entry, **head)) for entry in said.entries])
+        groups = dump.groups or [{"entries": dump.held}]
+        self._post_batches([("pg_status", dict(head, **dict(group, **about))) for group in groups])
+        self._post_batches([("collective", dict(entry, **head)) for entry in dump.entries])
 
-    def _say_failure(self, rank, source, error):
+    def _post_failure(self, rank: "RankRef", source: str, error: "SourceError") -> None:
         about = {"status": error.status, "reason": error.text, "try_": error.try_}
-        self._say([("pg_status", dict(self._head(rank, source, None), **about))])
+        self._post_batches([("pg_status", dict(self._head(rank, source, None), **about))])
 
-    def _say(self, facts):
-        for at in range(0, len(facts), _BATCH):
-            self._post(facts[at : at + _BATCH])
+    def _post_batches(self, facts: "Facts") -> None:
+        for start in range(0, len(facts), _BATCH):
+            self._post(facts[start : start + _BATCH])
 
 
-def _asks_ras(rank, ranks):
-    """Whether this node asks: RAS anywhere knows the whole job, so a few ask, not all. The node of rank 0 does, and
-    those whose number is a power of two, for a node that has died."""
-    here = sorted(one.rank for one in ranks if one.job == rank.job and one.rank is not None)
-    if not here:
+def _queries_ras(rank: "RankRef", ranks: "Iterable[RankRef]") -> bool:
+    """Whether this node queries RAS, which has the whole job anywhere: the node of rank 0 does, and, should it have
+    failed, the nodes whose number is a power of two."""
+    local = sorted(other.rank for other in ranks if other.job == rank.job and other.rank is not None)
+    if not local:
         return True
-    number = here[0] // len(here)
+    number = local[0] // len(local)
     return number & (number - 1) == 0
 
 
-def _patterns(said):
-    return [one for one in said if isinstance(one, str)][:16] if isinstance(said, (list, tuple)) else []
+def _patterns(value: "Any") -> "list[str]":
+    return [item for item in value if isinstance(item, str)][:16] if isinstance(value, (list, tuple)) else []

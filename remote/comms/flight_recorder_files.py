@@ -1,7 +1,7 @@
-"""Files that PyTorch's Flight Recorder wrote for a rank, at a timeout, or because somebody wrote to its pipe.
+"""Dump files of PyTorch's Flight Recorder, written at a timeout or on request through the rank's pipe.
 
-Where they are is said by the rank's environment. Only regular files of the rank's own user are read, and only such as
-are younger than the rank: an older one is of a job before.
+The rank's environment has their paths. Only regular files of the rank's own user are read that are newer than the rank:
+older ones are of a previous job.
 """
 
 import os
@@ -10,116 +10,125 @@ import time
 
 from ..clocks import stamps
 from ..proc.procfs import GONE
-from .errors import NoFlight
+from .values import SourceError
 
-#: Newer names first (torch/csrc/distributed/c10d/FlightRecorder.hpp); the NCCL ones are the older.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    from ..proc.procfs import ProcFs
+
+#: Newest name first (torch/csrc/distributed/c10d/FlightRecorder.hpp).
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 VARIABLES = (*PREFIXES, PIPE, "HOME", "XDG_CACHE_HOME")
-MOST_BYTES = 64 << 20
-#: A rank writes its file within this time after its pipe was written to (0.9 to 1.2 s were seen), seconds.
-PIPE_S = 2.5
-_LOOK_S = 0.05
-#: What a file system's clock may be behind the kernel's.
+MAX_BYTES = 64 << 20
+#: Seconds from writing to the pipe until the file is complete (0.9 to 1.2 s measured).
+PIPE_TIMEOUT_S = 2.5
+_POLL_S = 0.05
+#: ns. Tolerance for coarse file time stamps.
 _COARSE_NS = 2 * 10**9
 
 
-def paths(env, rank):
-    """Where a rank with this environment writes its dump, likely places first."""
+def paths(env: "Mapping[str, str]", rank: int) -> "list[str]":
+    """Paths at which a rank with this environment may write its dump, the likeliest first."""
     for name in PREFIXES:
         if env.get(name):
             return [env[name] + str(rank)]
     cache = env.get("XDG_CACHE_HOME") or (env["HOME"] + "/.cache" if env.get("HOME") else "")
-    found = [cache + "/torch/comm_lib_trace_rank_%d" % rank] if cache else []
-    return found + ["/tmp/nccl_trace_rank_%d" % rank]  # noqa: S108 - torch's own default, which we only read
+    cached = [cache + "/torch/comm_lib_trace_rank_%d" % rank] if cache else []
+    return cached + ["/tmp/nccl_trace_rank_%d" % rank]  # noqa: S108 - torch's default, only read here
 
 
-class Dump(object):
-    """One file: its bytes, and when it was written (CLOCK_REALTIME, ns)."""
+class DumpFile(object):
+    """Contents of one file, and when it was written (CLOCK_REALTIME, ns)."""
 
-    def __init__(self, data, written):
+    def __init__(self, data: bytes, written: int) -> None:
         self.data = data
         self.written = written
 
 
-def read(procfs, pid, uid, path, started_ns):
-    """The Dump at a path as the rank sees it; None where there is none. Raises NoFlight."""
+def read_file(procfs: "ProcFs", pid: int, uid: "int | None", path: str, started_ns: "int | None") -> "DumpFile | None":
+    """The dump at a path in the rank's mount namespace; None if it does not exist. Raises SourceError."""
     try:
         fd = _open(procfs, pid, path, os.O_RDONLY)
     except GONE:
         return None
     except PermissionError as error:
-        raise NoFlight("no_permission", "%s: %s" % (path, error.strerror), 'run_as = "sudo"')
+        raise SourceError("no_permission", "%s: %s" % (path, error.strerror), 'run_as = "sudo"')
     except OSError as error:
-        raise NoFlight("unreadable", "%s: %s" % (path, error.strerror))
+        raise SourceError("unreadable", "%s: %s" % (path, error.strerror))
     try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise NoFlight("unreadable", "%s is no regular file" % path)
-        if uid is not None and about.st_uid != uid:
-            raise NoFlight("no_permission", "%s is of uid %d, the rank of uid %d" % (path, about.st_uid, uid))
-        if started_ns is not None and about.st_mtime_ns + _COARSE_NS < started_ns:
-            raise NoFlight("stale", "%s is older than the rank" % path)
-        if about.st_size > MOST_BYTES:
-            raise NoFlight("unreadable", "%s has more than %d MiB" % (path, MOST_BYTES >> 20))
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError("unreadable", "%s is not a regular file" % path)
+        if uid is not None and status.st_uid != uid:
+            raise SourceError("no_permission", "%s is owned by uid %d, the rank by uid %d" % (path, status.st_uid, uid))
+        if started_ns is not None and status.st_mtime_ns + _COARSE_NS < started_ns:
+            raise SourceError("stale", "%s is older than the rank" % path)
+        if status.st_size > MAX_BYTES:
+            raise SourceError("unreadable", "%s exceeds %d MiB" % (path, MAX_BYTES >> 20))
         with os.fdopen(os.dup(fd), "rb") as file:
-            return Dump(file.read(MOST_BYTES), about.st_mtime_ns)
+            return DumpFile(file.read(MAX_BYTES), status.st_mtime_ns)
     except OSError as error:
-        raise NoFlight("unreadable", "%s: %s" % (path, error.strerror))
+        raise SourceError("unreadable", "%s: %s" % (path, error.strerror))
     finally:
         os.close(fd)
 
 
-def dump_by_pipe(procfs, pid, uid, rank, env, deadline):
-    """Make a rank write its dump: a byte to its pipe, then wait for the file. Raises NoFlight.
+def request_dump(
+    procfs: "ProcFs", pid: int, uid: "int | None", rank: int, env: "Mapping[str, str]", deadline: float
+) -> "DumpFile":
+    """Make a rank write its dump by writing to its pipe, and read the file. Raises SourceError.
 
-    This changes the job: it writes a file, and is busy for about a second. Only where a person asked for it.
+    This affects the job, which is busy for about a second and writes a file: only on explicit request.
     """
     pipe = env[PIPE] + "%d.pipe" % rank
     before = stamps.realtime_ns() - _COARSE_NS
-    seen = {path: _size(procfs, pid, path) for path in paths(env, rank)}
-    _poke(procfs, pid, uid, pipe)
-    until = min(deadline, time.monotonic() + PIPE_S)
+    states = {path: _state(procfs, pid, path) for path in paths(env, rank)}
+    _write_pipe(procfs, pid, uid, pipe)
+    until = min(deadline, time.monotonic() + PIPE_TIMEOUT_S)
     while time.monotonic() < until:
-        for path in seen:
-            now = _size(procfs, pid, path)
-            if now is not None and now != seen[path]:
-                dump = read(procfs, pid, uid, path, before)
-                if dump is not None and dump.data.rstrip()[-1:] in (b".", b"}"):  # a pickle's end, or JSON's
+        for path in states:
+            state = _state(procfs, pid, path)
+            if state is not None and state != states[path]:
+                dump = read_file(procfs, pid, uid, path, before)
+                if dump is not None and dump.data.rstrip()[-1:] in (b".", b"}"):  # the end of a pickle or of JSON
                     return dump
-        time.sleep(_LOOK_S)
-    raise NoFlight("timed_out", "%s was written to, and no dump came within %.1f s" % (pipe, PIPE_S))
+        time.sleep(_POLL_S)
+    raise SourceError("timed_out", "no dump within %.1f s of writing to %s" % (PIPE_TIMEOUT_S, pipe))
 
 
-def _poke(procfs, pid, uid, pipe):
+def _write_pipe(procfs: "ProcFs", pid: int, uid: "int | None", pipe: str) -> None:
     try:
         fd = _open(procfs, pid, pipe, os.O_WRONLY)
-    except OSError as error:  # ENXIO: there is a pipe, and nobody reads it
-        raise NoFlight("refused", "%s cannot be written to: %s" % (pipe, error.strerror))
+    except OSError as error:  # ENXIO: a pipe without a reader
+        raise SourceError("refused", "cannot write to %s: %s" % (pipe, error.strerror))
     try:
-        about = os.fstat(fd)
-        if not stat.S_ISFIFO(about.st_mode) or (uid is not None and about.st_uid != uid):
-            raise NoFlight("refused", "%s is no pipe of the rank's user" % pipe)
+        status = os.fstat(fd)
+        if not stat.S_ISFIFO(status.st_mode) or (uid is not None and status.st_uid != uid):
+            raise SourceError("refused", "%s is not a pipe of the rank's user" % pipe)
         os.write(fd, b"1\n")
     except OSError as error:
-        raise NoFlight("refused", "%s cannot be written to: %s" % (pipe, error.strerror))
+        raise SourceError("refused", "cannot write to %s: %s" % (pipe, error.strerror))
     finally:
         os.close(fd)
 
 
-def _size(procfs, pid, path):
+def _state(procfs: "ProcFs", pid: int, path: str) -> "tuple[int, int] | None":
+    """(time of the last write, size) of a file, or None."""
     try:
-        about = os.stat(_seen(procfs, pid, path))
+        status = os.stat(_path_of(procfs, pid, path))
     except OSError:
         return None
-    return about.st_mtime_ns, about.st_size
+    return status.st_mtime_ns, status.st_size
 
 
-def _open(procfs, pid, path, flags):
-    """Not blocking: a pipe with nobody behind it, or a terminal, must not hold the capture."""
-    return os.open(_seen(procfs, pid, path), flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+def _open(procfs: "ProcFs", pid: int, path: str, flags: int) -> int:
+    """Open without blocking on a pipe without a writer, or a terminal."""
+    return os.open(_path_of(procfs, pid, path), flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
 
 
-def _seen(procfs, pid, path):
-    """A path as the rank means it: within its own root, and from its own folder."""
+def _path_of(procfs: "ProcFs", pid: int, path: str) -> str:
+    """A path of the rank, resolved in its root and working directory."""
     return procfs.path(pid, ("root" if path.startswith("/") else "cwd/") + path)

@@ -1,52 +1,57 @@
-"""NCCL Inspector's log (a profiler plugin of NCCL): a line of JSON each time an operation was completed.
+"""Log of NCCL Inspector (an NCCL profiler plugin): one JSON line per completed operation, with its duration.
 
-What hangs is not in it: it says how long operations took, and which was the last. `coll_sn` counts the operations of
-one name within a communicator.
+A hanging operation is not in it. `coll_sn` counts the operations of one name within a communicator.
 """
 
 import json
 
 from .values import count, figure, text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-class Inspected(object):
-    """`entries`: fields of `collective` records with `host` and `pid` beside them; `bad`: lines that made no sense."""
 
-    def __init__(self, entries, bad):
+class InspectorLog(object):
+    """`entries`: fields of `collective` records plus `host` and `pid`; `bad`: number of malformed lines."""
+
+    def __init__(self, entries: "list[dict[str, Any]]", bad: int) -> None:
         self.entries = entries
         self.bad = bad
 
 
-def parse(data, most=4096):
-    """The newest `most` operations in the bytes of a log; a first or last line that is cut short is passed over."""
+def parse(data: bytes, limit: int = 4096) -> "InspectorLog":
+    """The newest `limit` operations of a log; a truncated first or last line is ignored."""
     entries, bad = [], 0
     lines = data.splitlines()
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if not line.strip():
             continue
         entry = _entry(line)
         if entry is not None:
             entries.append(entry)
-        elif 0 < at < len(lines) - 1:
+        elif 0 < index < len(lines) - 1:
             bad += 1
-    return Inspected(entries[-most:], bad)
+    return InspectorLog(entries[-limit:], bad)
 
 
-def _entry(line):
+def _entry(line: bytes) -> "dict[str, Any] | None":
     try:
-        said = json.loads(line.decode("utf-8", "backslashreplace"))
+        document = json.loads(line.decode("utf-8", "backslashreplace"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return None
-    header, about = _table(said, "header"), _table(said, "metadata")
+    header, metadata = _table(document, "header"), _table(document, "metadata")
     for kind, key in (("coll", "coll_perf"), ("p2p", "p2p_perf")):
-        if isinstance(said.get(key), dict):
-            return _operation(kind, said[key], header, about)
+        if isinstance(document.get(key), dict):
+            return _operation(kind, document[key], header, metadata)
     return None
 
 
-def _operation(kind, perf, header, about):
+def _operation(
+    kind: str, perf: "dict[str, Any]", header: "dict[str, Any]", metadata: "dict[str, Any]"
+) -> "dict[str, Any] | None":
     name = text(perf.get(kind), 64)
     group = text(header.get("id"), 64)
     if not name or not group:
@@ -55,10 +60,10 @@ def _operation(kind, perf, header, about):
     sequence = count(perf.get(kind + "_sn"))
     rank = count(header.get("rank"))
     fields = {
-        "host": text(about.get("hostname"), 128) or None,
-        "pid": count(about.get("pid")) or None,
-        "version": text(about.get("inspector_output_format_version"), 32) or None,
-        "process_group": [group, _known(text(header.get("comm_name"), 256))],
+        "host": text(metadata.get("hostname"), 128) or None,
+        "pid": count(metadata.get("pid")) or None,
+        "version": text(metadata.get("inspector_output_format_version"), 32) or None,
+        "process_group": [group, _group_description(text(header.get("comm_name"), 256))],
         "group_rank": rank,
         "group_size": count(header.get("n_ranks")),
         "collective_seq_id": sequence if kind == "coll" else None,
@@ -72,15 +77,15 @@ def _operation(kind, perf, header, about):
         "retired": True,
     }
     peer = count(perf.get("p2p_peer"))
-    if kind == "p2p" and None not in (peer, rank) and name in ("Send", "Recv"):
+    if kind == "p2p" and rank is not None and peer is not None and name in ("Send", "Recv"):
         fields["profiling_name"] = "nccl:%s %d%s%d" % (name.lower(), rank, "->" if name == "Send" else "<-", peer)
     return fields
 
 
-def _table(said, key):
-    value = said.get(key)
+def _table(document: "dict[str, Any]", key: str) -> "dict[str, Any]":
+    value = document.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _known(name):
+def _group_description(name: str) -> str:
     return "" if name == "unknown" else name

@@ -1,12 +1,19 @@
-"""COLL lines of NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS with COLL): what each rank launched last.
+"""COLL lines of NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS with COLL): the operations each rank launched.
 
-`opCount` counts the collectives of a communicator; operations launched as one share a number. A line names the
-communicator by its address in that process; the `Init` lines say which one that is for all. A launch is no completion.
+`opCount` counts the collectives of a communicator; grouped operations share a number. A line has the address of the
+communicator in that process; `Init` lines map it to the id that all ranks share. Launched does not mean completed.
 """
 
 import re
 
 from .values import count, text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from re import Match
+    from typing import Any
+
+    Groups = dict[tuple[str, str, str], tuple[str, int, int]]  # (host, pid, address): (id, rank, size)
 
 #: ncclDataType_t (nccl.h) → PyTorch's name.
 DATATYPES = {
@@ -28,57 +35,57 @@ _P2P = ("Send", "Recv")
 
 
 class NcclLog(object):
-    """`entries`: fields of `collective` records with `host` and `pid` beside them; `unnamed`: how many of them are of
-    communicators whose beginning is not in the log."""
+    """`entries`: fields of `collective` records plus `host` and `pid`; `unnamed`: those without an `Init` line."""
 
-    def __init__(self, entries, unnamed):
+    def __init__(self, entries: "list[dict[str, Any]]", unnamed: int) -> None:
         self.entries = entries
         self.unnamed = unnamed
 
 
-def parse(data, most=4096):
-    """The newest `most` operations in the bytes of a log; lines that are something else are passed over."""
-    groups, found = {}, []
+def parse(data: bytes, limit: int = 4096) -> "NcclLog":
+    """The newest `limit` operations of a log; other lines are ignored."""
+    groups: "Groups" = {}
+    launches = []
     for raw in data.splitlines():
         if b"NCCL INFO" not in raw:
             continue
         line = raw[:2048].decode("utf-8", "backslashreplace")
-        begun = _INIT.search(line)
-        if begun:
-            place = (begun.group("host"), begun.group("pid"), begun.group("comm"))
-            groups[place] = (begun.group("id"), int(begun.group("rank")), int(begun.group("size")))
+        init = _INIT.search(line)
+        if init:
+            key = (init.group("host"), init.group("pid"), init.group("comm"))
+            groups[key] = (init.group("id"), int(init.group("rank")), int(init.group("size")))
             continue
-        launched = _LINE.search(line)
-        if launched:
-            found.append(launched)
-    entries = [_entry(one, groups) for one in found[-most:]]
+        launch = _LINE.search(line)
+        if launch:
+            launches.append(launch)
+    entries = [_entry(launch, groups) for launch in launches[-limit:]]
     return NcclLog(entries, sum(1 for entry in entries if entry["process_group"] is None))
 
 
-def _entry(one, groups):
-    group = groups.get((one.group("host"), one.group("pid"), one.group("comm")))
-    datatype = DATATYPES.get(int(one.group("type")), one.group("type"))
-    operation = one.group("op")
-    size = group[2] if group else one.group("size") and int(one.group("size"))
+def _entry(launch: "Match[str]", groups: "Groups") -> "dict[str, Any]":
+    group = groups.get((launch.group("host"), launch.group("pid"), launch.group("comm")))
+    datatype = DATATYPES.get(int(launch.group("type")), launch.group("type"))
+    operation = launch.group("op")
+    size = group[2] if group else launch.group("size") and int(launch.group("size"))
     is_p2p = operation in _P2P
-    seq = int(one.group("seq"), 16)
+    seq = int(launch.group("seq"), 16)
     return {
-        "host": text(one.group("host"), 128),
-        "pid": int(one.group("pid")),
+        "host": text(launch.group("host"), 128),
+        "pid": int(launch.group("pid")),
         "process_group": [group[0], ""] if group else None,
         "group_rank": group[1] if group else None,
         "group_size": size or None,
         "collective_seq_id": None if is_p2p else count(seq),
-        "profiling_name": "nccl:" + (_p2p_name(operation, group, one) if is_p2p else operation),
+        "profiling_name": "nccl:" + (_p2p_name(operation, group, launch) if is_p2p else operation),
         "is_p2p": is_p2p,
-        "input_numel": count(int(one.group("count"))),
+        "input_numel": count(int(launch.group("count"))),
         "input_dtypes": [datatype],
     }
 
 
-def _p2p_name(operation, group, one):
-    """As PyTorch would write it: `send 1->2`. The peer of a send or receive stands where a root does."""
-    peer = one.group("root")
+def _p2p_name(operation: str, group: "tuple[str, int, int] | None", launch: "Match[str]") -> str:
+    """PyTorch's form: `send 1->2`. The log has the peer in the field of the root."""
+    peer = launch.group("root")
     if group is None or peer.startswith("-"):
         return operation.lower()
     return "%s %d%s%s" % (operation.lower(), group[1], "->" if operation == "Send" else "<-", peer)

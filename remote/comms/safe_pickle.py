@@ -1,217 +1,225 @@
-"""Pickles of plain values, read without pickle: nothing in them can be called, because nothing here can call.
+"""Pickle parser for plain values that cannot execute anything.
 
-PyTorch's dumps are dicts, lists, tuples, texts and numbers. Every other opcode (GLOBAL, REDUCE, BUILD, …) is an error.
+PyTorch's dumps are dicts, lists, tuples, strings and numbers. Other opcodes (GLOBAL, REDUCE, BUILD, …) are errors.
 """
 
 import struct
 import time
 
-#: How often the deadline is looked at, in opcodes.
-_LOOK = 1 << 14
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Step = Callable[["_Reader"], None]
+    ReadSize = Callable[["_Reader"], int]
+
+#: Opcodes between two checks of the deadline.
+_CHECK_EVERY = 1 << 14
 _MARK = object()
 
 
 class BadPickle(ValueError):
-    """Bytes that are no pickle of plain values; the message says what, and at which byte."""
+    """Not a pickle of plain values; the text is the reason, with its byte offset."""
 
 
-def loads(data, until=None):
-    """The value in `data`; `until` is a time.monotonic() after which it gives up. Raises BadPickle."""
-    reader = _Reader(data, until)
+def loads(data: bytes, deadline: "float | None" = None) -> "Any":
+    """The value in `data`; `deadline` in time.monotonic(). Raises BadPickle."""
+    reader = _Reader(data, deadline)
     try:
         return reader.read()
     except (IndexError, KeyError, struct.error):
-        raise BadPickle("it ends, or refers to nothing, at byte %d" % reader.at)
+        raise BadPickle("truncated, or an invalid reference, at byte %d" % reader.offset)
     except (TypeError, ValueError, OverflowError, MemoryError, AttributeError) as error:
         if isinstance(error, BadPickle):
             raise
-        raise BadPickle("%s at byte %d" % (type(error).__name__, reader.at))
+        raise BadPickle("%s at byte %d" % (type(error).__name__, reader.offset))
 
 
 class _Reader(object):
-    def __init__(self, data, until):
-        self.data, self.until = data, until
-        self.at = 0
-        self.stack, self.memo = [], {}
+    def __init__(self, data: bytes, deadline: "float | None") -> None:
+        self.data, self.deadline = data, deadline
+        self.offset = 0
+        self.stack: "list[Any]" = []
+        self.memo: "dict[int, Any]" = {}
 
-    def read(self):
+    def read(self) -> "Any":
         data, steps, count = self.data, _STEPS, 0
         while True:
-            code = data[self.at]
-            self.at += 1
+            code = data[self.offset]
+            self.offset += 1
             if code == 0x2E:  # STOP
                 value = self.stack.pop()
                 if value is _MARK:
-                    raise BadPickle("nothing but a mark at byte %d" % self.at)
+                    raise BadPickle("no value before STOP at byte %d" % self.offset)
                 return value
             step = steps.get(code)
             if step is None:
-                raise BadPickle("opcode 0x%02x at byte %d is not for plain values" % (code, self.at - 1))
+                raise BadPickle("opcode 0x%02x at byte %d does not build plain values" % (code, self.offset - 1))
             step(self)
             count += 1
-            if self.until is not None and count % _LOOK == 0 and time.monotonic() > self.until:
-                raise BadPickle("it was not read in time (%d of %d bytes)" % (self.at, len(data)))
+            if self.deadline is not None and count % _CHECK_EVERY == 0 and time.monotonic() > self.deadline:
+                raise BadPickle("not read in time (%d of %d bytes)" % (self.offset, len(data)))
 
-    # -- pieces ------------------------------------------------------------------------------------------------------
+    # -- primitives --------------------------------------------------------------------------------------------------
 
-    def take(self, count):
-        end = self.at + count
+    def read_bytes(self, count: int) -> bytes:
+        end = self.offset + count
         if count < 0 or end > len(self.data):
-            raise BadPickle("it is cut off: %d bytes are wanted at byte %d" % (count, self.at))
-        part = self.data[self.at : end]
-        self.at = end
+            raise BadPickle("truncated: %d bytes expected at byte %d" % (count, self.offset))
+        part = self.data[self.offset : end]
+        self.offset = end
         return part
 
-    def number(self, form, size):
-        (value,) = struct.unpack(form, self.take(size))
+    def number(self, form: str, size: int) -> "Any":
+        (value,) = struct.unpack(form, self.read_bytes(size))
         return value
 
-    def top(self, kind):
+    def top(self, kind: type) -> "Any":
         value = self.stack[-1]
         if type(value) is not kind:
-            raise BadPickle("a %s is wanted at byte %d" % (kind.__name__, self.at))
+            raise BadPickle("%s expected at byte %d" % (kind.__name__, self.offset))
         return value
 
-    def since_mark(self):
-        for at in range(len(self.stack) - 1, -1, -1):
-            if self.stack[at] is _MARK:
-                items = self.stack[at + 1 :]
-                del self.stack[at:]
+    def since_mark(self) -> "list[Any]":
+        for index in range(len(self.stack) - 1, -1, -1):
+            if self.stack[index] is _MARK:
+                items = self.stack[index + 1 :]
+                del self.stack[index:]
                 return items
-        raise BadPickle("no mark before byte %d" % self.at)
+        raise BadPickle("no MARK before byte %d" % self.offset)
 
-    def pop(self):
+    def pop(self) -> "Any":
         value = self.stack.pop()
         if value is _MARK:
-            raise BadPickle("a mark where a value is wanted, at byte %d" % self.at)
+            raise BadPickle("MARK instead of a value at byte %d" % self.offset)
         return value
 
 
-def _text(size):
-    def step(reader):
-        reader.stack.append(bytes(reader.take(size(reader))).decode("utf-8", "backslashreplace"))
+def _text(size: "ReadSize") -> "Step":
+    def step(reader: "_Reader") -> None:
+        reader.stack.append(bytes(reader.read_bytes(size(reader))).decode("utf-8", "backslashreplace"))
 
     return step
 
 
-def _push(value):
-    def step(reader):
+def _push(value: "Any") -> "Step":
+    def step(reader: "_Reader") -> None:
         reader.stack.append(value)
 
     return step
 
 
-def _new(kind):
-    def step(reader):
+def _new(kind: "Callable[[], Any]") -> "Step":
+    def step(reader: "_Reader") -> None:
         reader.stack.append(kind())
 
     return step
 
 
-def _value(form, size):
-    def step(reader):
+def _value(form: str, size: int) -> "Step":
+    def step(reader: "_Reader") -> None:
         reader.stack.append(reader.number(form, size))
 
     return step
 
 
-def _put(form, size):
-    def step(reader):
+def _put(form: str, size: int) -> "Step":
+    def step(reader: "_Reader") -> None:
         reader.memo[reader.number(form, size)] = reader.stack[-1]
 
     return step
 
 
-def _get(form, size):
-    def step(reader):
+def _get(form: str, size: int) -> "Step":
+    def step(reader: "_Reader") -> None:
         reader.stack.append(reader.memo[reader.number(form, size)])
 
     return step
 
 
-def _skip(size):
-    def step(reader):
-        reader.take(size)
+def _skip(size: int) -> "Step":
+    def step(reader: "_Reader") -> None:
+        reader.read_bytes(size)
 
     return step
 
 
-def _tuple(count):
-    def step(reader):
+def _tuple(count: int) -> "Step":
+    def step(reader: "_Reader") -> None:
         items = tuple(reader.pop() for _ in range(count))
         reader.stack.append(items[::-1])
 
     return step
 
 
-def _long(reader):
-    size = reader.data[reader.at]
-    reader.at += 1
+def _long(reader: "_Reader") -> None:
+    size = reader.data[reader.offset]
+    reader.offset += 1
     if size > 16:
-        raise BadPickle("a number of %d bytes at byte %d" % (size, reader.at))
-    reader.stack.append(int.from_bytes(bytes(reader.take(size)), "little", signed=True))
+        raise BadPickle("integer of %d bytes at byte %d" % (size, reader.offset))
+    reader.stack.append(int.from_bytes(bytes(reader.read_bytes(size)), "little", signed=True))
 
 
-def _memoize(reader):
+def _memoize(reader: "_Reader") -> None:
     reader.memo[len(reader.memo)] = reader.stack[-1]
 
 
-def _mark(reader):
+def _mark(reader: "_Reader") -> None:
     reader.stack.append(_MARK)
 
 
-def _append(reader):
+def _append(reader: "_Reader") -> None:
     value = reader.pop()
     reader.top(list).append(value)
 
 
-def _appends(reader):
+def _appends(reader: "_Reader") -> None:
     items = reader.since_mark()
     reader.top(list).extend(items)
 
 
-def _set_item(reader):
+def _set_item(reader: "_Reader") -> None:
     value, key = reader.pop(), reader.pop()
     reader.top(dict)[_key(key)] = value
 
 
-def _set_items(reader):
+def _set_items(reader: "_Reader") -> None:
     items = reader.since_mark()
     if len(items) % 2:
-        raise BadPickle("a key without a value before byte %d" % reader.at)
+        raise BadPickle("key without a value before byte %d" % reader.offset)
     into = reader.top(dict)
-    for at in range(0, len(items), 2):
-        into[_key(items[at])] = items[at + 1]
+    for index in range(0, len(items), 2):
+        into[_key(items[index])] = items[index + 1]
 
 
-def _key(key):
-    if not isinstance(key, (str, int, float)):  # a tuple could take for ever to hash
-        raise BadPickle("a %s as a key" % type(key).__name__)
+def _key(key: "Any") -> "Any":
+    if not isinstance(key, (str, int, float)):  # hashing a nested tuple has no time limit
+        raise BadPickle("%s as a key" % type(key).__name__)
     return key
 
 
-def _tuple_since_mark(reader):
+def _tuple_since_mark(reader: "_Reader") -> None:
     reader.stack.append(tuple(reader.since_mark()))
 
 
-def _list_since_mark(reader):
+def _list_since_mark(reader: "_Reader") -> None:
     reader.stack.append(reader.since_mark())
 
 
-def _short(reader):
-    return reader.number("<B", 1)
+def _short(reader: "_Reader") -> int:
+    return int(reader.number("<B", 1))
 
 
-def _medium(reader):
-    return reader.number("<I", 4)
+def _medium(reader: "_Reader") -> int:
+    return int(reader.number("<I", 4))
 
 
-def _large(reader):
-    return reader.number("<Q", 8)
+def _large(reader: "_Reader") -> int:
+    return int(reader.number("<Q", 8))
 
 
-#: Of pickle's opcodes those that make plain values (protocols 2 to 5).
-_STEPS = {
+#: The opcodes of pickle (protocols 2 to 5) that build plain values.
+_STEPS: "dict[int, Step]" = {
     0x80: _skip(1), 0x95: _skip(8),  # PROTO, FRAME
     ord("("): _mark, ord("}"): _new(dict), ord("]"): _new(list), ord(")"): _push(()),
     ord("X"): _text(_medium), 0x8C: _text(_short), 0x8D: _text(_large),

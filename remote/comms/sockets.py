@@ -1,37 +1,44 @@
-"""Sockets of other processes: which of them listens where, from /proc, and a connection to it.
+"""Listening sockets of other processes, from /proc, and connections to them.
 
-Only a socket that a rank itself holds is ever connected to, and only to ask what its owner offers to be asked.
+Only sockets that a rank itself holds are connected to, and only for requests that their owner supports.
 """
 
 import os
 import socket
 import struct
+import time
 
 from ..proc.procfs import GONE
-from .errors import NoFlight
+from .values import SourceError
 
-#: Of a table of sockets (a busy node has thousands) so much is read.
-_MOST_TABLE = 8 << 20
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..proc.procfs import ProcFs
+
+#: Bytes. Limit of a socket table; a busy node has thousands of sockets.
+_MAX_TABLE = 8 << 20
 _LISTENS = b"0A"  # TCP_LISTEN (net/tcp_states.h)
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON (net/unix)
-_PIECE = 1 << 18
+_CHUNK = 1 << 18
 
 
-class Place(object):
-    """Where a socket listens: `family` AF_UNIX, with its path, or AF_INET or AF_INET6, with its host and port."""
+class ListeningSocket(object):
+    """Address of a listening socket: AF_UNIX with its path as `host`, or AF_INET or AF_INET6 with host and port."""
 
-    def __init__(self, pid, family, host, port=None):
+    def __init__(self, pid: int, family: int, host: str, port: "int | None" = None) -> None:
         self.pid = pid
         self.family = family
         self.host = host
         self.port = port
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.host if self.port is None else "%s port %d" % (self.host, self.port)
 
 
-def inode_of(procfs, pid, fd):
-    """The inode of the socket behind a descriptor; None where it is none, or gone. Raises PermissionError."""
+def inode_of(procfs: "ProcFs", pid: int, fd: int) -> "int | None":
+    """The inode of a socket descriptor; None if it is closed or not a socket. Raises PermissionError."""
     try:
         target = procfs.link(pid, "fd/%d" % fd)
     except GONE:
@@ -39,48 +46,48 @@ def inode_of(procfs, pid, fd):
     return int(target[8:-1]) if target.startswith("socket:[") and target[8:-1].isdigit() else None
 
 
-def inodes_of(procfs, pid):
-    """The inodes of all sockets that a process holds. Raises PermissionError."""
-    found = set()
+def inodes_of(procfs: "ProcFs", pid: int) -> "set[int]":
+    """The inodes of all sockets of a process. Raises PermissionError."""
+    inodes = set()
     for name in os.listdir(procfs.path(pid, "fd")):
         inode = inode_of(procfs, pid, int(name)) if name.isdigit() else None
         if inode is not None:
-            found.add(inode)
-    return found
+            inodes.add(inode)
+    return inodes
 
 
-def listening(procfs, pid, inode):
-    """The Place at which that socket of a process listens; None where it does not."""
+def find_listener(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
+    """The listening socket with this inode; None if it is not listening."""
     return _unix(procfs, pid, inode) or _tcp(procfs, pid, inode, "tcp6") or _tcp(procfs, pid, inode, "tcp")
 
 
-def listens_at(procfs, pid, port):
-    """{inode: Place} of whatever listens at a TCP port, in the network of a process."""
-    found = {}
+def listeners_at(procfs: "ProcFs", pid: int, port: int) -> "dict[int, ListeningSocket]":
+    """{inode: socket} of the listeners on a TCP port, in the network namespace of a process."""
+    listeners = {}
     for table in ("tcp", "tcp6"):
-        for family, host, at, inode in _listeners(procfs, pid, table):
-            if at == port:
-                found[inode] = Place(pid, family, host, at)
-    return found
+        for family, host, other_port, inode in _listeners(procfs, pid, table):
+            if other_port == port:
+                listeners[inode] = ListeningSocket(pid, family, host, port)
+    return listeners
 
 
-def _unix(procfs, pid, inode):
+def _unix(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
     wanted = b"%d" % inode
     for line in _table(procfs, pid, "unix"):
         fields = line.split(None, 7)
         if len(fields) == 8 and fields[6] == wanted and int(fields[3], 16) & _ACCEPTS:
-            return Place(pid, socket.AF_UNIX, os.fsdecode(fields[7]))
+            return ListeningSocket(pid, socket.AF_UNIX, os.fsdecode(fields[7]))
     return None
 
 
-def _tcp(procfs, pid, inode, table):
-    for family, host, port, found in _listeners(procfs, pid, table):
-        if found == inode:
-            return Place(pid, family, host, port)
+def _tcp(procfs: "ProcFs", pid: int, inode: int, table: str) -> "ListeningSocket | None":
+    for family, host, port, other_inode in _listeners(procfs, pid, table):
+        if other_inode == inode:
+            return ListeningSocket(pid, family, host, port)
     return None
 
 
-def _listeners(procfs, pid, table):
+def _listeners(procfs: "ProcFs", pid: int, table: str) -> "Iterator[tuple[int, str, int, int]]":
     for line in _table(procfs, pid, table):
         fields = line.split(None, 10)
         if len(fields) > 9 and fields[3] == _LISTENS and fields[9].isdigit():
@@ -88,95 +95,98 @@ def _listeners(procfs, pid, table):
             yield (*_address(address), int(port, 16), int(fields[9]))
 
 
-def _table(procfs, pid, name):
+def _table(procfs: "ProcFs", pid: int, name: str) -> "list[bytes]":
     try:
-        lines = procfs.read(pid, "net/" + name, _MOST_TABLE).split(b"\n")
+        lines = procfs.read(pid, "net/" + name, _MAX_TABLE).split(b"\n")
     except OSError:
-        return []  # a kernel without it (no IPv6), or a process that has just gone
+        return []  # no IPv6 in this kernel, or the process has ended
     return lines[1:]
 
 
-def _address(word):
-    """An address as the kernel writes it: words of 32 bits in the byte order of the machine."""
-    data = b"".join(struct.pack("=I", int(word[at : at + 8], 16)) for at in range(0, len(word), 8))
+def _address(word: bytes) -> "tuple[int, str]":
+    """(family, address) in the kernel's notation: 32-bit words in the byte order of the machine."""
+    data = b"".join(struct.pack("=I", int(word[start : start + 8], 16)) for start in range(0, len(word), 8))
     family = socket.AF_INET if len(data) == 4 else socket.AF_INET6
     return family, socket.inet_ntop(family, data)
 
 
-# -- a connection ----------------------------------------------------------------------------------------------------
+# -- connections ----------------------------------------------------------------------------------------------------
 
 
-def connect(procfs, place, timeout_s):
-    """A connected socket. Raises NoFlight."""
-    if place.family != socket.AF_UNIX or place.host.startswith("@"):
-        _same_network(procfs, place)
-    link = socket.socket(place.family, socket.SOCK_STREAM)
+def connect(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "socket.socket":
+    """A connected socket; `deadline` in time.monotonic(). Raises SourceError."""
+    timeout_s = deadline - time.monotonic()
+    if timeout_s <= 0:
+        raise SourceError("timed_out", "not read before the capture's deadline")
+    if listener.family != socket.AF_UNIX or listener.host.startswith("@"):
+        _require_same_network(procfs, listener)
+    connection = socket.socket(listener.family, socket.SOCK_STREAM)
     try:
-        link.settimeout(timeout_s)
-        if place.family == socket.AF_UNIX:
-            _connect_unix(procfs, place, link)
+        connection.settimeout(timeout_s)
+        if listener.family == socket.AF_UNIX:
+            _connect_unix(procfs, listener, connection)
         else:
-            link.connect((_reachable(place.host), place.port))
-        return link
+            connection.connect((_loopback(listener.host), listener.port))
+        return connection
     except socket.timeout:
-        link.close()
-        raise NoFlight("timed_out", "%s takes no connection" % place)
+        connection.close()
+        raise SourceError("timed_out", "%s does not accept connections" % listener)
     except PermissionError as error:
-        link.close()
-        raise NoFlight("no_permission", "%s may not be connected to: %s" % (place, error.strerror))
+        connection.close()
+        raise SourceError("no_permission", "no permission to connect to %s: %s" % (listener, error.strerror))
     except (OSError, ValueError) as error:
-        link.close()
-        raise NoFlight("refused", "%s cannot be connected to: %s" % (place, error))
+        connection.close()
+        raise SourceError("refused", "cannot connect to %s: %s" % (listener, error))
 
 
-def _connect_unix(procfs, place, link):
-    if place.host.startswith("@"):
-        link.connect("\0" + place.host[1:])
+def _connect_unix(procfs: "ProcFs", listener: "ListeningSocket", connection: "socket.socket") -> None:
+    if listener.host.startswith("@"):
+        connection.connect("\0" + listener.host[1:])
         return
-    # by its folder: through the root of the process (containers), and paths may be longer than an address holds
-    root = procfs.path(place.pid, "root" if place.host.startswith("/") else "cwd")
-    folder, _, name = place.host.rpartition("/")
+    # by a descriptor of its folder: relative to the root of the process (containers), and for paths of > 107 bytes
+    root = procfs.path(listener.pid, "root" if listener.host.startswith("/") else "cwd")
+    folder, _, name = listener.host.rpartition("/")
     fd = os.open(root + "/" + folder.lstrip("/"), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        link.connect("/proc/self/fd/%d/%s" % (fd, name))
+        connection.connect("/proc/self/fd/%d/%s" % (fd, name))
     finally:
         os.close(fd)
 
 
-def _same_network(procfs, place):
+def _require_same_network(procfs: "ProcFs", listener: "ListeningSocket") -> None:
     try:
-        own, its = procfs.link("self", "ns/net"), procfs.link(place.pid, "ns/net")
+        own, other = procfs.link("self", "ns/net"), procfs.link(listener.pid, "ns/net")
     except OSError:
         return
-    if own != its:
-        raise NoFlight(
+    if own != other:
+        raise SourceError(
             "elsewhere",
-            "%s is in another network namespace than the agent" % place,
+            "%s is in another network namespace than the agent" % listener,
             "give the worker server a unix socket: TORCH_WORKER_SERVER_SOCKET",
         )
 
 
-def _reachable(host):
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what it listens at, not we
+def _loopback(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the address of the listener
 
 
-def receive(link, deadline, most, now):
-    """Pieces of bytes until the other side closes. Raises NoFlight when the time, or `most` bytes, are over."""
+def receive(connection: "socket.socket", deadline: float, limit: int) -> "Iterator[bytes]":
+    """Chunks until the peer closes. Raises SourceError at the deadline, or beyond `limit` bytes."""
     total = 0
     while True:
-        left = deadline - now()
+        left = deadline - time.monotonic()
         if left <= 0:
-            raise NoFlight("timed_out", "it had not said all within its time (%d bytes)" % total)
-        link.settimeout(left)
+            raise SourceError("timed_out", "response incomplete at the deadline (%d bytes received)" % total)
+        connection.settimeout(left)
         try:
-            piece = link.recv(_PIECE)
+            chunk = connection.recv(_CHUNK)
         except socket.timeout:
-            raise NoFlight("timed_out", "it had not said all within its time (%d bytes)" % total)
+            raise SourceError("timed_out", "response incomplete at the deadline (%d bytes received)" % total)
         except OSError as error:
-            raise NoFlight("refused", "the connection broke: %s" % error)
-        if not piece:
+            raise SourceError("refused", "connection lost: %s" % error)
+        if not chunk:
             return
-        total += len(piece)
-        if total > most:
-            raise NoFlight("unreadable", "it says more than %d MiB" % (most >> 20))
-        yield piece
+        total += len(chunk)
+        if total > limit:
+            raise SourceError("unreadable", "response exceeds %d MiB" % (limit >> 20))
+        yield chunk

@@ -1,15 +1,27 @@
-"""Values as they come out of dumps and logs, made what a record may hold: bounded, printable, or None."""
+"""Untrusted values of dumps and logs, limited to what a record may hold; and the error of an unreadable source."""
 
 import re
 
 from ..proc.procfs import printable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
 _LARGEST = 2**63 - 1
 _DIGITS = re.compile(r"[0-9]{1,19}\Z")
 
 
-def count(value):
-    """A number from 0 on, also where it came as a text; None for anything else, and for -1, which means none."""
+class SourceError(Exception):
+    """A source cannot be read: `status` as in a `pg_status` record, `text` the problem, `try_` the remedy."""
+
+    def __init__(self, status: str, text: str, try_: str = "") -> None:
+        super(SourceError, self).__init__(text)
+        self.status, self.text, self.try_ = status, text, try_
+
+
+def count(value: "Any") -> "int | None":
+    """A non-negative integer, also of decimal text; None for anything else, including -1 (unset)."""
     if isinstance(value, str):
         value = int(value) if _DIGITS.match(value) else None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
@@ -17,29 +29,29 @@ def count(value):
     return value
 
 
-def instant(value):
-    """An instant in ns; 0 is none."""
+def instant(value: "Any") -> "int | None":
+    """A time stamp in ns; None for 0 (unset)."""
     return count(value) or None
 
 
-def figure(value):
-    """A figure from 0 on; None for anything else, NaN included."""
+def figure(value: "Any") -> "float | None":
+    """A non-negative number; None for anything else, including NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
         return None
     return float(value)
 
 
-def text(value, most):
-    """Something as text of at most `most` printable characters; "" for what is none."""
+def text(value: "Any", limit: int) -> str:
+    """At most `limit` printable characters of a string or integer; "" for anything else."""
     if isinstance(value, str):
-        return printable(value, most)
+        return printable(value, limit)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else ""
 
 
-def elements(sizes):
-    """How many elements tensors of these shapes have together; None where that is no sensible number."""
+def elements(shapes: "Iterable[Iterable[int]]") -> "int | None":
+    """Total number of elements of tensors of these shapes; None if it exceeds 64 bits."""
     total = 0
-    for shape in sizes:
+    for shape in shapes:
         product = 1
         for size in shape:
             product *= size

@@ -69,8 +69,8 @@ class ProcessSampler(Sampler):
                 yield fact
             for fact in self._look_first([key for key in self._pulses if key not in known]):
                 yield fact
-        for key in self._nccl.look(self._pulses, now):
-            self._ranks[key] = dict(self._ranks[key], nccl=self._nccl.of(key))
+        for key in self._nccl.refresh(self._pulses, now):
+            self._ranks[key] = dict(self._ranks[key], nccl=self._nccl.get(key))
             yield "rank", self._ranks[key]
         self._first = False
         self._publish()
@@ -144,7 +144,7 @@ class ProcessSampler(Sampler):
             "ns_pid": facts.ns_pid if facts.ns_pid != entry.pid else None,
             "uid": facts.uid,
             "gpu": None,
-            "nccl": self._nccl.of(entry.key),
+            "nccl": self._nccl.get(entry.key),
             "launcher": claim.launcher,
             "source": claim.source,
             "status": "present",

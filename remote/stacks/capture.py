@@ -16,7 +16,7 @@ import time
 from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..clocks import stamps
-from ..comms.collect import Flight, Wanted
+from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import end_of
 from ..proc.proc_state import Look, state_of
 from ..proc.procfs import GONE, ProcFs
@@ -63,7 +63,7 @@ class Plan(object):
             raise BadPlan("a capture has an id and 1 to %d samples" % MOST_SAMPLES)
         self.every_ns = max(1, every_ms) * 1000000
         flight = args.get("flight")
-        self.flight = Wanted(flight) if isinstance(flight, dict) else None
+        self.flight = CollectivesRequest(flight) if isinstance(flight, dict) else None
         now, mono = stamps.realtime_ns(), time.monotonic()
         if self.at - now > FARTHEST_S * 1e9:
             raise BadPlan("it is to begin in %d s: have the clocks been set?" % ((self.at - now) / 1e9))
@@ -146,7 +146,7 @@ class Capture(object):
         """Beside the last sample, after its look, which must be at its instant: what it tells is the newest."""
         if self.plan.flight is not None:
             ranks, deadline = self._seen_ranks, self.plan.deadline
-            self._flight = Flight(self.plan.flight, self.plan.id, ranks, self._procfs, self._post, deadline)
+            self._flight = CollectivesReader(self.plan.flight, self.plan.id, ranks, self._procfs, self._post, deadline)
             self._flight.start()
 
     def _look_at_all(self):

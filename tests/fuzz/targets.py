@@ -33,7 +33,7 @@ from .sent import MEMORY, parquet_seeds, read_parquet
 from .talk import CAPTURE, HELLO, Talk
 
 TESTS = Path(__file__).parents[1]
-FLIGHT = TESTS / "unit/flight/recorded"
+FLIGHT = TESTS / "unit/comms/recorded"
 #: Inputs that once did harm, by target.
 FOUND = Path(__file__).parent / "found"
 RECORDINGS = TESTS / "hangs/recordings"
@@ -185,7 +185,7 @@ def read_flight(data: bytes) -> None:
     """A dump of PyTorch's Flight Recorder, JSON or a pickle: as the agent reads it, and imported."""
     try:
         flight_recorder.parse(data, time.monotonic() + 5.0)
-    except flight_recorder.BadTrace:
+    except flight_recorder.BadDump:
         return
     with _folder("rank_3", data) as folder:
         for fact in collectives.import_folder(folder).records:
@@ -199,7 +199,7 @@ def _flight_seeds() -> list[bytes]:
 def read_library(data: bytes) -> None:
     """What communication libraries write: RAS, NCCL's log, Inspector's log; told apart by what is in it."""
     for parse in (nccl_ras.parse, nccl_log.parse, nccl_inspector.parse):
-        with contextlib.suppress(nccl_ras.BadRas):
+        with contextlib.suppress(nccl_ras.BadRasResponse):
             parse(data)
     with _folder("rank_3.log", data) as folder:
         for fact in collectives.import_folder(folder).records:

@@ -78,7 +78,7 @@ def import_files(paths: Iterable[Path], job: str) -> Imported:
                 found.records += _of_ras(data, path, job, found.problems)
             else:
                 logs.append((path, kind, _of_log(data, kind, path, found.problems)))
-        except (OSError, flight_recorder.BadTrace, nccl_ras.BadRas) as error:
+        except (OSError, flight_recorder.BadDump, nccl_ras.BadRasResponse) as error:
             found.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))
     found.records += _of_logs(logs, job, found.problems)
     return found
@@ -136,11 +136,11 @@ def _of_ras(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[
 
 def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Problem]) -> list[dict[str, Any]]:
     if kind == "inspector":
-        inspected = nccl_inspector.parse(data, most=1 << 20)
+        inspected = nccl_inspector.parse(data, limit=1 << 20)
         if inspected.bad:
             problems.append(Problem(str(path), f"{inspected.bad} lines made no sense"))
         return list(inspected.entries)
-    said = nccl_log.parse(data, most=1 << 20)
+    said = nccl_log.parse(data, limit=1 << 20)
     if said.unnamed:
         text = f"{said.unnamed} operations are of communicators whose Init lines are not in it"
         problems.append(Problem(str(path), text))

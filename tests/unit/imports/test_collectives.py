@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from flight.documents import NCCL_LOG, RAS_TEXT, RECORDED, a_dump, a_ras_answer, a_ras_rank, an_inspector_line, waiting
+from comms.documents import NCCL_LOG, RAS_TEXT, RECORDED, a_dump, a_ras_answer, a_ras_rank, an_inspector_line, waiting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from gconsole.analysis.collectives import Communication, communication
 from gconsole.records import Collective, PgStatus, Rank
 from gconsole.session.imports.collectives import import_files
 
-RECORDED = Path(__file__).parents[2] / "flight" / "recorded"
+RECORDED = Path(__file__).parents[2] / "comms" / "recorded"
 S = 1_000_000_000
 READ_AT = 1_000 * S
 

@@ -8,7 +8,7 @@ from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flight.documents import RECORDED, a_dump, an_entry, waiting
+from comms.documents import RECORDED, a_dump, an_entry, waiting
 from gconsole_remote.comms import flight_recorder
 
 HEAD = {"capture": "c", "source": "fr_dump", "job": "j", "rank": 0}
@@ -19,7 +19,7 @@ def recorded(name):
 
 
 def fits(said):
-    """Whether everything in a Trace is what a record may hold."""
+    """Whether everything in a dump is what a record may hold."""
     for kind, lines in (("collective", said.entries), ("pg_status", said.groups)):
         for line in lines:
             check(kind, {**line, **HEAD})
@@ -82,7 +82,7 @@ def test_the_ranks_of_a_nameless_group_are_never_given_to_a_subgroup():
     dump = a_dump([waiting(1, process_group=["1", "pairs"], pg_id=1)])
     dump["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
     dump["pg_status"] = {}
-    by_name = {group["process_group"][0]: group["ranks"] for group in flight_recorder.read_document(dump).groups}
+    by_name = {group["process_group"][0]: group["ranks"] for group in flight_recorder.parse_document(dump).groups}
     assert by_name == {"1": None}
 
 
@@ -98,7 +98,7 @@ def test_a_buffer_that_has_wrapped_says_so_by_its_oldest_record():
 
 def test_ranks_of_a_group_are_read_as_text_and_as_list():
     for ranks in ("[0, 1, 2]", [0, 1, 2], "[2,1,0]", [2, 0, 1]):
-        assert flight_recorder.read_document(a_dump([], ranks=ranks)).groups[0]["ranks"] == [0, 1, 2]
+        assert flight_recorder.parse_document(a_dump([], ranks=ranks)).groups[0]["ranks"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.5", "2.0", "2.4", "2.5", "2.9", "2.10", "3.0", None])
@@ -108,7 +108,7 @@ def test_older_and_newer_formats_are_read_by_the_same_rules(version):
         "id": 4, "pg_id": 0, "seq_id": 5, "profiling_name": "nccl:all_reduce", "state": "started",
         "input_sizes": [[64]], "output_sizes": [[64]], "time_created_ns": 7, "process_group": "0", "novelty": {"x": 1},
     }  # fmt: skip
-    said = flight_recorder.read_document({"version": version, "entries": [old]})
+    said = flight_recorder.parse_document({"version": version, "entries": [old]})
     [entry] = said.entries
     assert (entry["collective_seq_id"], entry["record_id"], entry["process_group"]) == (5, 4, ["0", ""])
     assert entry["retired"] is None, "a format without it does not say"
@@ -116,14 +116,14 @@ def test_older_and_newer_formats_are_read_by_the_same_rules(version):
 
 
 def test_an_operation_nobody_has_heard_of_is_kept():
-    said = flight_recorder.read_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
+    said = flight_recorder.parse_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
     assert said.entries[0]["profiling_name"] == "hccl:all_shuffle_v2"
 
 
 def test_a_group_without_operations_is_there_with_its_members():
     dump = a_dump([an_entry(1)])
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
-    names = [group["process_group"] for group in flight_recorder.read_document(dump).groups]
+    names = [group["process_group"] for group in flight_recorder.parse_document(dump).groups]
     assert names == [["0", "default_pg"], ["7", "tp"]]
 
 
@@ -132,23 +132,24 @@ def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_co
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
     dump["pg_status"]["1"] = {"last_enqueued_collective": 4}
     by_id = {
-        group["pg_id"]: (group["process_group"], group["ranks"]) for group in flight_recorder.read_document(dump).groups
+        group["pg_id"]: (group["process_group"], group["ranks"])
+        for group in flight_recorder.parse_document(dump).groups
     }
     assert by_id[1] == (["7", "tp"], [0, 1])
 
 
 def test_what_is_waited_in_is_kept_however_much_came_after_it():
     entries = [waiting(1)] + [an_entry(seq) for seq in range(2, 3000)]
-    said = flight_recorder.read_document(a_dump(entries))
+    said = flight_recorder.parse_document(a_dump(entries))
     assert said.held == 2999
-    assert len(said.entries) <= 2 * flight_recorder.MOST_ENTRIES
+    assert len(said.entries) <= 2 * flight_recorder.MAX_ENTRIES
     assert said.entries[0]["collective_seq_id"] == 1
 
 
 def test_each_group_keeps_its_newest_operations_beside_a_busy_one():
     busy = [an_entry(seq, record_id=seq + 1) for seq in range(1, 2000)]
     quiet = [an_entry(1, record_id=0, process_group=["7", "tp"], pg_id=1)]
-    kept = flight_recorder.read_document(a_dump(quiet + busy)).entries
+    kept = flight_recorder.parse_document(a_dump(quiet + busy)).entries
     assert kept[0]["process_group"] == ["7", "tp"]
 
 
@@ -157,22 +158,22 @@ def test_odd_parts_are_left_out_and_said():
     dump["entries"] += ["text", None, {"no": "name"}]
     dump["pg_status"]["x"] = {}
     dump["pg_config"]["y"] = 5
-    said = flight_recorder.read_document(dump)
+    said = flight_recorder.parse_document(dump)
     assert len(said.entries) == 1
     assert said.problems == [
-        "entry 1 is none", "3 entries are none", "pg_config of y is none", "pg_status of x is none",
+        "entry 1 is malformed", "3 entries are malformed", "pg_config of y is malformed", "pg_status of x is malformed",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("data", [b"", b"   ", b"[]", b"{}", b"{", b"\x80\x02.", b"nonsense", b'{"entries": ', b"null"])
 def test_what_is_no_dump_is_refused_with_a_reason(data):
-    with pytest.raises(flight_recorder.BadTrace) as error:
+    with pytest.raises(flight_recorder.BadDump) as error:
         flight_recorder.parse(data)
     assert str(error.value)
 
 
 def test_text_of_a_dump_is_no_markup_and_bounded():
-    said = flight_recorder.read_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
+    said = flight_recorder.parse_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
     assert said.entries[0]["profiling_name"].isprintable()
     assert len(said.entries[0]["profiling_name"]) <= 256
 
@@ -189,7 +190,7 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 @settings(max_examples=300, deadline=None)
 def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
     entries = [{**an_entry(1), **entry} if isinstance(entry, dict) else entry for entry in entries]
-    said = flight_recorder.read_document(
+    said = flight_recorder.parse_document(
         {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
     )
     assert fits(said)
@@ -203,7 +204,7 @@ def test_a_damaged_json_is_records_or_a_reason(data):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     try:
         assert fits(flight_recorder.parse(bytes(text)))
-    except flight_recorder.BadTrace as error:
+    except flight_recorder.BadDump as error:
         assert str(error)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flight.documents import RECORDED, a_dump, an_entry
+from comms.documents import RECORDED, a_dump, an_entry
 from gconsole_remote.comms.safe_pickle import BadPickle, loads
 
 PLAIN = st.recursive(
@@ -72,4 +72,4 @@ def test_a_damaged_dump_is_a_value_or_a_reason(data):
 def test_a_large_dump_is_given_up_in_time():
     data = pickle.dumps(a_dump([an_entry(seq) for seq in range(1, 2000)]), 2)
     with pytest.raises(BadPickle, match="in time"):
-        loads(data, until=time.monotonic() - 1)
+        loads(data, deadline=time.monotonic() - 1)

@@ -4,7 +4,7 @@ from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flight.documents import NCCL_LOG, an_inspector_line
+from comms.documents import NCCL_LOG, an_inspector_line
 from gconsole_remote.comms import nccl_inspector, nccl_log
 
 HEAD = {"capture": "c", "job": "j", "rank": 0}
@@ -46,7 +46,7 @@ def test_a_communicator_begun_by_a_newer_nccl_is_known_too():
 def test_only_the_newest_launches_are_kept():
     line = NCCL_LOG.splitlines()[1]
     log = "\n".join(line.replace("opCount 9", f"opCount {seq:x}") for seq in range(100))
-    assert [entry["collective_seq_id"] for entry in nccl_log.parse(log.encode(), most=3).entries] == [97, 98, 99]
+    assert [entry["collective_seq_id"] for entry in nccl_log.parse(log.encode(), limit=3).entries] == [97, 98, 99]
 
 
 def test_inspector_says_how_long_a_completed_operation_took():

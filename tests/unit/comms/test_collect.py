@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fakeproc import check
 
-from flight.documents import (
+from comms.documents import (
     NCCL_LOG,
     RAS_TEXT,
     RECORDED,
@@ -64,11 +64,16 @@ class Node:
     def read(self, deadline_s=20.0, **wanted):
         """The records of one reading."""
         said = []
-        flight = collect.Flight(
-            collect.Wanted(wanted), "c", list(self.refs()), ProcFs(), said.extend, time.monotonic() + deadline_s
+        reader = collect.CollectivesReader(
+            collect.CollectivesRequest(wanted),
+            "c",
+            list(self.refs()),
+            ProcFs(),
+            said.extend,
+            time.monotonic() + deadline_s,
         )
-        flight.start()
-        flight.join()
+        reader.start()
+        reader.join()
         return [check(kind, fields) for kind, fields in said]
 
     def end(self):
@@ -152,7 +157,7 @@ def test_a_stopped_rank_is_not_asked(node, tmp_path):
     while ProcFs().stat(process.pid).state != "T":
         time.sleep(0.01)
     [group] = node.read()
-    assert (group.status, group.reason) == ("timed_out", "the rank is stopped, so its worker server cannot answer")
+    assert (group.status, group.reason) == ("timed_out", "the rank is stopped, so its worker server cannot respond")
 
 
 @pytest.mark.parametrize("content", [b"hello", b"{}", b"\xff", b'{"entries": 5'])
@@ -204,7 +209,7 @@ def test_only_regular_files_of_the_ranks_own_user_are_read(node, tmp_path):
     node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
     os.mkfifo(tmp_path / "trace_0")
     [group] = node.read()
-    assert (group.status, "no regular file" in group.reason) == ("unreadable", True)
+    assert (group.status, "not a regular file" in group.reason) == ("unreadable", True)
     if os.geteuid() == 0:
         (tmp_path / "trace_0").unlink()
         shutil.copyfile(RECORDED / "missing.0.pickle", tmp_path / "trace_0")
@@ -226,7 +231,7 @@ def test_a_pipe_that_nobody_reads_holds_nothing_up(node, tmp_path):
     os.mkfifo(tmp_path / "pipe_0.pipe")
     node.rank(env={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "pipe_")})
     [group] = node.read(pipe=True)
-    assert (group.status, "cannot be written to" in group.reason) == ("refused", True)
+    assert (group.status, "cannot write to" in group.reason) == ("refused", True)
 
 
 # -- RAS ---------------------------------------------------------------------------------------------------------------
@@ -254,7 +259,7 @@ def test_ras_is_asked_for_the_whole_job(node, tmp_path):
 def test_a_ras_that_answers_for_another_job_is_not_believed(node, tmp_path):
     a_ras_node(node, tmp_path, a_ras_answer([a_ras_rank(0)]))
     [line] = node.read()
-    assert (line.status, line.reason.endswith("answers for another job")) == ("elsewhere", True)
+    assert (line.status, line.reason.endswith("responds for another job")) == ("elsewhere", True)
 
 
 def test_a_ras_that_knows_no_json_is_read_as_text(node, tmp_path):
@@ -279,14 +284,14 @@ def test_ras_that_is_switched_off_is_not_asked(node, tmp_path):
 
 def test_the_tables_of_sockets_are_not_read_for_a_rank_without_a_gpu(node, monkeypatch):
     node.rank()
-    monkeypatch.setattr(sockets, "listens_at", lambda *_: pytest.fail("10 ms on a busy node"))
+    monkeypatch.setattr(sockets, "listeners_at", lambda *_: pytest.fail("10 ms on a busy node"))
     assert node.read() == []
 
 
 def test_of_many_nodes_a_few_ask_ras():
     def asks(first, count=8):
         ranks = [RankRef(dict.fromkeys(RankRef.__slots__, 0) | {"job": "j", "rank": first + at}) for at in range(count)]
-        return collect._asks_ras(ranks[0], ranks)
+        return collect._queries_ras(ranks[0], ranks)
 
     assert [node for node in range(64) if asks(8 * node)] == [0, 1, 2, 4, 8, 16, 32]
 
@@ -337,10 +342,10 @@ def test_only_the_end_of_a_long_log_is_read_and_its_beginning(node, tmp_path):
 
 
 def test_more_than_a_rank_may_say_is_cut_off(node, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_server, "MOST_BYTES", 1000)
+    monkeypatch.setattr(worker_server, "MAX_BYTES", 1000)
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, a_dump([waiting(seq) for seq in range(1, 50)])))
     [group] = node.read()
-    assert (group.status, "says more" in group.reason) == ("unreadable", True)
+    assert (group.status, "exceeds" in group.reason) == ("unreadable", True)
 
 
 def test_a_rank_that_ends_meanwhile_makes_no_record(node):
@@ -349,9 +354,11 @@ def test_a_rank_that_ends_meanwhile_makes_no_record(node):
     process.kill()
     process.wait()
     said = []
-    flight = collect.Flight(collect.Wanted({}), "c", refs, ProcFs(), said.extend, time.monotonic() + 5)
-    flight.start()
-    flight.join()
+    reader = collect.CollectivesReader(
+        collect.CollectivesRequest({}), "c", refs, ProcFs(), said.extend, time.monotonic() + 5
+    )
+    reader.start()
+    reader.join()
     assert said == []
 
 

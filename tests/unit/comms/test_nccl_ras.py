@@ -7,7 +7,7 @@ from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flight.documents import RAS_TEXT, a_missing_ras_rank, a_ras_answer, a_ras_rank
+from comms.documents import RAS_TEXT, a_missing_ras_rank, a_ras_answer, a_ras_rank
 from gconsole_remote.comms import nccl_ras
 
 HEAD = {"capture": "c", "source": "ras", "job": "j", "rank": None}
@@ -98,7 +98,7 @@ def test_text_with_several_ranks_at_one_count_gives_each_that_count():
 
 @pytest.mark.parametrize("data", [b"", b"hello", b'{"communicators": ', b"\xff\xfe", b'{"communicators": 3'])
 def test_what_is_no_answer_is_refused_with_a_reason(data):
-    with pytest.raises(nccl_ras.BadRas) as error:
+    with pytest.raises(nccl_ras.BadRasResponse) as error:
         nccl_ras.parse(data)
     assert str(error.value)
 
@@ -115,7 +115,7 @@ def test_a_damaged_answer_is_records_or_a_reason(data):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     try:
         assert fits(nccl_ras.parse(bytes(text[: data.draw(st.integers(0, len(text)))])))
-    except nccl_ras.BadRas as error:
+    except nccl_ras.BadRasResponse as error:
         assert str(error)
 
 
