@@ -69,9 +69,9 @@ def _shown(one: Session, other: Session) -> Comparison | None:
     ask_the_terminal_for_its_size()
     app = DiffApp(diff_of(one, other), ThemeShelf.of_this_user())
     app.run()
-    if app.trouble:
-        raise SessionError(app.trouble)
-    return app.found
+    if app.error:
+        raise SessionError(app.error)
+    return app.comparison
 
 
 def _lines(found: Comparison) -> list[str]:

@@ -42,10 +42,10 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
     from ..tui.keymap.file import keyfile_of_this_user, read_keys
     from ..tui.keymap.hints import every_action
     from ..tui.theme.catalog import ThemeShelf
-    from ..tui.ui_state.store import Memory
+    from ..tui.ui_state import UiStateFile
 
     async def prompt(who: str, text: str) -> str | None:
-        return await app.ask(who, text)
+        return await app.login_prompts.read_secret(who, text)
 
     console = Console(config, prompt=prompt)
     app = ConsoleApp(
@@ -58,9 +58,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         on_stop=console.stop,
         themes=ThemeShelf.of_this_user(),
         hosts=HostsFile(config.path, read) if config.path and read else None,
-        say=console.bus.say,
+        publish=console.bus.say,
         keys=read_keys(keyfile_of_this_user(), every_action()),
-        memory=Memory.of_cluster(config.cluster) if remember else None,
+        ui_state=UiStateFile.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
         findings=console.findings,
     )

@@ -1,10 +1,9 @@
-"""The console on a terminal: the frame around the views, and the frame clock."""
+"""The console on a terminal: the bars around the views, and the controllers that act."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,57 +18,52 @@ from ..config.watch_file import HostsFile
 from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
-from ..monitor.topology_findings import TopologyFindings
 from ..records import Log
+from .base_app import BaseApp
 from .clipboard import Where
-from .controllers.jobs import JobActions, JobOutputs, JobStops
-from .controllers.node_actions import NodeActions
-from .controllers.nodes import Care
-from .controllers.query import QueryActions
-from .controllers.recording import RecordingActions, Tapes
-from .controllers.stacks import StackActions, Stacks
-from .controllers.view_switcher import ViewsApp
-from .dialogs.dialog import Dialog, StoryDialog
+from .controllers.capture import CaptureController
+from .controllers.frames import FrameController
+from .controllers.jobs import JobController
+from .controllers.nodes import NodeController
+from .controllers.query import QueryController
+from .controllers.recording import RecordingController
+from .controllers.view_switcher import ViewSwitcher
+from .dialogs.dialog import StoryDialog
 from .dialogs.export import ExportDialog
-from .dialogs.mark import LONGEST_NOTE, MarkDialog
 from .exports import offers
-from .folds.clocks import ClockSkewFold
-from .folds.jobs import JobFold
-from .frame_rate import RATE_HZ, Pace, write_backlog
+from .frame_rate import RATE_HZ, write_backlog
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
-from .keymap.hints import Guide
-from .login_prompts import Questions
+from .keymap.hints import KeyGuide
+from .login_prompts import LoginPrompts
 from .models.header import header_spans
 from .palette import ConsoleCommands
-from .query_client import Asking
 from .screenshot import picture
 from .snapshot import Frame, Staging, Watch
 from .theme.catalog import ThemeShelf
-from .ui_state.store import Memory
+from .ui_state import SAVE_EVERY_S, UiStateController, UiStateFile
+from .views.base import CancelRequested, CaptureViewRequested, GpuPageRequested, NodePageRequested, View
+from .views.query.view import NamesRequested, QueryCancelled, QueryRequested
 from .views.registry import VIEWS
 from .widgets.bar import Bar
 from .widgets.line_view import LineView
 from .widgets.tab_bar import Tab, TabBar
 
-#: Views for which the clocks are probed without pause.
-BY_THE_CLOCK = ("skew", "clocks")
-#: How often it is looked whether hosts.toml was saved, in seconds.
-FOLLOW_S = 1.0
+#: Views during which clocks are probed continuously.
+_CLOCK_VIEWS = ("skew", "clocks")
+#: Seconds between two checks whether hosts.toml was saved, and between two attempts to open a login prompt.
+_HOSTS_EVERY_S, _LOGIN_EVERY_S = 1.0, 0.25
 
 
-class ConsoleApp(
-    NodeActions, StackActions, JobActions, QueryActions, RecordingActions, ViewsApp, inherit_bindings=False
-):  # fmt: skip
+class ConsoleApp(BaseApp, inherit_bindings=False):
     """One cluster on the screen.
 
-    `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` after
-    the terminal is restored, and has 2.5 seconds. `staging` says how many nodes have py-spy, of how many. `live` is
-    false in a replay, which says so. `now` is console time in ns: in a replay, of the instant that is shown.
-    `hosts` is the file that is read again when it is saved. `say` takes what belongs into Events.
-    `themes` and `keys` are the person's own beside those of gconsole, `memory` is what they arranged the last time.
-    `findings` are looked for while the screen is there; None in a replay, which has those that were recorded.
-    `recorded` is the session that is shown, for questions; without one they go to the store.
+    `control` acts on it. `on_start` is called once the app's event loop runs and must return at once; `on_stop` runs
+    after the terminal is restored, and has 2.5 seconds. `staging` returns how many nodes have py-spy, of how many.
+    `live` is false in a replay. `now` returns console time in ns: in a replay, of the instant that is shown.
+    `hosts` is the hosts.toml to follow. `publish` puts a record into Events. `themes`, `keys` and `ui_state` are the
+    user's. `findings` are evaluated while the screen runs; None in a replay, which has the recorded ones. `recorded`
+    is the path of the session that is shown, which queries read instead of the store. `app_actions` work in all views.
     """
 
     CSS_PATH = "console.tcss"
@@ -91,76 +85,80 @@ class ConsoleApp(
         on_stop: Callable[[], Awaitable[None]] | None = None,
         now: Callable[[], int] = time.time_ns,
         hosts: HostsFile | None = None,
-        say: Callable[[Log], None] | None = None,
+        publish: Callable[[Log], object] = lambda log: None,
         clipboard: Where = "osc52",
         themes: ThemeShelf | None = None,
         keys: OwnKeys = NO_KEYS,
-        memory: Memory | None = None,
+        ui_state: UiStateFile | None = None,
         findings: FindingTracker | None = None,
         recorded: Path | None = None,
+        app_actions: Sequence[Action] = tuple(in_scope("app")),
     ) -> None:
-        super().__init__(
-            themes, keys, memory or Memory(), on_stop, say,
-            on_shown=lambda name: control.want_clocks("screen", name in BY_THE_CLOCK),
+        super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
+        self._store, self._control, self._on_start = store, control, on_start
+        self._export_folder = ""  # where the last file was saved
+        self.ui_state = UiStateController(self, ui_state or UiStateFile(), publish)
+        self.shutdown.before_stop = self.ui_state.close
+        first = self.ui_state.first_view([row.name for row in VIEWS])
+        self.views = ViewSwitcher(self, first, lambda: self.ui_state.stored, self._view_shown)
+        self.captures = CaptureController(self, store, control, findings, live=live)
+        self.jobs = JobController(self, control, cluster)
+        self.nodes = NodeController(self, control, hosts)
+        self.queries = QueryController(self, store, recorded)
+        self.recordings = RecordingController(self, control, cluster, now)
+        self.login_prompts = LoginPrompts(self)
+        self.guide = KeyGuide(self, keys, app_actions, publish)
+        snapshots = partial(
+            Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
+            recordings=lambda: self.recordings.running,
         )  # fmt: skip
-        self.clipboard_where, self.picture_title = clipboard, f"gconsole {cluster}"
-        self._control, self._findings = control, findings
-        self.care = Care(self, control, hosts)
-        self._questions = Questions(self)
-        self._recorded = recorded
-        self.job_stops = JobStops(self, control, cluster)
-        self._job_outputs = JobOutputs(
-            control, partial(self.run_worker, name="output of a job"), lambda text: self.view.show_note(text)
-        )
-        self._on_start = on_start
-        self._watch_of = partial(
-            Watch,
-            cluster=cluster,
-            expected_nodes=expected_nodes,
-            live=live,
-            now=now,
-            staging=staging,
-            recordings=lambda: self.tapes.running,
-        )
-        self.tapes = Tapes(self, control, cluster, lambda: self._watch.now())
-        self._take_store(store)
-        self._pace = Pace()
-        self._frozen: Frame | None = None
-        self._folder = ""  # where the last file was saved
-        self.guide = Guide(self, keys.keymap)
-        self.frame = self._watch.look()
+        self.frames = FrameController(self, store, snapshots, findings)
+        self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide"}
 
-    def _take_store(self, store: Store) -> None:
-        self._store = store
-        self._watch = self._watch_of(store)
-        self._fold = JobFold(self._watch, store)
-        self._time = ClockSkewFold(store)
-        findings = self._findings
-        self._differing = TopologyFindings(store, self._watch.topology, findings) if findings is not None else None
-        self.stacks = Stacks(self, store, self._control, self._findings)
-        self.asking = Asking(store, self._recorded)
+    # -- what controllers need ---------------------------------------------------------------------------------------
 
     @property
-    def is_frozen(self) -> bool:
-        return self._frozen is not None
+    def frame(self) -> Frame:
+        """What the views show; while paused, of the instant of the pause."""
+        return self.frames.frame
 
     @property
-    def everywhere(self) -> list[Action]:
-        """The actions that are not of one view."""
-        return in_scope("app")
+    def view(self) -> View:
+        """The view on the screen."""
+        return self.views.view
+
+    @property
+    def opened_views(self) -> Mapping[str, View]:
+        """The views that exist, by name."""
+        return self.views.opened
+
+    @property
+    def current_view(self) -> str:
+        """Name of the view on the screen."""
+        return self.views.current
+
+    @property
+    def selected_node(self) -> str | None:
+        """The node under the cursor of the view on the screen."""
+        return self.view.selected_node if self.opened_views else None
+
+    async def show_view(self, name: str) -> None:
+        """Open a view."""
+        await self.views.action_show(name)
 
     async def show_store(self, store: Store) -> None:
-        """Look at another store from now on: the views are made anew, arranged as they were."""
+        """Show another store from now on: the views are created anew, arranged as they were."""
 
-        def look_elsewhere() -> None:
-            self._take_store(store)
-            self.frame = self._watch.look()
+        def swap() -> None:
+            self._store = store
+            for controller in (self.captures, self.queries, self.frames):
+                controller.use_store(store)
 
-        await self._renew_views(look_elsewhere)
-        self.draw()
-        self.call_after_refresh(self._mount_rest)
+        await self.views.recreate(swap)
+        self.frames.draw()
+        self.call_after_refresh(self.views.mount_rest)
 
-    # -- the frame ---------------------------------------------------------------------------------------------------
+    # -- screen ------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield Bar(id="header")
@@ -168,106 +166,65 @@ class ConsoleApp(
         tabs = [Tab(row.name, keys[row.name], row.title, row.short, row.action.call) for row in VIEWS]
         yield TabBar(tabs, id="tabs")
         with Container(id="stage"):
-            yield self._view(self._current)
+            yield self.views.get(self.views.current)
         yield from self.below_the_view()
         yield Bar(id="footer")
 
     def below_the_view(self) -> Iterable[Widget]:
-        """What stands between the view and the footer."""
+        """Widgets between the view and the footer."""
         return ()
 
     async def on_mount(self) -> None:
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)
-        self._footer, self._stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
+        self._footer, self.views.stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
-        self._present(self._current)
+        self.views.present(self.views.current)
         self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
-        self.set_interval(FOLLOW_S, self.care.follow, name="hosts.toml")
-        self.set_interval(FOLLOW_S / 4, self._questions.look, name="questions")
-        self.follow_themes()
-        self.follow_person()
+        self.set_interval(_HOSTS_EVERY_S, self.nodes.follow_hosts_file, name="hosts.toml")
+        self.set_interval(_LOGIN_EVERY_S, self.login_prompts.open_next, name="login prompts")
+        self.themes.follow()
+        self.guide.install()
+        self.ui_state.report()
+        self.set_interval(SAVE_EVERY_S, lambda: self.ui_state.save(), name="UI state")
         self.app_resume_signal.subscribe(self, self.repaint)
         if self._on_start is not None:
             await self._on_start()
-        self.call_after_refresh(self._mount_rest)
+        self.call_after_refresh(self.views.mount_rest)
+
+    def on_unmount(self) -> None:
+        self.queries.client.close()
 
     def on_resize(self) -> None:
-        """Header and footer are made for a width; what lies under a dialog is painted with the dialog only."""
+        """Redraw the bars for the new width; views under a dialog are painted only with the dialog."""
         self.call_after_refresh(self._draw_resized)
 
     def _draw_resized(self) -> None:
-        self.draw()
+        self.frames.draw()
         if len(self.screen_stack) > 1:
             self.call_after_refresh(self.screen.refresh)
 
-    # -- the frame clock ---------------------------------------------------------------------------------------------
-
     def _tick(self) -> None:
-        if self._is_leaving:
-            return
-        if self._findings is not None and self._findings.is_due:
-            self.run_worker(self._look_for_findings(), name="findings")
-        if self._pace.is_due(write_backlog(self._driver)):
-            began = time.perf_counter()
-            self.draw()
-            self.call_after_refresh(lambda: self._pace.painted(time.perf_counter() - began))
+        self.frames.tick(write_backlog(self._driver))
 
-    @property
-    def _is_leaving(self) -> bool:
-        """Whether the screens are gone already, while the clock, a cursor or a fold wants to draw once more."""
-        return not self.screen_stack
+    def _view_shown(self, name: str) -> None:
+        self._tabs.show(name)
+        self._control.want_clocks("screen", name in _CLOCK_VIEWS)
+        if not self.frames.is_frozen:
+            self.view.show_snapshot(self.frame)
 
-    async def _look_for_findings(self) -> None:
-        """Also while the picture is frozen, and in whichever view."""
-        if self._findings is not None and self._differing is not None:
-            await self._findings.look()
-            await self._differing.look()
-
-    def draw(self) -> None:
-        """Look at the store and show what changed; while frozen only the header is new."""
-        if self._is_leaving:
-            return
-        frame = self._watch.look(self._frozen)
-        if self._frozen is None:
-            header = replace(frame.header, clock_ns=self._time.seen.clocks.worst_ns)
-            frame = replace(
-                frame, hang=self.stacks.seen, capturing=self.stacks.under_way, time=self._time.seen, header=header
-            )
-        self.frame = frame
-        if self._frozen is None:
-            self._fold.look(frame, partial(self.run_worker, name="fold jobs"))
-            self.stacks.look(partial(self.run_worker, name="judge"))
-            self._time.look(frame.now, self._is_lateness_shown, partial(self.run_worker, name="fold time"))
-            self.view.show_snapshot(frame)
-            self._job_outputs.look(self.view.watched_job, frame)
-            if isinstance(self.screen, Dialog):
-                self.screen.look(frame)
+    def draw_bars(self, frame: Frame) -> None:
+        """Draw header and footer."""
         self._header.show(header_spans(frame.header, self.size.width))
         self._draw_footer()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether every view is there and the jobs on the screen are folded from all that the store knows."""
-        is_folded = self._fold.is_current(self.frame) and self.stacks.is_current
-        return self.has_every_view and is_folded and self._is_time_current
-
-    @property
-    def _is_time_current(self) -> bool:
-        is_folded = self._time.is_current(self._is_lateness_shown) and self.frame.time is self._time.seen
-        return self._frozen is not None or is_folded
-
-    @property
-    def _is_lateness_shown(self) -> bool:
-        return self._current == "skew"
 
     def _draw_footer(self, _: object = None) -> None:
         self._footer.show(*self.guide.footer())
 
-    # -- dialogs ---------------------------------------------------------------------------------------------------
+    def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
+        """None of Textual's own commands: the palette lists the console's."""
+        return iter(())
 
-    def action_keys(self) -> None:
-        """List the keys: of the focused widget and its view first."""
-        self.push_screen(self.guide.keys_dialog())
+    # -- messages of views -------------------------------------------------------------------------------------------
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         tell = self.view.detail_provider()
@@ -275,69 +232,50 @@ class ConsoleApp(
             self.push_screen(StoryDialog(tell, self.frame))
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
-        if not self._is_leaving:
+        if not self.frames.is_exiting:
             self.refresh_bindings()
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
-        """None of Textual's own: the palette has ours, and only what works."""
-        return iter(())
+    async def on_node_page_requested(self, event: NodePageRequested) -> None:
+        await self.views.show_node(event.node)
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    async def on_gpu_page_requested(self, event: GpuPageRequested) -> None:
+        await self.views.show_gpu(event.node, event.uuid)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Actions on a node are dimmed while none is selected."""
-        if action in ("reconnect", "remove", "examine"):
-            return True if self._views and self.view.selected_node else None
-        return True
+    def on_capture_view_requested(self, event: CaptureViewRequested) -> None:
+        self.captures.change_fold(event)
 
-    async def action_run_bound(self, id: str) -> None:
-        """Do what the key of that binding would do here: a click on a hint."""
-        for item in self.screen.active_bindings.values():
-            if item.binding.id == id and item.enabled:
-                await self.run_action(item.binding.action, item.node)
-                return
+    def on_cancel_requested(self, event: CancelRequested) -> None:
+        self.captures.runner.cancel()
+
+    def on_stop_requested(self, event: Any) -> None:
+        self.jobs.stop(event.row)
+
+    def on_query_requested(self, event: QueryRequested) -> None:
+        self.queries.run(event.view, event.sql)
+
+    def on_names_requested(self, event: NamesRequested) -> None:
+        self.queries.complete_names(event.view)
+
+    def on_query_cancelled(self, event: QueryCancelled) -> None:
+        self.queries.client.cancel()
+
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     async def action_quit(self) -> None:
-        """Leave; while something is recorded, only the second time."""
-        if self.tapes.may_leave():
+        """Quit; during a recording only at the second attempt."""
+        if self.recordings.may_quit():
             self.exit()
 
-    def action_freeze(self) -> None:
-        """Freeze the picture, or let it go."""
-        if self._frozen is not None:
-            self._frozen = None
-        else:
-            self._frozen = self.frame = self.frame.standing_still()
-            for view in self._views.values():
-                if view.is_mounted:
-                    view.show_snapshot(self.frame)  # all views of one instant, whichever is opened later
-        self.draw()
-
-    async def ask(self, who: str, prompt: str) -> str | None:
-        """A login asks the person for a secret: `who` wants what `prompt` says. None where they leave it out."""
-        return await self._questions.ask(who, prompt)
-
     def action_export(self) -> None:
-        """Open the dialog that saves: what the view shows, the screen, the report, the stacks."""
-        drawn = picture(self, self.picture_title)
+        """Open the export dialog with everything that can be saved now."""
         cluster = self.frame.header.cluster
-        there = offers(
-            self.view.export_tables(), drawn, self._store, self.stacks.shape, cluster=cluster,
-                recorded=self.asking.recorded,
-            recordings=self.tapes.running,
+        choices = offers(
+            self.view.export_tables(), picture(self, self.clip.picture_title), self._store, self.captures.shape,
+            cluster=cluster, recorded=self.queries.recorded, recordings=self.recordings.running,
         )  # fmt: skip
-        dialog = ExportDialog(there, cluster, self.frame.now, self._folder)
+        dialog = ExportDialog(choices, cluster, self.frame.now, self._export_folder)
 
-        def left(_: None) -> None:
-            self._folder = dialog.folder
+        def closed(_: None) -> None:
+            self._export_folder = dialog.folder
 
-        self.push_screen(dialog, left)
-
-    def action_mark(self) -> None:
-        """Ask for a note, and keep it with this instant."""
-        self.push_screen(MarkDialog(), self._mark)
-
-    async def _mark(self, text: str | None) -> None:
-        if text and text.strip():
-            await self._control.mark(text.strip()[:LONGEST_NOTE])
-            self.notify("marked; it stands in Events", timeout=3, markup=False)
+        self.push_screen(dialog, closed)

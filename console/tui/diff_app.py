@@ -1,4 +1,4 @@
-"""`gconsole diff` on a terminal: nothing but the comparison."""
+"""`gconsole diff` on a terminal: an app with nothing but the comparison."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from ..session.manage.diff import Comparison
-from .controllers.shutdown import EndingApp
+from .base_app import BaseApp
 from .diff_screen import DiffScreen
 from .keymap.actions import bindings, in_scope
 from .theme.catalog import ThemeShelf
 
 
-class DiffApp(EndingApp, inherit_bindings=False):
-    """Shows `screen`; `found` is what it found, None where the person left before."""
+class DiffApp(BaseApp, inherit_bindings=False):
+    """Shows `screen`; `comparison` is its result, None if the user quit before it was read."""
 
     CSS_PATH = "console.tcss"
     TITLE = "gconsole diff"
@@ -22,20 +22,20 @@ class DiffApp(EndingApp, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = bindings(action for action in in_scope("app") if action.priority)
 
     def __init__(self, screen: DiffScreen, themes: ThemeShelf | None = None) -> None:
-        super().__init__(themes, None)
-        self._screen = screen
-        self.found: Comparison | None = None
+        super().__init__(themes)
+        self._diff = screen
+        self.comparison: Comparison | None = None
 
     def on_mount(self) -> None:
-        self.follow_themes()
+        self.themes.follow()
         self.app_resume_signal.subscribe(self, self.repaint)
-        self.push_screen(self._screen, self._left)
+        self.push_screen(self._diff, self._quit)
 
-    def _left(self, found: Comparison | None) -> None:
-        self.found = found
+    def _quit(self, comparison: Comparison | None) -> None:
+        self.comparison = comparison
         self.exit()
 
     @property
-    def trouble(self) -> str:
-        """Why nothing was compared."""
-        return self._screen.trouble
+    def error(self) -> str:
+        """Why nothing was compared, else ""."""
+        return self._diff.error

@@ -14,7 +14,7 @@ from ..present.spans import Span, plain
 from ..session.format.layout import Session, SessionError
 from ..session.manage.diff import Comparison, compare_sessions
 from ..text import format
-from .controllers.clipboard import TakingApp
+from .base_app import BaseApp
 from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
 from .models.session_diff import Order, difference_lines, headline, names
@@ -54,7 +54,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
         super().__init__()
         self._names, self._compare = names(a, b), compare
         self._reading = Reading()
-        self.trouble = ""  # why nothing was compared
+        self.error = ""  # why nothing was compared
         self._found: Comparison | None = None
         self._order: Order = "name"
         self._head, self._body, self._foot = Bar(id="header"), Report(id="difference"), Bar(id="footer")
@@ -79,7 +79,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
         except GivenUp:
             return
         except (OSError, SessionError) as error:
-            self.trouble = str(error)
+            self.error = str(error)
             self.dismiss(None)
             return
         self._telling.stop()
@@ -106,7 +106,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
 
     def action_copy_text(self) -> None:
         """All of it, as wide as it needs to be."""
-        if self._found is not None and isinstance(self.app, TakingApp):
+        if self._found is not None and isinstance(self.app, BaseApp):
             lines = [line.text.rstrip() for line in difference_lines(self._found, 160, self._order)]
             self.app.copy("\n".join(lines) + "\n", "the comparison")
 

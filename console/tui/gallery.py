@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from ..present.spans import Line, Span, glyph
 from ..present.status import GLYPHS
-from .controllers.theming import ThemedApp
+from .base_app import BaseApp
 from .keymap.actions import bindings, in_scope
 from .models.error_bar import Lane
 from .models.filter_language import FilterField, Vocabulary
@@ -100,7 +100,7 @@ WORDS: Vocabulary[Lane] = Vocabulary(
 )
 
 
-class Gallery(ThemedApp, inherit_bindings=False):
+class Gallery(BaseApp, inherit_bindings=False):
     """All widgets on one screen; the themes are those of gconsole and the person's own."""
 
     CSS_PATH = "console.tcss"
@@ -112,6 +112,9 @@ class Gallery(ThemedApp, inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("gallery"))
+
+    def __init__(self, themes: ThemeShelf | None = None) -> None:
+        super().__init__(themes, remembers_theme=False)
 
     def compose(self) -> ComposeResult:
         self._head = Bar(id="header")
@@ -142,21 +145,17 @@ class Gallery(ThemedApp, inherit_bindings=False):
         self.query_one(Lanes).show(lanes())
         self.query_one(Report).show([Line((glyph(status), Span(f" {status}", status)), status) for status in GLYPHS])
         self.query_one(RecordGrid).show(samples())
-        self.theme_changed_signal.subscribe(self, lambda _: self._say())
-        self._say()
+        self.theme_changed_signal.subscribe(self, lambda _: self._draw_bars())
+        self._draw_bars()
         self._filter.put("late:>10", ())
         self._filter.count(2, 5, "ranks")
         self.query_one(HeatMap).focus()
-        self.follow_themes()
+        self.themes.follow()
 
-    def _say(self) -> None:
+    def _draw_bars(self) -> None:
         theme = self.theme.removeprefix("gconsole-")
         self._head.show((Span(" gconsole gallery  ", "strong"), Span(theme, "accent")), (Span("Tab focus ", "muted"),))
         self._foot.show(hints(self.screen.active_bindings, in_scope("gallery"), self.size.width))
-
-    def use_theme(self, name: str) -> None:
-        """Draw it; what the person uses in the console stays as it is."""
-        self.theme = f"gconsole-{name}"
 
 
 if __name__ == "__main__":

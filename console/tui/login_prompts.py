@@ -1,4 +1,4 @@
-"""Questions of logins, asked one after the other, never over a dialog that is open or into a line that is typed."""
+"""Prompts of logins for passwords and one-time codes, one after the other and never over an open dialog or input."""
 
 from __future__ import annotations
 
@@ -14,61 +14,60 @@ from .dialogs.prompts import SecretPrompt
 
 
 @dataclass(eq=False)
-class _Question:
-    who: str
+class _Request:
+    login: str
     prompt: str
     answer: asyncio.Future[str | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Questions:
-    """`ask` waits for the answer of a person; `look` is called once in a while and opens what can be opened."""
+class LoginPrompts:
+    """Queue of prompts: `read_secret` waits for the user, `open_next` is called periodically."""
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self._waiting: deque[_Question] = deque()
-        self._open: tuple[_Question, SecretPrompt] | None = None
-        self._is_told = False
+        self._queue: deque[_Request] = deque()
+        self._open: tuple[_Request, SecretPrompt] | None = None
+        self._is_notified = False
 
-    async def ask(self, who: str, prompt: str) -> str | None:
-        """The answer; None where the person leaves it out. Cancelled, the question is gone from the screen, too."""
-        question = _Question(who, prompt)
-        self._waiting.append(question)
-        self.look()
+    async def read_secret(self, login: str, prompt: str) -> str | None:
+        """What the user types; None if they skip it. A cancelled request closes its dialog."""
+        request = _Request(login, prompt)
+        self._queue.append(request)
+        self.open_next()
         try:
-            return await question.answer
+            return await request.answer
         finally:
-            self._forget(question)
+            self._withdraw(request)
 
-    def look(self) -> None:
-        """Open the next question, where nothing else has the keys."""
-        if self._open is not None or not self._waiting:
+    def open_next(self) -> None:
+        """Open the next prompt unless a dialog or an input has the keyboard."""
+        if self._open is not None or not self._queue:
             return
         if len(self._app.screen_stack) != 1 or isinstance(self._app.focused, Input):
-            if not self._is_told:
-                self._is_told = True
-                self._app.notify(
-                    "a login asks for something; close what is open to answer", severity="warning", markup=False
-                )
+            if not self._is_notified:
+                self._is_notified = True
+                text = "a login is waiting for input; close this dialog or filter to answer"
+                self._app.notify(text, severity="warning", markup=False)
             return
-        self._is_told = False
-        question = self._waiting.popleft()
-        dialog = SecretPrompt(question.who, question.prompt, len(self._waiting))
-        self._open = question, dialog
+        self._is_notified = False
+        request = self._queue.popleft()
+        dialog = SecretPrompt(request.login, request.prompt, len(self._queue))
+        self._open = request, dialog
 
-        def take(answer: str | None) -> None:
+        def answered(answer: str | None) -> None:
             self._open = None
-            if not question.answer.done():
-                question.answer.set_result(answer)
-            self._app.call_later(self.look)
+            if not request.answer.done():
+                request.answer.set_result(answer)
+            self._app.call_later(self.open_next)
 
-        self._app.push_screen(dialog, take)
+        self._app.push_screen(dialog, answered)
 
-    def _forget(self, question: _Question) -> None:
-        if question in self._waiting:
-            self._waiting.remove(question)
-        elif self._open is not None and self._open[0] is question:
+    def _withdraw(self, request: _Request) -> None:
+        if request in self._queue:
+            self._queue.remove(request)
+        elif self._open is not None and self._open[0] is request:
             dialog = self._open[1]
             self._open = None
             if dialog in self._app.screen_stack:
                 dialog.dismiss(None)
-                self._app.notify("the login did not wait any longer", severity="warning", markup=False)
+                self._app.notify("login timed out while its prompt was open", severity="warning", markup=False)

@@ -1,4 +1,4 @@
-"""The command palette: every action of the table, the views, the themes, and the nodes that need a hand."""
+"""The command palette: every action of the keymap, the views, the themes, and nodes that are not connected."""
 
 from __future__ import annotations
 
@@ -15,42 +15,45 @@ from .keymap.actions import key_names
 if TYPE_CHECKING:
     from .app import ConsoleApp
 
-#: More nodes than this are not offered one by one; a fleet that is down as a whole has one cause.
-_NODES = 50
+#: More nodes than this are not listed: when a whole fleet is down, it has one cause.
+_MOST_NODES = 50
 
 
-class Command(NamedTuple):
-    """One entry: its name, a sentence, and what it does."""
+class PaletteCommand(NamedTuple):
+    """One entry: its name, its help text, and what it runs."""
 
     name: str
-    tells: str
+    help: str
     run: IgnoreReturnCallbackType
 
 
 class ConsoleCommands(Provider):
-    """What the console can do right now."""
+    """The commands that can run now."""
 
     async def discover(self) -> Hits:
+        """All commands, before anything is typed."""
         for command in self._commands():
-            yield DiscoveryHit(command.name, command.run, help=escape(command.tells))
+            yield DiscoveryHit(command.name, command.run, help=escape(command.help))
 
     async def search(self, query: str) -> Hits:
+        """Commands that match in their name or, with a lower score, in their help text."""
         matcher = self.matcher(query)
         for command in self._commands():
-            score = max(matcher.match(command.name), 0.8 * matcher.match(command.tells))
+            score = max(matcher.match(command.name), 0.8 * matcher.match(command.help))
             if score > 0:
-                yield Hit(score, matcher.highlight(command.name), command.run, help=escape(command.tells))
+                yield Hit(score, matcher.highlight(command.name), command.run, help=escape(command.help))
 
-    def _commands(self) -> Iterator[Command]:
+    def _commands(self) -> Iterator[PaletteCommand]:
         app = cast("ConsoleApp", self.app)
         for action, target in app.guide.offered():
             name = action.label[0].upper() + action.label[1:]
             keys = f"   {key_names(action.keys)}" if action.keys else ""
-            yield Command(name, f"{action.tells}{keys}", partial(app.run_action, action.call, target))
+            yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
         for entry in app.view.palette_entries():
-            yield Command(*entry)
-        for name in app.theme_names:
-            yield Command(f"Theme {name}", f"Draw everything in the {name} theme", partial(app.use_theme, name))
-        for node in app.troubled_nodes()[:_NODES]:
-            yield Command(f"Reconnect {node.name}", node.reason or node.word, partial(app.care.reconnect, [node.name]))
-            yield Command(f"Remove {node.name}", "Let go of it; its records stay", partial(app.care.remove, node.name))
+            yield PaletteCommand(*entry)
+        for name in app.themes.names:
+            yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
+        for node in app.nodes.failed[:_MOST_NODES]:
+            reconnect, remove = partial(app.nodes.reconnect, [node.name]), partial(app.nodes.remove, node.name)
+            yield PaletteCommand(f"Reconnect {node.name}", node.reason or node.word, reconnect)
+            yield PaletteCommand(f"Remove {node.name}", "Remove node (data kept)", remove)

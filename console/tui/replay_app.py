@@ -1,4 +1,4 @@
-"""The same console over a recorded session: the same views and keys, and a time line."""
+"""Replays a recorded session with the views and keys of the console, and a time line."""
 
 from __future__ import annotations
 
@@ -17,115 +17,134 @@ from ..text.cells import clean
 from ..text.nodeset_fold import natural
 from ..text.timespec import TimeSpecError, instant_ns
 from .app import ConsoleApp
+from .controllers.controller import Controller
 from .dialogs.prompts import Prompt
 from .diff_screen import diff_of
 from .keymap.actions import Action, bindings, in_scope
 from .views.registry import VIEWS
 from .widgets.time_line import Shown, TimeLine
 
-#: What needs nodes, or a clock that runs: nothing of it can be done in a replay.
+#: Actions that need nodes or a running clock.
 _LIVE_ONLY: Final = frozenset(
     {
         "app.capture", "app.capture_many", "app.record", "app.reconnect", "app.reconnect_failed", "app.add_nodes",
         "app.remove", "app.examine", "app.examine_all", "app.mark", "app.freeze",
     }
 )  # fmt: skip
-HERE: Final[list[Action]] = [
+REPLAY_ACTIONS: Final[list[Action]] = [
     *in_scope("replay"), *(action for action in in_scope("app") if action.id not in _LIVE_ONLY)
 ]  # fmt: skip
 
 
 class ReplayApp(ConsoleApp, inherit_bindings=False):
-    """Plays `replay`; the options are those of the console."""
+    """Plays `replay`; `options` are those of ConsoleApp."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(HERE)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(REPLAY_ACTIONS)]
 
     def __init__(self, replay: Replay, **options: Any) -> None:
-        self._replay = replay
-        self._busy = ""  # what is under way, in words
-        self._is_away = False  # the views are on their way out
-        self._then: int | None = None
-        self._ticked = time.monotonic()
-        nodes = sorted({heard.node for heard in replay.meta.agents.values() if heard.node}, key=natural)
+        nodes = sorted({agent.node for agent in replay.meta.agents.values() if agent.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
-        super().__init__(replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False,
-                         now=lambda: replay.position, recorded=replay.session.path, **options)  # fmt: skip
-
-    @property
-    def everywhere(self) -> list[Action]:
-        return HERE
+        super().__init__(
+            replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False, now=lambda: replay.position,
+            recorded=replay.session.path, app_actions=REPLAY_ACTIONS, **options,
+        )  # fmt: skip
+        self.replay = ReplayController(self, replay)
+        self._action_targets |= {"replay"}
 
     def below_the_view(self) -> Iterable[Widget]:
-        yield TimeLine(self._shown(), id="time-line")
+        """The time line."""
+        yield TimeLine(self.replay.shown, id="time-line")
 
-    def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of the console, too
-        self.run_worker(self._find_events(), name="events of the session")
+    def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of ConsoleApp, too
+        self.run_worker(self.replay.index_events(), name="events of the session")
 
-    async def _find_events(self) -> None:
+    def _tick(self) -> None:
+        if self.screen_stack:
+            for line in self.screen_stack[0].query(TimeLine):
+                line.show(self.replay.shown)
+        if self.replay.advance():
+            super()._tick()
+
+    def on_time_line_sought(self, event: TimeLine.Sought) -> None:
+        self.replay.seek(event.instant)
+
+
+class ReplayController(Controller):
+    """Plays, pauses, changes speed, and seeks."""
+
+    def __init__(self, app: ConsoleApp, replay: Replay) -> None:
+        self._app, self._replay = app, replay
+        self._activity = ""  # the seek that is running, in words
+        self._is_swapping = False  # the views are being replaced
+        self._next_seek: int | None = None
+        self._ticked = time.monotonic()
+
+    async def index_events(self) -> None:
+        """Find the events and damaged parts of the session, in a thread."""
         await asyncio.to_thread(self._replay.find_events)
         await asyncio.to_thread(self._replay.look_through)
         for damage in self._replay.damages:
-            self.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
+            self._app.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
 
-    def _tick(self) -> None:
+    def advance(self) -> bool:
+        """Advance by the time since the last call; false while the views are being replaced."""
         now = time.monotonic()
         passed_s, self._ticked = now - self._ticked, now
-        if self.screen_stack:
-            for line in self.screen_stack[0].query(TimeLine):
-                line.show(self._shown())
-        if not self._is_away:
+        if not self._is_swapping:
             self._replay.advance(passed_s)
-            super()._tick()
+        return not self._is_swapping
 
-    def _shown(self) -> Shown:
+    @property
+    def shown(self) -> Shown:
+        """What the time line shows."""
         replay = self._replay
         events = tuple(event.rx for event in replay.events)
         return Shown(
-            replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._busy,
+            replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._activity,
             replay.real_speed,
         )  # fmt: skip
 
-    # -- what its keys do --------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
-    def action_replay_play(self) -> None:
-        """Play, or stand still; from the end, from the beginning again."""
+    def action_play(self) -> None:
+        """Play or pause; at the end, play from the beginning."""
         if not self._replay.is_playing and self._replay.position >= self._replay.end:
-            self._seek(self._replay.begin, then_play=True)
+            self.seek(self._replay.begin, then_play=True)
             return
         self._replay.is_playing = not self._replay.is_playing
 
-    def action_replay_faster(self) -> None:
-        """The next speed."""
+    def action_faster(self) -> None:
+        """Use the next higher speed."""
         self._replay.faster(1)
 
-    def action_replay_slower(self) -> None:
-        """The speed before."""
+    def action_slower(self) -> None:
+        """Use the next lower speed."""
         self._replay.faster(-1)
 
-    def action_replay_earlier(self) -> None:
-        """To the event before."""
-        self._to_event(self._replay.event_before(), "there is no event before this")
+    def action_earlier(self) -> None:
+        """Go to the previous event."""
+        self._go_to_event(self._replay.event_before(), "no earlier event")
 
-    def action_replay_later(self) -> None:
-        """To the next event."""
-        self._to_event(self._replay.event_after(), "there is no event after this")
+    def action_later(self) -> None:
+        """Go to the next event."""
+        self._go_to_event(self._replay.event_after(), "no later event")
 
-    def action_replay_go(self) -> None:
-        """Ask for a time."""
-        words = (
-            f"From {format.clock_time(self._replay.begin)} to {format.clock_time(self._replay.end)}: 14:02:30 (local "
-            "time), 90s (after the start), +90s or -5m (from here), 50% or 2026-11-21T08:30:00."
+    def action_go(self) -> None:
+        """Prompt for a time, and go there."""
+        begin, end = format.clock_time(self._replay.begin), format.clock_time(self._replay.end)
+        text = (
+            f"From {begin} to {end}: 14:02:30 (local time), 90s (after the start), +90s or -5m (from here), 50% or "
+            "2026-11-21T08:30:00."
         )
-        hint = format.clock_time(self._replay.begin)
-        self.push_screen(Prompt("Go to", words, enter="goes there", escape="stays", hint=hint), self._asked)
+        self._app.push_screen(Prompt("Go to time", text, enter="go", hint=begin), self._go_to_text)
 
-    def action_replay_compare(self) -> None:
-        """Ask for another session, and show both side by side."""
+    def action_compare(self) -> None:
+        """Prompt for another session, and compare both."""
         here = self._replay.session
         others = [other.name for other in all_sessions(here.path.parent) if other.name != here.name]
-        words = f"Another one beside {here.name}: its name, or the path of its folder."
-        self.push_screen(Prompt("Compare", words, enter="compares", escape="stays", hint=next(iter(others), "")),
-                         self._compare)  # fmt: skip
+        text = f"Session to compare with {here.name}: a name, or the path of its folder."
+        prompt = Prompt("Compare", text, enter="compare", hint=next(iter(others), ""))
+        self._app.push_screen(prompt, self._compare)
 
     def _compare(self, text: str | None) -> None:
         if text is None or not text.strip():
@@ -135,65 +154,57 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
             other = find(text.strip(), here.path.parent)
             other.read()
         except SessionError as error:
-            self.notify(clean(str(error)), severity="error", markup=False)
+            self._app.notify(clean(str(error)), severity="error", markup=False)
             return
         screen = diff_of(here, other)
 
-        def left(_: object) -> None:
-            if screen.trouble:
-                self.notify(f"not compared: {clean(screen.trouble)}", severity="error", markup=False)
+        def closed(_: object) -> None:
+            if screen.error:
+                self._app.notify(f"not compared: {clean(screen.error)}", severity="error", markup=False)
 
-        self.push_screen(screen, left)
+        self._app.push_screen(screen, closed)
 
-    async def action_diagnose(self) -> None:
-        """The verdict of what had been captured until now."""
-        await self.action_show("hang")
-        if not len(self._store.captures):
-            self.notify("nothing had been captured until now; ] goes to the next event", timeout=5, markup=False)
-
-    def on_time_line_sought(self, event: TimeLine.Sought) -> None:
-        self._seek(event.instant)
-
-    def _to_event(self, event: Instant | None, else_say: str) -> None:
+    def _go_to_event(self, event: Instant | None, otherwise: str) -> None:
         if event is None:
-            self.notify(else_say, timeout=3, markup=False)
+            self._app.notify(otherwise, timeout=3, markup=False)
             return
-        self.notify(clean(event.what), title=format.clock_time(event.rx), timeout=3, markup=False)
-        self._seek(event.rx)
+        self._app.notify(clean(event.what), title=format.clock_time(event.rx), timeout=3, markup=False)
+        self.seek(event.rx)
 
-    def _asked(self, text: str | None) -> None:
+    def _go_to_text(self, text: str | None) -> None:
         if text is None or not text.strip():
             return
         replay = self._replay
         try:
-            self._seek(instant_ns(text, replay.begin, replay.end, now=replay.position))
+            self.seek(instant_ns(text, replay.begin, replay.end, now=replay.position))
         except TimeSpecError as error:
-            self.notify(clean(str(error)), severity="warning", markup=False)
+            self._app.notify(clean(str(error)), severity="warning", markup=False)
 
     # -- seeking -----------------------------------------------------------------------------------------------------
 
-    def _seek(self, to: int, *, then_play: bool = False) -> None:
-        if self._busy:
-            self._then = to
+    def seek(self, instant: int, *, then_play: bool = False) -> None:
+        """Show that instant, in ns; during a seek, as soon as the running one can be cut short."""
+        if self._activity:
+            self._next_seek = instant
             self._replay.give_up_past()
             return
-        self._busy = f"going to {format.clock_time(to)} …"
-        self.run_worker(self._go(to, then_play), name="seek")
+        self._activity = f"seeking to {format.clock_time(instant)} …"
+        self._app.run_worker(self._seek(instant, then_play), name="seek")
 
-    async def _go(self, to: int, then_play: bool) -> None:
-        played = self._replay.is_playing or then_play
+    async def _seek(self, instant: int, then_play: bool) -> None:
+        plays = self._replay.is_playing or then_play
         try:
-            self._is_away = True
-            await asyncio.to_thread(self._replay.jump_quickly, to)
-            await self.show_store(self._replay.store)
-            self._is_away = False
-            if self._replay.lacks_past and self._then is None:
-                self._busy = "reading the minutes before …"
+            self._is_swapping = True
+            await asyncio.to_thread(self._replay.jump_quickly, instant)
+            await self._app.show_store(self._replay.store)
+            self._is_swapping = False
+            if self._replay.lacks_past and self._next_seek is None:
+                self._activity = "reading earlier data …"
                 await asyncio.to_thread(self._replay.fold_past)
                 self._replay.take_past()
         finally:
-            self._busy, self._is_away = "", False
-        self._replay.is_playing = played
-        if self._then is not None:  # where somebody wanted to go meanwhile
-            to, self._then = self._then, None
-            self._seek(to)
+            self._activity, self._is_swapping = "", False
+        self._replay.is_playing = plays
+        if self._next_seek is not None:
+            instant, self._next_seek = self._next_seek, None
+            self.seek(instant)

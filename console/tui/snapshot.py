@@ -27,7 +27,7 @@ from .views.events.model import EventLog
 if TYPE_CHECKING:
     from ..core.control import RecordingNow
     from ..core.metric_history import History
-    from .controllers.capture import UnderWay
+    from .controllers.capture import CaptureProgress
     from .folds.verdicts import JobDiagnosis
 
 #: The nodes are judged at most this often, in seconds; more cannot be read.
@@ -59,7 +59,7 @@ class Frame:
     started: tuple[JobView, ...]  # jobs that gconsole started, the newest first
     written: JobOutput  # what those that somebody looks at write
     hang: tuple[JobDiagnosis, ...] = ()  # every job, as its captures show it
-    capturing: UnderWay | None = None  # the capture under way
+    capturing: CaptureProgress | None = None  # the running capture
     time: ClockSkewState = EMPTY_CLOCK_SKEW  # the nodes' clocks, and who is late on the common one
 
     def standing_still(self) -> Frame:

@@ -127,7 +127,7 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
             app.view._page.clock = lambda now_s=now_s: now_s
             began = time.process_time()
             cluster.say(*(decode(line) for line in lines))  # type: ignore[arg-type]
-            app.draw()
+            app.frames.draw()
             with contextlib.suppress(RuntimeError):  # lines that not all have written wait: a frame may have none
                 await frame(app)
             took.append(1000 * (time.process_time() - began))

@@ -235,6 +235,6 @@ async def _remember(nodes: int, hour_s: int) -> tuple[int, int]:
             now = start + second * SECOND
             for at in range(nodes):
                 fleet.speak(at, second, now)
-            app.draw()
+            app.frames.draw()
             await asyncio.sleep(0.001)
         return memory_bytes()

@@ -20,7 +20,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from gconsole.present.spans import Span
-from gconsole.tui.controllers.theming import ThemedApp
+from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import Column, RecordGrid
@@ -61,7 +61,7 @@ COLUMNS: list[Column[Figures]] = [
 ]
 
 
-class Alone(Painted, ThemedApp):
+class Alone(Painted, BaseApp):
     """One widget and nothing else."""
 
     CSS_PATH = STYLES

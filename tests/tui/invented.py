@@ -407,5 +407,5 @@ class Cluster:
     def app(self, **changes: Any) -> ConsoleApp:
         """The console on this cluster, its clock standing at `self.at`."""
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
-        arguments["say"] = self.say
+        arguments["publish"] = self.say
         return ConsoleApp(self.store, self, **(arguments | changes))

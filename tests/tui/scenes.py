@@ -28,7 +28,6 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import KeysDialog, StoryDialog
 from gconsole.tui.dialogs.export import ExportDialog
-from gconsole.tui.dialogs.mark import MarkDialog
 from gconsole.tui.dialogs.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.views.base import NodePageRequested
@@ -66,8 +65,8 @@ class Stage:
 
     async def home(self) -> None:
         """Escape leads back to the Overview from wherever this is; the picture goes on."""
-        if self.app._frozen is not None:
-            self.app.action_freeze()
+        if self.app.frames.is_frozen:
+            self.app.frames.action_freeze()
         for _ in range(12):
             at_home = len(self.app.screen_stack) == 1 and self.app.view.id == VIEWS[0].name
             if at_home:
@@ -138,7 +137,7 @@ _ASKED: set[asyncio.Future[str | None]] = set()
 
 async def _secret(stage: Stage) -> None:
     for name in (stage.cluster.star, "bastion"):
-        _ASKED.add(asyncio.ensure_future(stage.app.ask(f"ops@{name}", f"Password for {name}:")))
+        _ASKED.add(asyncio.ensure_future(stage.app.login_prompts.read_secret(f"ops@{name}", f"Password for {name}:")))
     await stage.shows_dialog(SecretPrompt)
     await stage.press(*"horse")
 
@@ -174,7 +173,7 @@ def _answered(sql: str, *pressed: str) -> Open:
 
 
 async def _examined(stage: Stage) -> None:
-    stage.app.action_examine_all()
+    stage.app.nodes.action_examine_all()
     await stage.shows_dialog(LinesDialog)
 
 
@@ -320,14 +319,14 @@ SCENES = (
     Scene("story of a rank", keys("2", "g", "j", "enter"), StoryDialog),
     Scene("story of a process", _process, StoryDialog),
     Scene("story of an event", keys("8", "k", "k", "enter"), StoryDialog),
-    Scene("mark", keys("8", "M"), MarkDialog),
+    Scene("mark", keys("8", "M"), Prompt),
     Scene("record", keys("r"), Prompt),
     Scene("recording", _recording, cluster=demo),
     Scene("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
     Scene("ending a recording", _ending_a_recording, Prompt, cluster=demo),
     Scene("two sessions", _two_sessions, DiffScreen),
-    Scene("remove", lambda stage: stage.app.run_action("app.remove"), Confirm),
-    Scene("add nodes", lambda stage: stage.app.run_action("app.add_nodes"), Prompt),
+    Scene("remove", lambda stage: stage.app.run_action("nodes.remove"), Confirm),
+    Scene("add nodes", lambda stage: stage.app.run_action("nodes.add"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),
     Scene("health check", _examined, LinesDialog),
     Scene("palette", palette(""), CommandPalette),
@@ -346,7 +345,7 @@ async def draw(scene: Scene, folder: Path) -> None:
         await settle(pilot)
         await scene.open(stage)
         for theme, (width, height) in LOOKS:
-            stage.app.use_theme(theme)
+            stage.app.themes.use(theme)
             await pilot.resize_terminal(width, height)
             await stage.still()
             name = f"{scene.name} {width}x{height} {theme}.svg".replace(" ", "_")

@@ -123,7 +123,7 @@ class TestOnTheScreen:
     async def test_a_tool_that_fails_is_told_beside_what_worked(self, machine: Path):
         install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
         async with running(demo().app(clipboard="both"), "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
-            await told(pilot, "it went through OSC 52 only; wl-copy: no compositor")
+            await told(pilot, "sent by OSC 52 only; wl-copy: no compositor")
 
     async def test_native_without_a_tool_says_what_to_do(self, machine: Path):
         app = demo().app(clipboard="native")

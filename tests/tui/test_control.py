@@ -19,7 +19,7 @@ from gconsole.tui.dialogs.prompts import SecretPrompt
 
 
 def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
-    return asyncio.ensure_future(app.ask(who, prompt))
+    return asyncio.ensure_future(app.login_prompts.read_secret(who, prompt))
 
 
 class TestALoginThatAsks:
@@ -61,7 +61,7 @@ class TestALoginThatAsks:
             await until(pilot, lambda: isinstance(app.screen, KeysDialog))
             answer = asking(app, "node1", "Password for node1")
             for _ in range(3):
-                app._questions.look()  # as its clock does
+                app.login_prompts.open_next()  # as its clock does
                 await pilot.pause()
             assert isinstance(app.screen, KeysDialog)
             await pilot.press("escape")
@@ -82,7 +82,7 @@ class TestTheFleetInThePalette:
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
-            await app.run_action("app.add_nodes")
+            await app.run_action("nodes.add")
             await until(pilot, lambda: isinstance(app.focused, Input))
             app.screen.query_one(Input).value = "new[1-2]"
             await pilot.press("enter")
@@ -93,7 +93,7 @@ class TestTheFleetInThePalette:
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
-            await app.run_action("app.add_nodes")
+            await app.run_action("nodes.add")
             await until(pilot, lambda: isinstance(app.focused, Input))
             app.screen.query_one(Input).value = "node[1-"
             await pilot.press("enter")
@@ -105,7 +105,7 @@ class TestTheFleetInThePalette:
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
             for key, asked in (("escape", []), ("y", [("remove", "node1")])):
-                await app.run_action("app.remove")
+                await app.run_action("nodes.remove")
                 await shows(pilot, "Remove node1?")
                 await pilot.press(key)
                 await until(pilot, lambda: len(app.screen_stack) == 1)
@@ -115,14 +115,14 @@ class TestTheFleetInThePalette:
         cluster = pod()
         app = cluster.app()
         async with running(app, toasts=True):
-            failed = [node.name for node in app.troubled_nodes()]
-            await app.run_action("app.reconnect_failed")
+            failed = [node.name for node in app.nodes.failed]
+            await app.run_action("nodes.reconnect_failed")
             assert failed and cluster.asked == [("reconnect", name) for name in failed]
 
     async def test_the_doctor_looks_at_every_node(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            await app.run_action("app.examine_all")
+            await app.run_action("nodes.examine_all")
             await shows(pilot, "Health check")
             await shows(pilot, "3.10.12")
             await pilot.press("escape")
@@ -132,7 +132,7 @@ class TestTheFleetInThePalette:
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
-            await app.run_action("app.examine")
+            await app.run_action("nodes.examine")
             await until(pilot, lambda: ("examine", "node1") in cluster.asked)
 
 
@@ -160,7 +160,7 @@ class TestHostsTomlIsSaved:
         cluster = demo()
         async with running(cluster.app(hosts=hosts_file(path)), size=(160, 30), toasts=True) as pilot:
             path.write_text("[[nodes]]\nhosts = 3\n")
-            await shows(pilot, "the fleet stays as it was")
+            await shows(pilot, "fleet unchanged")
             assert cluster.asked == []
 
     def test_a_file_that_an_editor_is_still_writing_is_left_alone(self, tmp_path: Path):
@@ -187,7 +187,7 @@ async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_svg", _refuse)
     async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
-        await shows(pilot, "no screenshot: Permission denied")
+        await shows(pilot, "screenshot failed: Permission denied")
 
 
 def _refuse(svg: str) -> Path:

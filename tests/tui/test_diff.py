@@ -93,8 +93,8 @@ async def test_its_keys_order_copy_help_and_leave(tmp_path):
         await pilot.press("escape")
         assert isinstance(app.screen, DiffScreen)
         await pilot.press("q")
-    assert app.found is not None
-    assert app.found.is_different
+    assert app.comparison is not None
+    assert app.comparison.is_different
 
 
 async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
@@ -110,7 +110,7 @@ async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
         await shows(pilot, "records read")
         await pilot.press("escape")
         goes_on.set()
-    assert app.found is None
+    assert app.comparison is None
 
 
 async def test_a_damaged_session_is_told_and_nothing_is_compared(tmp_path):
@@ -122,11 +122,11 @@ async def test_a_damaged_session_is_told_and_nothing_is_compared(tmp_path):
     app = DiffApp(diff_of(one, other))
     async with app.run_test() as pilot:
         for _ in range(600):
-            if app.trouble:
+            if app.error:
                 break
             await pilot.pause(0.05)
-    assert "verify" in app.trouble
-    assert app.found is None
+    assert "verify" in app.error
+    assert app.comparison is None
 
 
 async def test_a_replay_is_compared_with_another_session_by_its_name(tmp_path):
@@ -134,12 +134,12 @@ async def test_a_replay_is_compared_with_another_session_by_its_name(tmp_path):
     a_session(tmp_path, "tuesday", kernel="6.8")
     app = ReplayApp(Replay(one))
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: app.is_current)
-        await app.run_action("app.replay_compare")
+        await until(pilot, lambda: app.frames.is_current)
+        await app.run_action("replay.compare")
         await until(pilot, lambda: isinstance(app.screen, Prompt))
         await pilot.press(*"nobody", "enter")
         await until(pilot, lambda: any("nobody" in note.message for note in app._notifications))
-        await app.run_action("app.replay_compare")
+        await app.run_action("replay.compare")
         await until(pilot, lambda: isinstance(app.screen, Prompt))
         await pilot.press(*"tuesday", "enter")
         await until(pilot, lambda: "5.15 → 6.8" in screen_of(app))
@@ -156,7 +156,7 @@ def test_on_a_terminal_it_is_a_screen_and_its_exit_code_says_whether_they_differ
     try:
         terminal.until("ready>")
         terminal.press(f"{GCONSOLE} diff monday tuesday; echo code $?", "Enter")
-        terminal.until("─ FIGURES", "5.15 → 6.8", "q leave")
+        terminal.until("─ FIGURES", "5.15 → 6.8", "q close")
         terminal.press("q")
         terminal.until("code 1")
         terminal.press("clear", "Enter")

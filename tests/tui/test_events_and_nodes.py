@@ -15,7 +15,7 @@ from waiting import frames, screen, shows, until
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.dialog import StoryDialog
-from gconsole.tui.dialogs.mark import MarkDialog
+from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.views.events.view import EventsView
 from gconsole.tui.views.nodes.view import NodesView
 
@@ -110,7 +110,7 @@ class TestEvents:
 
     async def test_before_anything_happened_it_says_so(self):
         async with Cluster().app().run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: len(pilot.app._views) == 11)  # type: ignore[attr-defined]
+            await until(pilot, lambda: len(pilot.app.opened_views) == 11)  # type: ignore[attr-defined]
             await pilot.press("8")
             await shows(pilot, "no events yet")
 
@@ -135,7 +135,7 @@ class TestEvents:
             took = []
             for number in range(20):
                 log(cluster, f"new {number}")
-                frame = app._watch.look()
+                frame = app.frames.builder.look()
                 began = time.perf_counter()
                 view.show_snapshot(frame)
                 took.append(time.perf_counter() - began)
@@ -191,7 +191,7 @@ class TestNodes:
         cluster = busy_night()
         app = cluster.app()
         async with running(app) as pilot:
-            await app.action_show("nodes")
+            await app.views.action_show("nodes")
             nodes_of(app).open("node018")
             await shows(pilot, "node018 ● ok")
             await pilot.press("G")
@@ -208,7 +208,7 @@ class TestNodes:
     async def test_with_room_the_lists_stand_beside_the_facts_and_tab_goes_there(self):
         app = busy_night().app()
         async with running(app, size=(200, 60)) as pilot:
-            await app.action_show("nodes")
+            await app.views.action_show("nodes")
             nodes_of(app).open("node018")
             await shows(pilot, "PROCESSES 2")
             first = screen(app).splitlines()[4]
@@ -271,18 +271,18 @@ class TestMarks:
         cluster = demo()
         app = cluster.app()
         async with running(app, "8", "M", toasts=True) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, MarkDialog) and isinstance(app.focused, Input))
+            await until(pilot, lambda: isinstance(app.screen, Prompt) and isinstance(app.focused, Input))
             await pilot.press(*"q [1]", "enter")
             await until(pilot, lambda: cluster.asked == [("mark", "q [1]")])
             await shows(pilot, "◆")
-            await shows(pilot, "it stands in Events")
+            await shows(pilot, "marker added; see Events")
 
     @pytest.mark.parametrize("keys", [["escape"], ["enter"], ["space", "enter"]])
     async def test_escape_and_an_empty_note_mark_nothing(self, keys: list[str]):
         cluster = demo()
         app = cluster.app()
         async with running(app, "M") as pilot:
-            await until(pilot, lambda: isinstance(app.screen, MarkDialog))
+            await until(pilot, lambda: isinstance(app.screen, Prompt))
             await pilot.press(*keys)
             await until(pilot, lambda: len(app.screen_stack) == 1)
             assert cluster.asked == []

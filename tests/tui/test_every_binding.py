@@ -34,7 +34,7 @@ PLACES = {
     "dialog": ["question_mark", "j", "j"],
     "prompt": ["M"],
     "export": ["2", "e", "down"],
-    "confirm": ["!app.remove"],
+    "confirm": ["!nodes.remove"],
     "app": [],
     **{row.name: [row.key] for row in VIEWS},
 }
@@ -110,9 +110,9 @@ async def come_to(stage: Stage, steps: list[str]) -> None:
 async def leave(stage: Stage) -> None:
     """Back to the Overview as it was; the picture goes on and nothing is told."""
     await stage.home()
-    if stage.app._frozen is not None:
-        stage.app.action_freeze()
-    stage.app._interrupted_at = 0.0
+    if stage.app.frames.is_frozen:
+        stage.app.frames.action_freeze()
+    stage.app.shutdown._interrupted_at = 0.0
     stage.app.clear_notifications()
     await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
     await stage.press("g")

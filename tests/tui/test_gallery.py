@@ -20,7 +20,7 @@ NAMES = [theme.name for theme in theme_files()]
 def test_every_widget_looks_as_it_did(snap_compare, theme: str):
     async def run(pilot: Pilot[None]) -> None:
         assert isinstance(pilot.app, Gallery)
-        pilot.app.use_theme(theme)
+        pilot.app.themes.use(theme)
         await pilot.pause()
 
     assert snap_compare(Gallery(), terminal_size=SIZE, run_before=run)
@@ -60,7 +60,7 @@ async def test_without_colour_every_theme_paints_none_and_keeps_the_glyphs(monke
     monkeypatch.setenv("NO_COLOR", "1")
     app = Gallery()
     async with app.run_test(size=SIZE) as pilot:
-        app.use_theme(theme)
+        app.themes.use(theme)
         await pilot.pause()
         strips = app.screen._compositor.render_strips()
         styles = [segment.style for strip in strips for segment in strip if segment.style]

@@ -70,7 +70,7 @@ class TestFromTheKeyToTheLine:
     async def test_capital_s_asks_how_often(self):
         cluster = hung()
         async with running(cluster.app(), "S", size=SIZE, toasts=True) as pilot:
-            await shows(pilot, "Read every rank's stack")
+            await shows(pilot, "Capture stacks of all ranks")
             await pilot.press(*"500", "enter")
             await shows(pilot, "no number from 1 to 100")
             await pilot.press("S", *"4", "enter")
@@ -84,7 +84,7 @@ class TestFromTheKeyToTheLine:
         cluster = Cluster("node1")
         cluster.up()
         async with running(cluster.app(), "d", size=SIZE, toasts=True) as pilot:
-            await shows(pilot, "there is no rank whose stack could be read")
+            await shows(pilot, "no rank with a readable stack")
 
 
 class TestWalking:
@@ -178,7 +178,7 @@ class TestWhileItReads:
         async with running(app, "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("escape")
-            await shows(pilot, "cancelled")
+            await shows(pilot, "cancelled; partial results kept")
             await until(pilot, lambda: "captured 0/8" not in screen(app))
 
     async def test_a_second_one_waits_for_the_first(self):
@@ -212,7 +212,7 @@ class TestCollectives:
         async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             await pilot.press("c")
-            await shows(pilot, "FAULTS 1")
+            await shows(pilot, "WHAT IS WRONG 1")
             await shows(pilot, "missing rank in all_reduce")
             await shows(pilot, "last entered #6")
             await pilot.press("escape")
@@ -229,20 +229,20 @@ async def test_all_threads_can_be_folded():
     async with running(hung().app(), "s", size=SIZE, toasts=True) as pilot:
         await shows(pilot, "capture 1 of 1")
         await pilot.press("t")
-        await shows(pilot, "folded: the main threads, or those they wait for")
+        await shows(pilot, "threads: main, or the thread it waits for")
         await shows(pilot, "groups, threads that block")
         await pilot.press("t")
-        await shows(pilot, "folded: every thread")
+        await shows(pilot, "threads: all")
         await shows(pilot, "groups, all threads")
         await pilot.press("t")
-        await shows(pilot, "folded: main threads")
+        await shows(pilot, "threads: main")
 
 
 async def test_ranks_are_told_apart_by_function_by_line_and_by_the_variables_that_were_asked_for():
     cluster = hung()
     app = cluster.app()
     async with running(app, "S", size=SIZE, toasts=True) as pilot:
-        await shows(pilot, "Read every rank's stack")
+        await shows(pilot, "Capture stacks of all ranks")
         await pilot.press(*"1 step,loss", "enter")
         await shows(pilot, "STACKS 8 ranks, 2 groups")
         assert cluster.variables == ("step", "loss")
@@ -252,7 +252,7 @@ async def test_ranks_are_told_apart_by_function_by_line_and_by_the_variables_tha
         await shows(pilot, "8 groups, by variables")
         await shows(pilot, "step = 1700")
         await pilot.press("v")
-        await shows(pilot, "told apart by function")
+        await shows(pilot, "ranks grouped by function")
 
 
 async def test_the_verdict_is_copied_as_text():

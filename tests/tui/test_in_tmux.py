@@ -82,7 +82,7 @@ def test_ctrl_c_twice_quits_and_leaves_nothing(terminal: Tmux, scratch: Path) ->
     started = [terminal.pid, *processes_of(terminal.pid)]
     assert len(started) >= 6  # the console, the cluster, a server and an agent a node, the ranks
     terminal.press("C-c")
-    terminal.until("Ctrl-C again leaves", *READY)
+    terminal.until("press Ctrl-C again to quit", *READY)
     terminal.press("C-c")
     terminal.until_gone()
     until_none_is_left(started)

@@ -173,7 +173,7 @@ class TestFromAJob:
             await until(pilot, lambda: isinstance(pilot.app.screen, LinesDialog))
             await shows(pilot, "node1  stopped: 8 processes ended, nothing left")
             assert "node2  unknown: no word for 3 s" in screen(pilot.app)
-            assert "the order is kept" in screen(pilot.app)
+            assert "pending: the next gconsole run" in screen(pilot.app)
         assert Owed.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
         assert ("stop job", f"train-3f9a1c on {ALL}") in cluster.asked
 
@@ -182,7 +182,7 @@ class TestFromAJob:
         cluster.read_only = True
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "x")
-            await shows(pilot, "read_only: this screen ends no job")
+            await shows(pilot, "read_only is set: stop the job")
         assert not any(asked == "stop job" for asked, _ in cluster.asked)
 
     async def test_a_job_that_is_over_or_was_only_found_cannot_be_stopped(self):

@@ -155,10 +155,10 @@ class TestOnTheScreen:
             await shows(pilot, "^f filter")
             await pilot.press("question_mark")
             await shows(pilot, "^f /")
-            await shows(pilot, "Freeze the picture")
-            assert any(line.split()[1:2] == ["P"] for line in screen(pilot.app).splitlines() if "Freeze" in line)
-            await pilot.press("escape", "ctrl+p", *"freeze the")
-            await shows(pilot, "data go on arriving   P")
+            await shows(pilot, "Pause display")
+            assert any(line.split()[1:2] == ["P"] for line in screen(pilot.app).splitlines() if "Pause display" in line)
+            await pilot.press("escape", "ctrl+p", *"pause display")
+            await shows(pilot, "(data keeps arriving)   P")
 
     async def test_the_keys_do_what_they_say_and_the_old_ones_nothing(self, file: Path):
         own = read(file, 'app.freeze = "P"\napp.theme = "T"\napp.mark = []\n')
@@ -167,14 +167,14 @@ class TestOnTheScreen:
             before = app.theme
             await pilot.press("space", "M", "T")
             await until(pilot, lambda: app.theme != before)
-            assert app._frozen is None and len(app.screen_stack) == 1
+            assert not app.frames.is_frozen and len(app.screen_stack) == 1
             await pilot.press("P")
             await shows(pilot, "FROZEN")
 
     async def test_what_is_wrong_stands_in_events_and_one_toast_says_so(self, file: Path):
         own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
         async with running(demo().app(keys=own), size=(120, 24), toasts=True) as pilot:
-            await shows(pilot, "2 lines are not used; Events says why")
+            await shows(pilot, "2 lines ignored; see Events")
             await pilot.press("8")
             await shows(pilot, "keys.toml:1: app.mark: q is a fixed key")
             await shows(pilot, "keys.toml:2: app.nothing: there is no such")

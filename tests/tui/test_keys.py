@@ -16,12 +16,11 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.export import ExportDialog
-from gconsole.tui.dialogs.mark import MarkDialog
-from gconsole.tui.dialogs.prompts import Confirm
+from gconsole.tui.dialogs.prompts import Confirm, Prompt
 from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keymap.actions import ACTIONS, in_scope
-from gconsole.tui.replay_app import ReplayApp
+from gconsole.tui.replay_app import ReplayApp, ReplayController
 from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.line_view import LineView
@@ -58,14 +57,16 @@ class TestTheTable:
         app = demo().app()
         async with running(app):
             targets = {
-                **{view.scope: view for view in app._views.values()}, "app": app,
-                "lines": app.view.initial_focus(), "list": app._views["ranks"], "columns": ColumnsDialog,
-                "prompt": MarkDialog, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
+                **{view.scope: view for view in app.opened_views.values()}, "app": app,
+                "lines": app.view.initial_focus(), "list": app.opened_views["ranks"], "columns": ColumnsDialog,
+                "prompt": Prompt, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
                 "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText, "diff": DiffScreen,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
-                name = action.call.partition("(")[0].removeprefix("app.")
+                namespace, _, name = action.call.partition("(")[0].rpartition(".")
                 where = KeysDialog if action.scope == "dialog" else targets[action.scope]
+                if namespace and namespace != "app":
+                    where = ReplayController if namespace == "replay" else getattr(app, namespace)
                 assert hasattr(where, f"action_{name}"), action.id
 
 
@@ -88,7 +89,7 @@ class TestViews:
 
     async def test_a_view_may_be_opened_before_the_others_are_there(self):
         async def start() -> None:
-            await app.action_show("ranks")
+            await app.views.action_show("ranks")
 
         app = demo().app(on_start=start)
         async with running(app) as pilot:
@@ -184,7 +185,7 @@ class TestRanks:
 async def settle_without_ranks(pilot: Pilot[None]) -> None:
     app = pilot.app
     assert isinstance(app, ConsoleApp)
-    await until(pilot, lambda: len(app._views) == len(VIEWS))
+    await until(pilot, lambda: len(app.opened_views) == len(VIEWS))
 
 
 class TestEverywhere:
@@ -231,7 +232,7 @@ class TestEverywhere:
         async with running(demo().app(), "question_mark", size=(80, 60)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
             said = screen(pilot.app)
-            assert said.index("Show the next figure") < said.index("Everywhere") < said.index("Leave;")
+            assert said.index("Next heat-map metric") < said.index("Everywhere") < said.index("Quit")
             assert "which rank holds the job" in said
             await pilot.press("j", "k", "escape")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
@@ -256,7 +257,7 @@ class TestEverywhere:
         cluster = pod()
         app = cluster.app()
         async with running(app, "ctrl+p", *"remove node033") as pilot:
-            await accept(pilot, "Let go of it")
+            await accept(pilot, "Remove node (data kept)")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             assert cluster.asked == []  # not before it is confirmed
             await pilot.press("y")
@@ -268,15 +269,15 @@ class TestEverywhere:
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
             cluster.names.remove("node044")
-            await app.care.reconnect(["node044"])
-            await shows(pilot, "of this fleet")
+            await app.nodes.reconnect(["node044"])
+            await shows(pilot, "node044 was removed from the fleet")
 
     async def test_themes_change_from_the_palette(self):
         app = demo().app()
         async with running(app, "ctrl+p", *"theme light") as pilot:
-            await accept(pilot, "Draw everything in the light theme")
+            await accept(pilot, "Use the light theme")
             await until(pilot, lambda: app.theme == "gconsole-light")
-            app.action_next_theme()
+            app.themes.action_next()
             assert app.theme == "gconsole-high-contrast"
 
 
@@ -290,7 +291,7 @@ class TestLeaving:
     async def test_ctrl_c_asks_once_and_leaves_the_second_time(self):
         app = demo().app()
         async with running(app, "ctrl+c", toasts=True) as pilot:
-            await shows(pilot, "Ctrl-C again leaves")
+            await shows(pilot, "press Ctrl-C again to quit")
             assert app.is_running
             await pilot.press("ctrl+c")
             await until(pilot, lambda: not app.is_running)
@@ -322,8 +323,8 @@ class TestLeaving:
     async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
         app = demo().app()
         async with running(app):
-            await app._stage.remove()
-            await app.action_show("ranks")
+            await app.views.stage.remove()
+            await app.views.action_show("ranks")
             assert app.is_running
 
 
@@ -343,7 +344,7 @@ class TestFooter:
 
     @pytest.mark.parametrize(("width", "hints"), [
         (60, "s stacks  d diagnose  ? help  q quit"),
-        (80, "s stacks  d diagnose  Tab walk on  ? help  q quit"),
+        (80, "s stacks  d diagnose  Tab next pane  ? help  q quit"),
     ])  # fmt: skip
     async def test_in_the_hang_view_it_begins_with_the_keys_that_people_come_for(self, width: int, hints: str):
         async with running(demo().app(), "3", size=(width, 24)) as pilot:

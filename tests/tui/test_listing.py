@@ -87,8 +87,8 @@ def night() -> Frame:
 
 def frame_of(cluster: Cluster) -> Frame:
     app = cluster.app()
-    app._fold.accept(app._fold.prepare(app._watch.look())())
-    return app._watch.look()
+    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.look())())
+    return app.frames.builder.look()
 
 
 class TestNodes:
@@ -333,7 +333,7 @@ class TestEvents:
             assert isinstance(view, EventsView)
             before = view._entries
             for _ in range(5):
-                view.show_snapshot(app._watch.look())
+                view.show_snapshot(app.frames.builder.look())
             assert view._entries is before
             log = len(rows(pilot))
             cluster.say(Log(node="node2", source="agent", text="line 9"))
@@ -396,7 +396,7 @@ class TestColumns:
     def test_it_looks_as_it_did(self, snap_compare, theme: str, size: tuple[int, int]):
         async def open_it(pilot: Pilot[None]) -> None:
             assert isinstance(pilot.app, ConsoleApp)
-            pilot.app.use_theme(theme)
+            pilot.app.themes.use(theme)
             await open_list(pilot, "2", "C", "j", "j", "space", "j")
             await settle(pilot)
 

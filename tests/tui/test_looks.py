@@ -50,7 +50,7 @@ async def test_it_looks_as_it_did(scene: Scene, snapshot: SnapshotAssertion):
         await settle(pilot)
         await scene.open(stage)
         for theme, size in LOOKS:
-            stage.app.use_theme(theme)
+            stage.app.themes.use(theme)
             await pilot.resize_terminal(*size)
             await stage.still()
             assert_rectangular(stage.app)

@@ -13,7 +13,7 @@ from waiting import accept, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
-from gconsole.tui.ui_state.store import Memory, Remembered
+from gconsole.tui.ui_state import UiState, UiStateFile
 from gconsole.tui.views.list_view import ListView
 
 SIZE = (80, 24)
@@ -40,59 +40,59 @@ def _is_written(path: Path) -> bool:
 
 class TestTheFile:
     def test_what_was_written_is_read(self, path: Path):
-        kept = Remembered("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
-        assert Memory(path).write(kept) == ""
-        assert Memory(path).read() == (kept, "")
+        kept = UiState("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
+        assert UiStateFile(path).write(kept) == ""
+        assert UiStateFile(path).read() == (kept, "")
         assert path.stat().st_mode & 0o777 == 0o600
 
     def test_without_a_file_everything_is_as_at_first(self, path: Path):
-        assert Memory(path).read() == (Remembered(), "")
-        assert Memory().read() == (Remembered(), "")
-        assert Memory().write(Remembered("nodes")) == ""
+        assert UiStateFile(path).read() == (UiState(), "")
+        assert UiStateFile().read() == (UiState(), "")
+        assert UiStateFile().write(UiState("nodes")) == ""
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"view": 7}', b'{"views": {"x": 1}}', b"\xff", b"[" * 9999])
     def test_a_broken_file_is_set_aside_and_told_once(self, path: Path, data: bytes):
         path.parent.mkdir()
         path.write_bytes(data)
-        remembered, trouble = Memory(path).read()
-        assert remembered == Remembered()
-        assert "it is kept as pod.json.broken" in trouble
+        remembered, trouble = UiStateFile(path).read()
+        assert remembered == UiState()
+        assert "renamed to pod.json.broken" in trouble
         assert path.with_name("pod.json.broken").read_bytes() == data
-        assert Memory(path).read() == (Remembered(), "")
+        assert UiStateFile(path).read() == (UiState(), "")
 
     def test_a_file_of_a_later_gconsole_may_say_more(self, path: Path):
         path.parent.mkdir()
         path.write_text('{"view": "nodes", "zoom": 3, "views": {"moon": {"sort": "phase", "phase": "full"}}}')
-        remembered, trouble = Memory(path).read()
+        remembered, trouble = UiStateFile(path).read()
         assert (remembered.view, remembered.of("moon").sort, trouble) == ("nodes", "phase", "")
         assert remembered.of("ranks") == DEFAULT_ARRANGEMENT
 
     def test_a_folder_that_cannot_be_written_is_told_not_raised(self, tmp_path: Path):
         (tmp_path / "state").write_text("a file in the place of the folder")
-        assert "cannot be written" in Memory(tmp_path / "state" / "pod.json").write(Remembered())
-        assert "cannot be read" in Memory(tmp_path).read()[1]
+        assert "cannot be written" in UiStateFile(tmp_path / "state" / "pod.json").write(UiState())
+        assert "cannot be read" in UiStateFile(tmp_path).read()[1]
 
     @pytest.mark.parametrize("cluster", ["h100 pod", "node[1-64],@gpu", "../../etc", "a/b", "x" * 5000, ".", "ä"])
     def test_any_name_of_a_cluster_is_one_file_in_the_folder(self, cluster: str, tmp_path: Path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        Memory.of_cluster(cluster).write(Remembered("nodes"))
+        UiStateFile.of_cluster(cluster).write(UiState("nodes"))
         [written] = (tmp_path / "gconsole").iterdir()
         assert written.suffix == ".json"
-        assert Memory.of_cluster(cluster).read()[0].view == "nodes"
+        assert UiStateFile.of_cluster(cluster).read()[0].view == "nodes"
 
     def test_long_names_that_begin_alike_are_two_clusters(self, tmp_path: Path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        Memory.of_cluster("x" * 300 + "1").write(Remembered("nodes"))
-        assert Memory.of_cluster("x" * 300 + "2").read()[0] == Remembered()
+        UiStateFile.of_cluster("x" * 300 + "1").write(UiState("nodes"))
+        assert UiStateFile.of_cluster("x" * 300 + "2").read()[0] == UiState()
 
 
 class TestTheNextTime:
     async def test_view_sort_filter_group_columns_metric_and_theme_are_there_again(self, path: Path):
-        async with running(pod().app(memory=Memory(path)), "m", "n", "o", "O", "b") as pilot:
+        async with running(pod().app(ui_state=UiStateFile(path)), "m", "n", "o", "O", "b") as pilot:
             await pilot.press("slash", *"node:node01*", "enter", "C", "j", "j", "j", "space", "K", "escape")
-            app_of(pilot).use_theme("light")
+            app_of(pilot).themes.use("light")
             await until(pilot, lambda: path.exists() and json.loads(path.read_text()).get("theme") == "light")
-        app = pod().app(memory=Memory(path))
+        app = pod().app(ui_state=UiStateFile(path))
         async with running(app) as pilot:
             assert (app.view.id, app.theme) == ("nodes", "gconsole-light")
             view = app.view
@@ -109,9 +109,9 @@ class TestTheNextTime:
             await shows(pilot, "GPU memory")
 
     async def test_what_was_not_arranged_leaves_no_file(self, path: Path):
-        async with running(demo().app(memory=Memory(path)), "j", "question_mark", "escape") as pilot:
-            await app_of(pilot).keeping.look()
-        app_of(pilot).before_stop()
+        async with running(demo().app(ui_state=UiStateFile(path)), "j", "question_mark", "escape") as pilot:
+            await app_of(pilot).ui_state.save()
+        app_of(pilot).shutdown.before_stop()
         assert not _is_written(path)
 
     async def test_what_was_done_in_the_last_second_is_kept_too(self, path: Path):
@@ -119,16 +119,16 @@ class TestTheNextTime:
             await settle(pilot)
             await pilot.press("2", "O", "q")
 
-        app = demo().app(memory=Memory(path))
-        app.keeping.look = lambda: None  # type: ignore[method-assign]  # nobody looks before the end
+        app = demo().app(ui_state=UiStateFile(path))
+        app.ui_state.save = lambda: None  # type: ignore[method-assign]  # nobody looks before the end
         await app.run_async(headless=True, size=SIZE, auto_pilot=arrange_and_leave)
-        assert Memory(path).read()[0].of("ranks").reverse
+        assert UiStateFile(path).read()[0].of("ranks").reverse
 
     async def test_names_that_mean_nothing_here_are_as_at_first(self, path: Path):
-        Memory(path).write(
-            Remembered("moon", "ultraviolet", {"ranks": Arrangement("phase", True, "orbit", "phase:full", (), ("x",))})
+        UiStateFile(path).write(
+            UiState("moon", "ultraviolet", {"ranks": Arrangement("phase", True, "orbit", "phase:full", (), ("x",))})
         )
-        app = demo().app(memory=Memory(path))
+        app = demo().app(ui_state=UiStateFile(path))
         async with running(app) as pilot:
             assert (app.view.id, app.theme) == ("overview", "gconsole-dark")
             await pilot.press("2")
@@ -137,21 +137,21 @@ class TestTheNextTime:
 
     async def test_a_broken_file_is_an_event(self, path: Path):
         _break(path)
-        async with running(demo().app(memory=Memory(path)), "8", size=(120, 24)) as pilot:
-            await shows(pilot, "what was arranged the last time is lost")
+        async with running(demo().app(ui_state=UiStateFile(path)), "8", size=(120, 24)) as pilot:
+            await shows(pilot, "stored UI state is lost")
 
     async def test_the_palette_resets_it_after_a_question(self, path: Path):
-        Memory(path).write(Remembered("ranks", "light", {"ranks": Arrangement(sort="pid", filter="rank:1")}))
-        app = demo().app(memory=Memory(path))
+        UiStateFile(path).write(UiState("ranks", "light", {"ranks": Arrangement(sort="pid", filter="rank:1")}))
+        app = demo().app(ui_state=UiStateFile(path))
         async with running(app) as pilot:
             await shows(pilot, "/ rank:1")
-            await pilot.press("ctrl+p", *"reset what is")
-            await accept(pilot, "Arrange everything as at first")
-            await shows(pilot, "Reset what is remembered?")
+            await pilot.press("ctrl+p", *"reset layout")
+            await accept(pilot, "Reset layout")
+            await shows(pilot, "Reset layout?")
             await pilot.press("y")
             await until(pilot, lambda: app.theme == "gconsole-dark")
             await until(pilot, lambda: "/ rank:1" not in screen(app))
             await shows(pilot, "rank▲")
             await pilot.press("1")
-            await app.keeping.look()
-        assert Memory(path).read()[0] == Remembered()
+            await app.ui_state.save()
+        assert UiStateFile(path).read()[0] == UiState()

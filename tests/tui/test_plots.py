@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from gconsole.present.spans import Span
 from gconsole.text.cells import width_of
-from gconsole.tui.controllers.theming import ThemedApp
+from gconsole.tui.base_app import BaseApp
 from gconsole.tui.gallery import curve, lanes, stacks
 from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
@@ -26,7 +26,7 @@ FIGURES = ["–", "0", "0.5", "100", "1980", "81.9G"]
 HOSTILE = "[bold]\x1b[31m" + "e\u0301" * 30 + "שלום" + "漢字" + "x" * 4096
 
 
-class Alone(ThemedApp):
+class Alone(BaseApp):
     """One widget on a screen of its own."""
 
     CSS_PATH = "../../console/tui/console.tcss"

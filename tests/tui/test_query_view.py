@@ -162,7 +162,7 @@ async def test_escape_gives_a_question_up():
         while view._asked_at is not None:  # whatever instant it comes at
             await pilot.press("escape")
             await pilot.pause(0.02)
-        assert not app.asking.is_busy
+        assert not app.queries.client.is_busy
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ async def test_a_process_that_was_ended_is_followed_by_another():
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await asked(pilot, "SELECT 1")
-        app.asking._apart._process.kill()
-        app.asking._apart._process.wait()
+        app.queries.client._worker._process.kill()
+        app.queries.client._worker._process.wait()
         await asked(pilot, "SELECT 6 * 7 AS answer")
         await shows(pilot, "42")
 
@@ -223,11 +223,11 @@ async def test_the_picture_goes_on_while_a_question_is_under_way():
         await pilot.press("9", "slash")
         app.view._editor.line.text = ENDLESS
         await pilot.press("enter")
-        await until(pilot, lambda: app.asking.is_busy, "that it works")
+        await until(pilot, lambda: app.queries.client.is_busy, "that it works")
         before = app.frame.now
         cluster.later(1)
         await until(pilot, lambda: app.frame.now > before, "a newer picture")
-        while app.asking.is_busy:
+        while app.queries.client.is_busy:
             await pilot.press("escape")
             await pilot.pause(0.02)
 

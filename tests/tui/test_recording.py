@@ -56,7 +56,7 @@ async def test_several_run_at_once_and_each_is_ended_by_its_name():
         await record(pilot, cluster, "two")
         await until(pilot, lambda: "REC one +1" in header_of(pilot))
         await record(pilot, cluster, "")
-        await until(pilot, lambda: "say which one" in toasts(pilot))
+        await until(pilot, lambda: "type the name of one" in toasts(pilot))
         await record(pilot, cluster, "one")
         await until(pilot, lambda: running(cluster) == ["two"])
 
@@ -88,7 +88,7 @@ async def test_a_recording_that_goes_on_after_a_crash_says_so():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "crashed")
-        await until(pilot, lambda: "goes on" in toasts(pilot))
+        await until(pilot, lambda: "resumed after a crash" in toasts(pilot))
 
 
 async def test_a_full_disk_stands_in_the_header_at_any_width():
@@ -104,7 +104,7 @@ async def test_q_leaves_a_recording_only_when_pressed_twice():
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "night")
         await pilot.press("q")
-        await until(pilot, lambda: "quit again" in toasts(pilot))
+        await until(pilot, lambda: "press q again" in toasts(pilot))
         assert pilot.app.is_running
         await pilot.press("q")
         await until(pilot, lambda: not pilot.app.is_running)

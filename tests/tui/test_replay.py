@@ -75,18 +75,18 @@ async def test_the_header_says_that_it_is_a_replay_and_when(player):
 async def test_views_that_come_while_all_are_made_anew_do_not_stay(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
-        stage, came = pilot.app._stage, []
+        stage, came = pilot.app.views.stage, []
         remove = stage.remove_children
 
         async def remove_while_others_come():
             await remove()
             if not came:
                 came.append(True)
-                await pilot.app._mount_rest()  # which the picture before this one had asked for
+                await pilot.app.views.mount_rest()  # which the picture before this one had asked for
 
         monkeypatch.setattr(stage, "remove_children", remove_while_others_come)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: came and pilot.app.has_every_view, "every view")
+        await until(pilot, lambda: came and pilot.app.views.is_complete, "every view")
         assert minute_of(player) == 3
         assert set(stage.children) == set(pilot.app.opened_views.values())
 
@@ -108,7 +108,7 @@ async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: minute_of(player) == 3)
         await pilot.press("left_square_bracket")
-        await until(pilot, lambda: "no event before" in " ".join(note.message for note in pilot.app._notifications))
+        await until(pilot, lambda: "no earlier event" in " ".join(note.message for note in pilot.app._notifications))
 
 
 async def test_between_two_words_of_the_nodes_they_grow_old_as_they_did_live(player):

@@ -156,7 +156,7 @@ async def told(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         for row in VIEWS:
-            await app.action_show(row.name)
+            await app.views.action_show(row.name)
             if isinstance(app.view, QueryView):
                 await ask(pilot)
             found[f"{row.name}: painted"] = await stage_of(pilot)

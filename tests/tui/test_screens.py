@@ -30,7 +30,7 @@ class TestSizes:
     async def test_every_size_shows_every_view_whole(self, cluster, size):
         app = cluster().app()
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: len(app._views) == 11)
+            await until(pilot, lambda: len(app.opened_views) == 11)
             for key in ("1", "2", "3", "question_mark", "escape", "1", "enter", "escape"):
                 await pilot.press(key)
                 await pilot.pause()
@@ -205,7 +205,7 @@ class TestLifeCycle:
 
         async def break_it(pilot) -> None:
             await settle(pilot)
-            app._watch = None  # type: ignore[assignment]
+            app.frames.builder = None  # type: ignore[assignment]
 
         with pytest.raises(AttributeError):
             await app.run_async(headless=True, size=(80, 24), auto_pilot=break_it)

@@ -146,7 +146,7 @@ class TestOnTheScreen:
     async def test_a_theme_chosen_from_the_palette_is_there_the_next_time(self, tmp_path: Path):
         shelf = ThemeShelf(memory=tmp_path / "theme")
         async with running(demo().app(themes=shelf), "ctrl+p", *"theme terminal") as pilot:
-            await accept(pilot, "Draw everything in the terminal theme")
+            await accept(pilot, "Use the terminal theme")
             await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
         app = demo().app(themes=ThemeShelf(memory=tmp_path / "theme"))
         assert app.theme == "gconsole-terminal"
@@ -158,13 +158,13 @@ class TestOnTheScreen:
         save(folder / "mine.toml", MINE)
         app = demo().app(themes=ThemeShelf(folder))
         async with running(app) as pilot:
-            app.use_theme("mine")
+            app.themes.use("mine")
             await until(pilot, lambda: app.screen.styles.background.hex == "#0F141B")
             save(folder / "mine.toml", MINE.replace("#0f141b", "#000000"))
             await until(pilot, lambda: app.screen.styles.background.hex == "#000000")
             (folder / "mine.toml").unlink()
             await until(pilot, lambda: app.theme == "gconsole-dark")
-            assert "mine" not in app.theme_names
+            assert "mine" not in app.themes.names
 
     async def test_a_broken_theme_is_a_toast_and_no_crash(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(theming, "_LOOK_EVERY_S", 0.05)

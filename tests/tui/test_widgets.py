@@ -18,7 +18,7 @@ from textual.widget import Widget
 from gconsole.present.spans import Line, Span
 from gconsole.present.status import Status
 from gconsole.records.metrics import HeatScale
-from gconsole.tui.controllers.theming import ThemedApp
+from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.bar import Bar
 from gconsole.tui.widgets.heat_layout import plan
@@ -27,7 +27,7 @@ from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
 from gconsole.tui.widgets.report import Report
 
 
-class Alone(ThemedApp):
+class Alone(BaseApp):
     """One widget on a screen of its own, in our theme."""
 
     CSS_PATH = "../../console/tui/console.tcss"

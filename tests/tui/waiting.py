@@ -43,10 +43,10 @@ async def settle(pilot: Pilot[None]) -> None:
     """Everything the store knows is on the screen: jobs folded, all views there, painted."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
-    app.draw()  # now, not when the frame clock says so
-    await until(pilot, lambda: app.is_current or app._frozen is not None, "a current picture")
+    app.frames.draw()  # now, not when the frame clock says so
+    await until(pilot, lambda: app.frames.is_current or app.frames.is_frozen, "a current picture")
     await app.workers.wait_for_complete()
-    app.draw()
+    app.frames.draw()
     await pilot.pause()
 
 
@@ -55,7 +55,7 @@ async def frames(pilot: Pilot[None], count: int = 4) -> None:
     app = pilot.app
     assert isinstance(app, ConsoleApp)
     for _ in range(count):
-        app.draw()
+        app.frames.draw()
         await pilot.pause()
 
 

@@ -1,1 +1,1 @@
-"""Parts of the app that act: captures, nodes, jobs, recordings, the clipboard, shutdown."""
+"""Controllers: the parts of the app that act. The app owns one of each."""

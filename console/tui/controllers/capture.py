@@ -1,4 +1,4 @@
-"""Captures and diagnoses that a person asks for: one at a time, with how far it is, and a way to give it up."""
+"""Stack captures and diagnoses: run one at a time, report its progress, cancel it, and fold what was captured."""
 
 from __future__ import annotations
 
@@ -6,19 +6,35 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Protocol
 
+from ...analysis.stacks.fold import Shape
 from ...core.control import CaptureDone, CaptureOrder, Control, new_capture
 from ...core.store import Store
 from ...monitor.diagnose import Diagnosis, diagnose
+from ...monitor.finding_tracker import FindingTracker
+from ...monitor.hang import verdict_finding
 from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
+from ..dialogs.prompts import Prompt
+from ..folds.verdicts import DiagnosisFold, JobDiagnosis
+from ..views.base import CaptureViewRequested
+from .controller import AppHost, Controller
 
-_NO_RANK = "there is no rank whose stack could be read; the Ranks view says what was found"
+_NO_RANK = "no rank with a readable stack; see the Ranks view"
+_THREADS = {"main": "main", "blocking": "main, or the thread it waits for", "all": "all"}
+_GRANULARITIES = {
+    "function": "function", "line": "line of every call", "locals": "captured variables (S captures them)",
+}  # fmt: skip
+#: More samples than anybody reads; a recording serves that purpose.
+MOST_SAMPLES = 100
+#: Views that show captures: Skew measures lateness from them.
+_CAPTURE_VIEWS = ("hang", "skew")
 
 
 @dataclass(frozen=True)
-class UnderWay:
-    """How far a capture is; `ranks` is None where nobody knows how many there are."""
+class CaptureProgress:
+    """Progress of the running capture; `ranks` is None while their number is unknown."""
 
     verb: str
     read: int
@@ -26,48 +42,57 @@ class UnderWay:
     elapsed_s: float
 
 
-class Capturing:
-    """Captures through `control`. `tell(text, is_trouble)` says what came of it."""
+class CaptureHost(AppHost, Protocol):
+    """The app, as far as captures need it."""
 
-    def __init__(self, store: Store, control: Control, tell: Callable[[str, bool], None]) -> None:
-        self._store, self._control, self._tell = store, control, tell
+    @property
+    def current_view(self) -> str:
+        """Name of the view on the screen."""
+        ...
+
+    async def show_view(self, name: str) -> None:
+        """Open a view."""
+        ...
+
+
+class CaptureRunner:
+    """Runs one capture or diagnosis at a time; `report(text, is_problem)` shows its outcome."""
+
+    def __init__(self, store: Store, control: Control, report: Callable[[str, bool], None]) -> None:
+        self._store, self._control, self._report = store, control, report
         self._task: asyncio.Task[None] | None = None
         self._order: CaptureOrder | None = None
         self._verb = ""
         self._began = 0.0
-        self.is_diagnosis = False  # whether the newest was taken until a verdict stands
+        self.is_diagnosis = False  # whether the newest one is a diagnosis
 
     @property
-    def under_way(self) -> UnderWay | None:
-        """The one under way; None while there is none."""
+    def progress(self) -> CaptureProgress | None:
+        """Progress of the running capture; None while none runs."""
         if self._task is None or self._order is None:
             return None
-        now = self._store.captures.get(self._order.id)
-        ranks = self._order.only and len(self._order.only)
-        return UnderWay(
-            self._verb, len(now.ranks) if now else 0, ranks or self._living() or None, time.monotonic() - self._began
-        )
+        capture = self._store.captures.get(self._order.id)
+        living = sum(not is_gone(now.rank) for now in self._store.ranks.values())
+        ranks = (self._order.only and len(self._order.only)) or living or None
+        return CaptureProgress(self._verb, len(capture.ranks) if capture else 0, ranks, time.monotonic() - self._began)
 
     def capture(self, samples: int, names: tuple[str, ...] = ()) -> None:
-        """Read the stacks of all ranks, so many times, with the variables of these names."""
+        """Read the stacks of all ranks `samples` times, with the values of the variables in `names`."""
         self._start("captured", self._capture(samples, names))
 
     def diagnose(self) -> None:
-        """Capture until the verdict stands."""
-        self._start("judging: captured", self._diagnose(), is_diagnosis=True)
+        """Capture until the verdict is final."""
+        self._start("diagnosing: captured", self._diagnose(), is_diagnosis=True)
 
     def cancel(self) -> None:
-        """Give it up; what has come stays."""
+        """Cancel the running capture; what was read is kept."""
         if self._task is not None:
             self._task.cancel()
-
-    def _living(self) -> int:
-        return sum(not is_gone(now.rank) for now in self._store.ranks.values())
 
     def _start(self, verb: str, work: Coroutine[None, None, None], *, is_diagnosis: bool = False) -> None:
         if self._task is not None:
             work.close()
-            self._tell("a capture is under way; Esc in the Hang view cancels it", True)
+            self._report("a capture is already running; Esc in the Hang view cancels it", True)
             return
         self._verb, self._began, self.is_diagnosis = verb, time.monotonic(), is_diagnosis
         self._task = asyncio.create_task(self._run(work), name="capture")
@@ -76,26 +101,118 @@ class Capturing:
         try:
             await work
         except asyncio.CancelledError:
-            self._tell("given up; what was read stays", False)
+            self._report("cancelled; partial results kept", False)
         finally:
             self._task = self._order = None
 
     async def _capture(self, samples: int, names: tuple[str, ...]) -> None:
         order = CaptureOrder(new_capture(), samples=samples, locals=names)
-        self._order = order
-        self._told(await self._control.capture(order))
+        self._set_order(order)
+        self._report_failures(await self._control.capture(order))
 
     async def _diagnose(self) -> None:
-        if not await diagnose(self._store, self._control, Diagnosis(), self._take):
-            self._tell(_NO_RANK, True)
+        if not await diagnose(self._store, self._control, Diagnosis(), self._set_order):
+            self._report(_NO_RANK, True)
 
-    def _take(self, order: CaptureOrder) -> None:
+    def _set_order(self, order: CaptureOrder) -> None:
         self._order = order
 
-    def _told(self, done: CaptureDone) -> None:
-        """Only what went wrong; what was read is on the screen."""
+    def _report_failures(self, done: CaptureDone) -> None:
         if not done.failures and not any(counts.ranks for counts in done.nodes.values()):
-            self._tell(_NO_RANK, True)
+            self._report(_NO_RANK, True)
         elif done.failures:
             reasons = sorted({failure.text for failure in done.failures.values()})
-            self._tell(f"not read: {fold(list(done.failures))}: {reasons[0]}", True)
+            self._report(f"not captured: {fold(list(done.failures))}: {reasons[0]}", True)
+
+
+class CaptureController(Controller):
+    """Captures and their verdicts, published as `findings` unless None. A replay (`live` false) captures nothing."""
+
+    def __init__(
+        self, app: CaptureHost, store: Store, control: Control, findings: FindingTracker | None, *, live: bool
+    ) -> None:
+        self._app, self._control, self._findings, self._live = app, control, findings, live
+        self.use_store(store)
+
+    def use_store(self, store: Store) -> None:
+        """Show the captures of this store from now on."""
+        self._store = store
+        self._published: tuple[JobDiagnosis, ...] = ()
+        self._verdicts = DiagnosisFold(store)
+        self.runner = CaptureRunner(store, self._control, self._report)
+
+    @property
+    def seen(self) -> tuple[JobDiagnosis, ...]:
+        """Every job as its captures show it."""
+        return self._verdicts.seen
+
+    @property
+    def shape(self) -> Shape:
+        """How captures are folded."""
+        return self._verdicts.shape
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every capture is folded and has a verdict."""
+        return self._verdicts.is_current
+
+    def update(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
+        """Fold new captures; publish their verdicts as findings."""
+        self._verdicts.look(in_background, capturing=self.runner.progress is not None)
+        if self._findings is not None and self.seen is not self._published:
+            self._published = self.seen
+            verdicts = [job.judged.verdict for job in self.seen]
+            if not self.runner.is_diagnosis:  # an undecided single capture is not a finding
+                verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
+            self._findings.put("verdict", filter(None, map(verdict_finding, verdicts)))
+
+    def change_fold(self, wanted: CaptureViewRequested) -> None:
+        """Show another capture, or fold it in another way."""
+        if wanted.turn_threads:
+            self._verdicts.turn_threads()
+            self._report(f"threads: {_THREADS[self.shape.threads]}", False)
+        if wanted.turn_granularity:
+            self._verdicts.turn_granularity()
+            self._report(f"ranks grouped by {_GRANULARITIES[self.shape.granularity]}", False)
+        if wanted.by:
+            self._verdicts.choose(wanted.by)
+
+    async def action_capture(self) -> None:
+        """Capture the stacks of all ranks once."""
+        await self._show_captures()
+        self.runner.capture(1)
+
+    async def action_capture_many(self) -> None:
+        """Prompt for the number of samples and variables, and capture."""
+        await self._show_captures()
+        text = (
+            f"Number of samples, 0.3 s apart: 1 to {MOST_SAMPLES}. Threads that do not move between samples are marked."
+            " Optional: variables to capture with them, as in 3 step,loss"
+        )
+        prompt = Prompt("Capture stacks of all ranks", text, enter="capture", hint="3")
+        self._app.push_screen(prompt, self._capture_samples)
+
+    def _capture_samples(self, text: str | None) -> None:
+        if text is None:
+            return
+        typed, *names = (text.strip() or "3").replace(",", " ").split()
+        if not typed.isdecimal() or not 1 <= int(typed) <= MOST_SAMPLES:
+            self._report(f"{typed[:20]!r} is not a number from 1 to {MOST_SAMPLES}; nothing was captured", True)
+            return
+        self.runner.capture(int(typed), tuple(names))
+
+    async def action_diagnose(self) -> None:
+        """Capture until the verdict is final; in a replay show the verdict of what is recorded."""
+        await self._app.show_view("hang")
+        if self._live:
+            self.runner.diagnose()
+        elif not len(self._store.captures):
+            self._app.notify("no capture recorded up to this time; ] goes to the next event", timeout=5, markup=False)
+
+    async def _show_captures(self) -> None:
+        if self._app.current_view not in _CAPTURE_VIEWS:
+            await self._app.show_view("hang")
+
+    def _report(self, text: str, is_problem: bool) -> None:
+        if self._app.is_running:
+            self._app.notify(text, severity="warning" if is_problem else "information", timeout=5, markup=False)

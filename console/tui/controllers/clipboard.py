@@ -1,68 +1,73 @@
-"""An app that things can be taken out of: text to the clipboard, the screen to a file. It tells what became of it."""
+"""Clipboard and screenshot actions."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+from textual.app import App
 
 from ...text import format
 from ..clipboard import Plan, Where, plan, run_tool, told
 from ..screenshot import save_svg
-from .theming import ThemedApp
+from .controller import Controller
 
 
-class TakingApp(ThemedApp, inherit_bindings=False):
-    """`copy` tells what it did; Textual's own copying (Ctrl-C on a selection) goes the same ways, and tells only why
-    it could not."""
+class ClipboardController(Controller):
+    """Copies through OSC 52, a clipboard tool or both, as `where` says. `picture_title` is the title of screenshots."""
 
-    clipboard_where: Where = "osc52"
-    picture_title = "gconsole"
+    def __init__(self, app: App[Any], where: Where, picture_title: str) -> None:
+        self._app, self._where, self.picture_title = app, where, picture_title
 
     def copy(self, text: str, what: str) -> None:
-        """Copy the text, and say so; or say why not. `what` names it for the person, e.g. "8 ranks"."""
+        """Copy `text` and report how, or why it was not copied; `what` names it, e.g. "8 ranks"."""
         size = len(text.encode())
-        ways = plan(self.clipboard_where, size)
-        if ways.refused:
-            self.notify(f"{what} not copied: {ways.refused}", severity="warning", markup=False)
+        chosen = plan(self._where, size)
+        if chosen.refused:
+            self._warn(f"{what} not copied: {chosen.refused}")
             return
-        self._put(text, ways)
-        done = f"{what} copied, {format.size(size)}"
-        if ways.tool is None:
-            self.notify(f"{done} ({told(ways, size)})", timeout=3, markup=False)
+        self._put(text, chosen)
+        done = f"{what} copied, {format.size(size)} ({told(chosen, size)})"
+        if chosen.tool is None:
+            self._app.notify(done, timeout=3, markup=False)
         else:
-            self.run_worker(self._give(ways, text, f"{done} ({told(ways, size)})", what), name="copy")
+            self._app.run_worker(self._run_tool(chosen, text, done, what), name="copy")
 
-    def copy_to_clipboard(self, text: str) -> None:
-        """What is selected with the mouse or in a line that is typed."""
-        ways = plan(self.clipboard_where, len(text.encode()))
-        if ways.refused:
-            self.notify(f"not copied: {ways.refused}", severity="warning", markup=False)
+    def copy_selection(self, text: str) -> None:
+        """Copy what is selected with the mouse or in an input line; only failures are reported."""
+        chosen = plan(self._where, len(text.encode()))
+        if chosen.refused:
+            self._warn(f"not copied: {chosen.refused}")
             return
-        self._put(text, ways)
-        if ways.tool is not None:
-            self.run_worker(self._give(ways, text, "", "the selection"), name="copy")
+        self._put(text, chosen)
+        if chosen.tool is not None:
+            self._app.run_worker(self._run_tool(chosen, text, "", "selection"), name="copy")
 
-    def _put(self, text: str, ways: Plan) -> None:
-        """Through the terminal where it may; in any case for Ctrl-V in a line of our own."""
-        if ways.osc52:
-            super().copy_to_clipboard(text)
+    def _put(self, text: str, chosen: Plan) -> None:
+        """Send OSC 52 where planned; in any case set what Ctrl-V pastes into our own input lines."""
+        if chosen.osc52:
+            App.copy_to_clipboard(self._app, text)
         else:
-            self._clipboard = text  # what Textual's own lines paste; only its OSC 52 sets it, too
+            self._app._clipboard = text  # Textual has no setter without OSC 52
 
-    def action_save_svg(self) -> None:
-        """Save what is on the screen, and say where."""
-        try:
-            path = save_svg(self.export_screenshot(title=self.picture_title))
-        except OSError as error:
-            self.notify(f"no screenshot: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
-            return
-        self.notify(f"saved {path}", markup=False)
-
-    async def _give(self, ways: Plan, text: str, done: str, what: str) -> None:
-        assert ways.tool is not None
-        trouble = await asyncio.to_thread(run_tool, ways.tool, text)
-        if trouble:
-            also = "it went through OSC 52 only" if ways.osc52 else "not copied"
-            self.notify(f"{what}: {also}; {trouble}", severity="warning", markup=False)
+    async def _run_tool(self, chosen: Plan, text: str, done: str, what: str) -> None:
+        assert chosen.tool is not None
+        problem = await asyncio.to_thread(run_tool, chosen.tool, text)
+        if problem:
+            outcome = "sent by OSC 52 only" if chosen.osc52 else "not copied"
+            self._warn(f"{what}: {outcome}; {problem}")
         elif done:
-            self.notify(done, timeout=3, markup=False)
+            self._app.notify(done, timeout=3, markup=False)
+
+    def _warn(self, text: str) -> None:
+        self._app.notify(text, severity="warning", markup=False)
+
+    def action_save_screenshot(self) -> None:
+        """Save the screen as SVG in the current folder."""
+        try:
+            path = save_svg(self._app.export_screenshot(title=self.picture_title))
+        except OSError as error:
+            self._app.notify(f"screenshot failed: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
+            return
+        self._app.notify(f"saved {path}", markup=False)

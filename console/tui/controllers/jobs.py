@@ -1,11 +1,9 @@
-"""What the screen does with jobs: has the output of the one that is looked at sent, and ends one."""
+"""Jobs that gconsole started: stream the output of the one on the screen, and stop one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from textual.app import App
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from ...config.read_only import Change
 from ...core.control import Control
@@ -19,100 +17,92 @@ from ...text.cells import clean
 from ...text.nodeset_fold import fold
 from ..dialogs.prompts import Confirm, LinesDialog
 from ..snapshot import Frame
+from ..views.base import View
 from ..views.jobs.model import JobRow
+from .controller import AppHost, Controller
 
-#: Between TERM and KILL.
+#: Seconds between SIGTERM and SIGKILL.
 GRACE_S = 10.0
 
 
-class JobOutputs:
-    """Has what one job writes sent for as long as somebody looks at it."""
+class JobHost(AppHost, Protocol):
+    """The app, as far as job actions need it."""
 
-    def __init__(self, control: Control, in_background: Callable[[Coroutine[Any, Any, None]], object],
-                 tell: Callable[[str], None]) -> None:  # fmt: skip
-        self._control, self._in_background, self._tell = control, in_background, tell
-        self._job: str | None = None
-        self._asked: dict[str, str] = {}  # node → the agent that was asked
+    @property
+    def view(self) -> View:
+        """The view on the screen."""
+        ...
 
-    def look(self, job: str | None, frame: Frame) -> None:
-        """`job` is looked at now. A node that is back has another agent, which is asked anew."""
+
+class JobController(Controller):
+    """Streams the output of the job on the screen, and stops jobs of `cluster` after a confirmation."""
+
+    def __init__(self, app: JobHost, control: Control, cluster: str) -> None:
+        self._app, self._control, self._cluster = app, control, cluster
+        self._job: str | None = None  # whose output is streamed
+        self._agents: dict[str, str] = {}  # node → the agent that streams it
+
+    def stream_output(self, job: str | None, frame: Frame) -> None:
+        """Stream the output of `job` only. A node that reconnected has a new agent, which gets a new request."""
         if job != self._job:
-            if self._job is not None and self._asked:
-                self._in_background(self._leave(self._job, list(self._asked)))
-            self._job, self._asked = job, {}
-        view = next((one for one in frame.started if one.ordered.job == job), None) if job is not None else None
+            if self._job is not None and self._agents:
+                self._run(self._control.watch_job(self._job, list(self._agents), False))
+            self._job, self._agents = job, {}
+        view = next((view for view in frame.started if view.ordered.job == job), None) if job is not None else None
         if view is not None:
-            self._ask(view, frame)
+            self._request_output(view, frame)
 
-    def _ask(self, view: JobView, frame: Frame) -> None:
-        new = []
+    def _request_output(self, view: JobView, frame: Frame) -> None:
+        nodes = []
         for line in view.lines:
             now = frame.nodes.get(line.node)
-            is_there = now is not None and now.node is not None and now.state is not None and now.state.state == "ok"
-            if line.now is None or not is_there or now is None or now.node is None:
+            is_connected = now is not None and now.state is not None and now.state.state == "ok"
+            if line.now is None or not is_connected or now is None or now.node is None:
                 continue
-            before = self._asked.get(line.node)
-            if before != now.node.agent:
-                self._asked[line.node] = now.node.agent
-                new.append(line.node)
-                if before is not None:
-                    self._tell(f"{clean(line.node)} is back: its last lines stand here again")
-        if new:
-            self._in_background(self._watch(view.ordered.job, new))
+            previous = self._agents.get(line.node)
+            if previous != now.node.agent:
+                self._agents[line.node] = now.node.agent
+                nodes.append(line.node)
+                if previous is not None:
+                    self._app.view.show_note(f"{clean(line.node)} reconnected: its last lines are repeated")
+        if nodes:
+            self._run(self._watch(view.ordered.job, nodes))
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        self._app.run_worker(work, name="output of a job")
 
     async def _watch(self, job: str, nodes: list[str]) -> None:
-        failures = await self._control.watch_job(job, nodes, True)
-        for node, failure in failures.items():
-            self._tell(f"{clean(node)} does not send what it has: {clean(failure.text)}")
-
-    async def _leave(self, job: str, nodes: list[str]) -> None:
-        await self._control.watch_job(job, nodes, False)
-
-
-class JobStops:
-    """Ends jobs, after a question, and says what became of it."""
-
-    def __init__(self, app: App[Any], control: Control, cluster: str) -> None:
-        self._app, self._control, self._cluster = app, control, cluster
+        for node, failure in (await self._control.watch_job(job, nodes, True)).items():
+            self._app.view.show_note(f"{clean(node)} cannot send its output: {clean(failure.text)}")
 
     def stop(self, row: JobRow) -> None:
-        """Ask, and end it."""
+        """Stop the job on all of its nodes, after a confirmation."""
         view = row.started
         if view is None:
             return
-        refused = self._control.refusal(Change.STOP_JOB)
-        if refused is not None:
-            words = f"read_only: this screen ends no job; gconsole run stop HOSTS {clean(row.name)} does, and asks"
-            self._app.notify(words, severity="warning", timeout=8, markup=False)
+        if self._control.refusal(Change.STOP_JOB) is not None:
+            text = f"read_only is set: stop the job with gconsole run stop HOSTS {clean(row.name)}"
+            self._app.notify(text, severity="warning", timeout=8, markup=False)
             return
         nodes = [line.node for line in view.lines if line.now is None or line.now.state in ACTIVE]
 
-        async def answered(yes: bool | None) -> None:
+        async def confirmed(yes: bool | None) -> None:
             if yes:
-                dialog = LinesDialog(f"Stop {clean(row.name)}", [f"ending it on {fold(nodes)} …"])
+                dialog = LinesDialog(f"Stop {clean(row.name)}", [f"stopping it on {fold(nodes)} …"])
                 self._app.push_screen(dialog)
                 self._app.run_worker(self._stop(view, nodes, dialog), name="stop a job")
 
-        words = f"Every process of it ends on {fold(nodes)}: TERM, and after {GRACE_S:g} s KILL."
-        self._app.push_screen(Confirm(f"Stop {clean(row.name)}?", words, "stops it"), answered)
+        text = f"Sends SIGTERM to all of its processes on {fold(nodes)}, and SIGKILL after {GRACE_S:g} s."
+        self._app.push_screen(Confirm(f"Stop {clean(row.name)}?", text, "stop"), confirmed)
 
     async def _stop(self, view: JobView, nodes: list[str], dialog: LinesDialog) -> None:
         answers = await self._control.stop_job(view.ordered.job, nodes, GRACE_S)
         away = tuple(node for node in nodes if is_away(answers[node]))
-        kept = [f"the order is kept: your next gconsole run that sees {fold(away)} ends it there"] if away else []
-        dialog.tell([*(_stop_line(node, answers[node]) for node in nodes), *kept])
+        pending = [f"pending: the next gconsole run that reaches {fold(away)} stops it there"] if away else []
+        dialog.show_lines([*(_stop_line(node, answers[node]) for node in nodes), *pending])
         Owed.of_cluster(self._cluster).set(view.ordered.job, away)
 
 
 def _stop_line(node: str, answer: NodeStop | Failure) -> str:
     status: Status = "unknown" if isinstance(answer, Failure) else "failed" if answer.left else "ok"
     return f"{GLYPHS[status]} {node}  {stop_words(answer)}"
-
-
-class JobActions:
-    """A part of the app: what the Jobs view asks for."""
-
-    job_stops: JobStops
-
-    def on_stop_requested(self, event: Any) -> None:
-        self.job_stops.stop(event.row)

@@ -1,13 +1,12 @@
-"""What a person does to the fleet while it runs: nodes added, removed, reconnected, examined; hosts.toml followed."""
+"""Changing the fleet while it runs: add, remove, reconnect and examine nodes; follow hosts.toml."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import msgspec
-from textual.app import App
 
 from ...config.diff import Changes
 from ...config.model import ConfigError
@@ -16,51 +15,103 @@ from ...core.control import Control
 from ...monitor import node_exam
 from ...text.nodeset_fold import fold
 from ..dialogs.prompts import Confirm, LinesDialog, Prompt
+from ..models.node_summary import NodeSummary
+from ..snapshot import Frame
+from .controller import AppHost, Controller
+
+_ON_SELECTED_NODE = ("reconnect", "remove", "examine")
 
 
-class Care:
-    """Acts on the fleet and says what it did. `hosts` is the file to follow, where there is one."""
+class NodeHost(AppHost, Protocol):
+    """The app, as far as node actions need it."""
 
-    def __init__(self, app: App[Any], control: Control, hosts: HostsFile | None) -> None:
+    @property
+    def selected_node(self) -> str | None:
+        """The node under the cursor of the view on the screen."""
+        ...
+
+    @property
+    def frame(self) -> Frame:
+        """What the screen shows."""
+        ...
+
+
+class NodeController(Controller):
+    """Acts on the fleet and reports the result. `hosts` is the hosts.toml to follow, if any."""
+
+    def __init__(self, app: NodeHost, control: Control, hosts: HostsFile | None) -> None:
         self._app, self._control, self._hosts = app, control, hosts
 
+    @property
+    def failed(self) -> list[NodeSummary]:
+        """Nodes that are not connected, in their last state."""
+        return [node for node in self._app.frame.fleet.nodes if node.status in ("failed", "stale")]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim actions on the selected node while none is selected."""
+        return True if action not in _ON_SELECTED_NODE or self._app.selected_node else None
+
+    async def action_reconnect(self) -> None:
+        """Reconnect the selected node now."""
+        if self._app.selected_node is not None:
+            await self.reconnect([self._app.selected_node])
+
+    async def action_reconnect_failed(self) -> None:
+        """Reconnect all disconnected nodes."""
+        await self.reconnect([node.name for node in self.failed])
+
+    def action_add(self) -> None:
+        """Prompt for a node set, and connect to its nodes."""
+        text = (
+            "Node names; [ssh] and [agent] of hosts.toml apply to them. They are added to this session only, "
+            "not to hosts.toml."
+        )
+        hint = "node[05-08],ops@gpu-a:2222,@rack3"
+        self._app.push_screen(Prompt("Add nodes", text, enter="connect", hint=hint), self._add)
+
+    def action_remove(self) -> None:
+        """Remove the selected node, after a confirmation."""
+        if self._app.selected_node is not None:
+            self.remove(self._app.selected_node)
+
+    def action_examine(self) -> None:
+        """Run the health check on the selected node."""
+        if self._app.selected_node is not None:
+            self._examine_in_dialog([self._app.selected_node])
+
+    def action_examine_all(self) -> None:
+        """Run the health check on every node."""
+        self._examine_in_dialog([node.name for node in self._app.frame.fleet.nodes])
+
     async def reconnect(self, nodes: Sequence[str]) -> None:
-        """Connect to these nodes again."""
-        found = []
+        """Reconnect these nodes now."""
+        connecting = []
         for node in nodes:
             try:
                 await self._control.reconnect(node)
-                found.append(node)
+                connecting.append(node)
             except KeyError:
-                self._warn(f"{node} is not of this fleet any more")
-        if found:
-            self._say(f"connecting to {fold(found)} again")
+                self._warn(f"{node} was removed from the fleet; add it to connect again")
+        if connecting:
+            self._notify(f"reconnecting {fold(connecting)}")
 
     def remove(self, node: str) -> None:
-        """Let go of a node, once the person has said so twice."""
+        """Remove a node, after a confirmation."""
 
-        async def answered(yes: bool | None) -> None:
+        async def confirmed(yes: bool | None) -> None:
             if yes:
                 await self._remove(node)
 
-        words = f"{node} is let go of, and its agent ends. Its records stay. No key brings it back; add it by name."
-        self._app.push_screen(Confirm(f"Remove {node}?", words, "removes it"), answered)
+        text = f"Disconnects {node} and stops its agent. Its data is kept. To undo, add the node by name."
+        self._app.push_screen(Confirm(f"Remove {node}?", text, "remove"), confirmed)
 
     async def _remove(self, node: str) -> None:
         try:
             await self._control.remove_node(node)
         except KeyError:
-            self._warn(f"{node} is gone already")
+            self._warn(f"{node} was already removed")
             return
-        self._say(f"{node} removed; its records stay")
-
-    def add(self) -> None:
-        """Ask for a node set, and connect to its nodes."""
-        words = "Their names. [ssh] and [agent] hold for them. This session knows them; hosts.toml stays as it is."
-        self._app.push_screen(
-            Prompt("Add nodes", words, enter="connects", escape="leaves it", hint="node[05-08],ops@gpu-a:2222,@rack3"),
-            self._add,
-        )
+        self._notify(f"{node} removed; its data is kept")
 
     async def _add(self, names: str | None) -> None:
         if names is None or not names.strip():
@@ -70,11 +121,10 @@ class Care:
         except ConfigError as error:
             self._warn(str(error))
             return
-        self._say(f"connecting to {fold(added)}" if added else "these nodes are all here already")
+        self._notify(f"connecting to {fold(added)}" if added else "all of these nodes are already in the fleet")
 
-    def examine(self, nodes: Sequence[str]) -> None:
-        """Let the doctor look at these nodes, and show what it found."""
-        dialog = LinesDialog("Health check", [f"asking {fold(nodes)} …" if nodes else "there is no node to ask"])
+    def _examine_in_dialog(self, nodes: Sequence[str]) -> None:
+        dialog = LinesDialog("Health check", [f"checking {fold(nodes)} …" if nodes else "no nodes to check"])
         self._app.push_screen(dialog)
         if nodes:
             self._app.run_worker(self._examine(nodes, dialog), name="health check")
@@ -83,39 +133,39 @@ class Care:
         try:
             exams = node_exam.examine(await self._control.examine(nodes))
         except msgspec.ValidationError as error:
-            dialog.tell([f"an answer cannot be read: {error}"])
+            dialog.show_lines([f"invalid response: {error}"])
             return
-        dialog.tell(node_exam.to_text(exams).splitlines())
+        dialog.show_lines(node_exam.to_text(exams).splitlines())
 
-    async def follow(self) -> None:
-        """Read hosts.toml again where it has been saved. A file that cannot be read changes nothing but says why."""
+    async def follow_hosts_file(self) -> None:
+        """Apply hosts.toml after it was saved; an invalid file is reported and changes nothing."""
         if self._hosts is None or not self._hosts.is_saved():
             return
         try:
             config = await asyncio.to_thread(self._hosts.read)
         except ConfigError as error:
-            self._app.notify(f"{error}; the fleet stays as it was", severity="error", timeout=10, markup=False)
+            self._app.notify(f"{error}; fleet unchanged", severity="error", timeout=10, markup=False)
             return
         changes = await self._control.apply(config)
         if changes:
-            self._say(_told(changes), timeout_s=6)
+            self._notify(_summary(changes), timeout_s=6)
 
-    def _say(self, text: str, timeout_s: float = 3) -> None:
+    def _notify(self, text: str, timeout_s: float = 3) -> None:
         self._app.notify(text, timeout=timeout_s, markup=False)
 
     def _warn(self, text: str) -> None:
         self._app.notify(text, severity="warning", markup=False)
 
 
-def _told(changes: Changes) -> str:
-    """What a newer hosts.toml did, in one sentence."""
+def _summary(changes: Changes) -> str:
+    """What a newer hosts.toml changed, in one sentence."""
     parts = [
         f"{fold(names)} {word}"
         for word, names in (
             ("added", [node.name for node in changes.added]), ("removed", list(changes.removed)),
-            ("connected anew", [node.name for node in changes.changed]),
+            ("reconnected", [node.name for node in changes.changed]),
         )
         if names
     ]  # fmt: skip
-    parts += [f"{key} has an effect at the next start" for key in changes.next_start]
+    parts += [f"{key} takes effect after a restart" for key in changes.next_start]
     return f"hosts.toml: {', '.join(parts)}"

@@ -1,40 +1,39 @@
-"""A part of the app: what becomes of a question that the Query view posts."""
+"""Runs the SQL queries of the Query view in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
-from ..query_client import Asking
-from ..views.query.view import NamesRequested, QueryCancelled, QueryRequested, QueryView
+from ...core.store import Store
+from ..query_client import QueryClient
+from ..views.query.view import QueryView
+from .controller import AppHost, Controller
 
 
-class QueryActions:
-    """The app answers; the view only shows."""
+class QueryController(Controller):
+    """Queries the store or, where one is shown, the recorded session at the path `recorded`."""
 
-    asking: Asking
-    run_worker: Callable[..., Any]
+    def __init__(self, app: AppHost, store: Store, recorded: Path | None) -> None:
+        self._app, self.recorded = app, recorded
+        self.client = QueryClient(store, recorded)
 
-    def on_query_requested(self, event: QueryRequested) -> None:
-        """Answer it in the background."""
-        self.run_worker(self._answer_for(event.view, event.sql), name="query", group="query")
+    def use_store(self, store: Store) -> None:
+        """Query this store from now on."""
+        self.client.close()
+        self.client = QueryClient(store, self.recorded)
 
-    def on_names_requested(self, event: NamesRequested) -> None:
-        """Find what there is to complete, in the background."""
-        self.run_worker(self._find_names(event.view), name="names for completion", group="query")
+    def run(self, view: QueryView, sql: str) -> None:
+        """Run a query and show its result in `view`."""
+        self._app.run_worker(self._run(view, sql), name="query", group="query")
 
-    def on_query_cancelled(self, event: QueryCancelled) -> None:
-        """Give it up."""
-        self.asking.cancel()
+    def complete_names(self, view: QueryView) -> None:
+        """Give `view` the tables and columns that completion offers."""
+        self._app.run_worker(self._complete_names(view), name="names for completion", group="query")
 
-    def on_unmount(self) -> None:
-        """Nobody asks any more."""
-        self.asking.close()
+    async def _run(self, view: QueryView, sql: str) -> None:
+        result = await self.client.run(sql)
+        if view.is_attached:  # a replay that jumped has new views
+            view.show_result(result)
 
-    async def _answer_for(self, view: QueryView, sql: str) -> None:
-        answer = await self.asking.ask(sql)
-        if view.is_attached:  # a replay that went to another time has views of its own
-            view.show_result(answer)
-
-    async def _find_names(self, view: QueryView) -> None:
-        view.set_completion_names(await self.asking.names())
+    async def _complete_names(self, view: QueryView) -> None:
+        view.set_completion_names(await self.client.names())

@@ -1,117 +1,116 @@
-"""An app of views: each is made once, one of them is on the screen, and a key or a name in another leads to it."""
+"""Views: each is created once, one is on the screen, and keys and links switch between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from textual.app import App
 from textual.containers import Container
 
 from ..models.list_kind import Arrangement
-from ..snapshot import Frame
-from ..ui_state.app import PersonalApp
-from ..views.base import GpuPageRequested, NodePageRequested, View
+from ..views.base import View
 from ..views.gpus.view import GpusView
 from ..views.nodes.view import NodesView
 from ..views.registry import VIEWS
-from ..widgets.tab_bar import TabBar
+from .controller import Controller
 
 
-class ViewsApp(PersonalApp, inherit_bindings=False):
-    """App of views. Subclasses compose `_stage` and `_tabs` and pass each frame to `view.show_snapshot`."""
+class ViewState(Protocol):
+    """How views were arranged in an earlier session."""
 
-    frame: Frame  # what the views show; while it is frozen, of the instant at which they stood still
-    _stage: Container
-    _tabs: TabBar
+    def of(self, view: str) -> Arrangement:
+        """The arrangement of one view."""
+        ...
 
-    def __init__(self, *personal: Any, on_shown: Callable[[str], object]) -> None:
-        """`on_shown` is told which view is on the screen from now on; the other arguments are those of PersonalApp."""
-        super().__init__(*personal)
-        self._on_shown = on_shown
-        self._current = self.keeping.first_view([row.name for row in VIEWS])
+
+class ViewSwitcher(Controller):
+    """Creates the views in a container, the stage. `on_shown(name)` is called when another view is shown."""
+
+    def __init__(
+        self, app: App[Any], first: str, stored: Callable[[], ViewState], on_shown: Callable[[str], None]
+    ) -> None:
+        self._app, self._stored, self._on_shown = app, stored, on_shown
+        self.current = first
         self._views: dict[str, View] = {}
-        self._arranged: dict[str, Arrangement] = {}  # of views that stood over another store
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the picture stands still."""
-        raise NotImplementedError
+        self._arrangements: dict[str, Arrangement] = {}  # of views over the previous store
+        self.stage: Container | None = None
 
     @property
     def view(self) -> View:
-        return self._views[self._current]
+        """The view on the screen."""
+        return self._views[self.current]
 
     @property
-    def opened_views(self) -> Mapping[str, View]:
+    def opened(self) -> Mapping[str, View]:
+        """The views that exist, by name."""
         return self._views
 
     @property
-    def has_every_view(self) -> bool:
-        """Whether all are there: the first paint does not wait for those that it does not show."""
+    def is_complete(self) -> bool:
+        """Whether every view is mounted; the first paint does not wait for those it does not show."""
         return all(row.name in self._views and self._views[row.name].is_mounted for row in VIEWS)
 
-    def _view(self, name: str) -> View:
+    def get(self, name: str) -> View:
+        """The view of that name, created if needed."""
         if name not in self._views:
             row = next(row for row in VIEWS if row.name == name)
             self._views[name] = row.make(row)
-            self._views[name].display = name == self._current
-            self._views[name].restore(self._arranged.get(name) or self.keeping.remembered.of(name))
+            self._views[name].display = name == self.current
+            self._views[name].restore(self._arrangements.get(name) or self._stored().of(name))
         return self._views[name]
 
-    async def _mount_rest(self) -> None:
-        """The other views, after the first paint: opening one is then a matter of showing it."""
-        views = [self._view(row.name) for row in VIEWS]
-        await self._stage.mount_all(view for view in views if not view.is_attached)
+    async def mount_rest(self) -> None:
+        """Mount the views that are not yet, after the first paint, so that opening one only shows it."""
+        if self.stage is not None:
+            views = [self.get(row.name) for row in VIEWS]
+            await self.stage.mount_all(view for view in views if not view.is_attached)
 
-    async def _renew_views(self, look_elsewhere: Callable[[], object]) -> None:
-        """Make all of them anew, arranged as they were; `look_elsewhere` changes what they show meanwhile."""
-        self._arranged = {name: view.arrangement for name, view in self._views.items()}
-        with self.batch_update():  # nothing paints a view that is on its way out
-            while self._stage.children:  # one of the old may have come while others went
-                await self._stage.remove_children()
+    async def recreate(self, swap: Callable[[], object]) -> None:
+        """Create all views anew, arranged as they were; `swap` exchanges what they show in between."""
+        assert self.stage is not None
+        self._arrangements = {name: view.arrangement for name, view in self._views.items()}
+        with self._app.batch_update():  # views that are being removed are not painted
+            while self.stage.children:  # a mount may complete during the removal of the others
+                await self.stage.remove_children()
             self._views = {}
-            look_elsewhere()
-            await self._stage.mount(self._view(self._current))
-            self._present(self._current)
+            swap()
+            await self.stage.mount(self.get(self.current))
+            self.present(self.current)
 
-    def _present(self, name: str) -> None:
+    def present(self, name: str) -> None:
+        """Put a mounted view on the screen and give it the focus."""
         self.view.display = False
-        self._current = name
+        self.current = name
         self.view.display = True
-        self._tabs.show(name)
         self._on_shown(name)
-        if not self.is_frozen:
-            self.view.show_snapshot(self.frame)
-        home = self.view.initial_focus()
-        self.screen.set_focus(home)
-        self.refresh_bindings()
-
-    # -- from one to another -----------------------------------------------------------------------------------------
+        self._app.screen.set_focus(self.view.initial_focus())
+        self._app.refresh_bindings()
 
     async def action_show(self, name: str) -> None:
         """Open a view."""
-        if not self._stage.is_attached:
-            return  # a key that was still waiting when the app was told to leave
-        view, job = self._view(name), self.view.selected_job
+        if self.stage is None or not self.stage.is_attached:
+            return  # a key press that was queued when the app began to exit
+        view, job = self.get(name), self.view.selected_job
         if not view.is_attached:
-            await self._stage.mount(view)
+            await self.stage.mount(view)
         if job is not None:
             view.focus_job(job)
-        self._present(name)
+        self.present(name)
 
     async def action_back(self) -> None:
-        """Climb out: of what is open in the view, then back to the Overview."""
-        if not self.view.on_escape() and self._current != VIEWS[0].name:
-            self._present(VIEWS[0].name)
+        """Close what is open in the view, else go back to the Overview."""
+        if not self.view.on_escape() and self.current != VIEWS[0].name:
+            self.present(VIEWS[0].name)
 
-    async def on_node_page_requested(self, event: NodePageRequested) -> None:
+    async def show_node(self, node: str) -> None:
         """Open the page of a node; Escape leads back."""
         await self.action_show("nodes")
         if isinstance(self.view, NodesView):
-            self.view.open(event.node, from_other_view=True)
+            self.view.open(node, from_other_view=True)
 
-    async def on_gpu_page_requested(self, event: GpuPageRequested) -> None:
+    async def show_gpu(self, node: str, uuid: str) -> None:
         """Open the page of a GPU; Escape leads back."""
         await self.action_show("gpus")
         if isinstance(self.view, GpusView):
-            self.view.open((event.node, event.uuid), from_other_view=True)
+            self.view.open((node, uuid), from_other_view=True)

@@ -112,7 +112,7 @@ class KeysDialog(Dialog):
             lines.append(Content.styled(title, "bold $accent"))
             for action in actions:
                 if action.keys:
-                    lines += _fact(key_names(action.keys), action.tells, "text", self.room)
+                    lines += _fact(key_names(action.keys), action.help, "text", self.room)
         self.fill(Content.styled("Keys", "bold"), lines)
 
 

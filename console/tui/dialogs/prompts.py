@@ -24,7 +24,7 @@ class Prompt(ModalScreen[str | None]):
     BINDINGS = bindings(in_scope("prompt"))
 
     def __init__(
-        self, title: str, words: str, *, enter: str, escape: str, secret: bool = False, hint: str = ""
+        self, title: str, words: str, *, enter: str, escape: str = "cancel", secret: bool = False, hint: str = ""
     ) -> None:
         super().__init__()
         self._title_text, self._words, self._enter, self._escape = title, words, enter, escape
@@ -88,7 +88,7 @@ class LinesDialog(Dialog):
     def on_mount(self) -> None:
         self.write()
 
-    def tell(self, lines: Sequence[str]) -> None:
+    def show_lines(self, lines: Sequence[str]) -> None:
         """Show these lines instead; nothing happens where the person has closed the dialog."""
         self._lines = list(lines)
         if self.is_attached:

@@ -169,5 +169,5 @@ def keys_text(actions: Sequence[Action]) -> str:
         keys = action.keys.split(",") if action.keys else []
         said = ", ".join(f'"{key}"' for key in keys)
         value = said if len(keys) == 1 else f"[{said}]"
-        lines.append(f"{f'# {action.id} = {value}':<44} # {action.tells}")
+        lines.append(f"{f'# {action.id} = {value}':<44} # {action.help}")
     return "\n".join(lines) + "\n"

@@ -82,7 +82,7 @@ def _parts(header: Header) -> list[_Part]:
     if header.simulated:
         parts.append(_Part(0, (Span(" SIM ", "badge-warning"),)))
     if header.frozen_at is not None:
-        parts.append(_Part(0, (Span(f" FROZEN {format.clock_time(header.frozen_at)} ", "badge", "app.freeze"),)))
+        parts.append(_Part(0, (Span(f" FROZEN {format.clock_time(header.frozen_at)} ", "badge", "frames.freeze"),)))
     if header.replay_at is not None:
         parts.append(_Part(0, (Span(f" REPLAY {format.clock_time(header.replay_at)} ", "badge"),)))
     nodes_style = "text" if fleet.ok == fleet.expected else "failed" if fleet.counts.get("failed") else "warning"
@@ -109,7 +109,8 @@ def _recordings(recordings: Sequence[RecordingStatus]) -> list[_Part]:
     more = f" +{len(recordings) - 1}" if len(recordings) > 1 else ""
     if first.trouble:
         return [_Part(0, (Span(f"▲ REC {_short(clean(first.name), 16)}{more} {clean(first.trouble)}", "failed"),))]
-    named = (Span("● REC ", "failed", "app.record"), Span(_short(clean(first.name), 16) + more, "text", "app.record"))
+    record = "recordings.record"
+    named = (Span("● REC ", "failed", record), Span(_short(clean(first.name), 16) + more, "text", record))
     return [_Part(1, named), _Part(7, (Span(format.duration_compact(first.length_ns), "muted"),))]
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import msgspec
 
 from ...present.spans import Line, plain
-from ..controllers.clipboard import TakingApp
+from ..base_app import BaseApp
 from ..dialogs.columns import ColumnsDialog
 from ..keymap.actions import Action, bindings, in_scope
 from ..models import table_export
@@ -266,7 +266,7 @@ class ListView(View, Generic[R]):
 
     def _copy(self, text: str, rows: Sequence[R]) -> None:
         if rows:
-            cast(TakingApp, self.app).copy(text, self.kind.counted(len(rows)))
+            cast(BaseApp, self.app).copy(text, self.kind.counted(len(rows)))
 
 
 def row_context(frame: Frame) -> RowContext:

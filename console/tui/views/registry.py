@@ -35,7 +35,7 @@ class ViewSpec:
     @property
     def action(self) -> Action:
         """What opens it."""
-        return Action(f"app.view_{self.name}", self.key, f"app.show('{self.name}')", self.title, f"Show {self.tells}")
+        return Action(f"app.view_{self.name}", self.key, f"views.show('{self.name}')", self.title, f"Show {self.tells}")
 
 
 VIEWS: Final[tuple[ViewSpec, ...]] = (

@@ -64,7 +64,7 @@ class TimeLine(Painting):
 
     def laid_out(self) -> list[Span]:
         """The spans that fill the line."""
-        left = [Span(f"{self._pace()} ", "accent", "app.replay_play")]
+        left = [Span(f"{self._pace()} ", "accent", "replay.play")]
         right = [Span(f"  {self._told()} ", "muted" if self._held is None else "strong")]
         start, room = self._track()
         return [*left, *self._drawn(room), *right] if start else right
@@ -142,4 +142,4 @@ class TimeLine(Painting):
     async def on_click(self, event: events.Click) -> None:
         start, _ = self._track()
         if event.x < start:
-            await self.app.run_action("app.replay_play")
+            await self.app.run_action("replay.play")

@@ -15,7 +15,7 @@ from ....present.spans import Span, as_text
 from ....present.stacks import shape_words
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
-from ...controllers.clipboard import TakingApp
+from ...base_app import BaseApp
 from ...dialogs.prompts import LinesDialog
 from ...folds.verdicts import JobDiagnosis
 from ...keymap.actions import bindings, in_scope
@@ -294,7 +294,7 @@ class HangView(View):
         """The verdicts, as text."""
         if self._frame is not None and self._frame.hang:
             lines = verdict_lines(self._frame.hang, 110)
-            cast(TakingApp, self.app).copy(as_text(lines), "the verdict")
+            cast(BaseApp, self.app).copy(as_text(lines), "the verdict")
 
     def focus_job(self, job: str) -> None:
         self._job = job

@@ -8,7 +8,7 @@ from typing import Any, cast
 from textual.message import Message
 
 from ....present.spans import Line, plain
-from ...controllers.clipboard import TakingApp
+from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models import table_export
 from ...models.table_export import ExportTable
@@ -158,7 +158,7 @@ class JobsView(PagedListView[JobRow, str]):
     def _copy_lines(self, write: Any) -> None:
         """The line under the cursor; with the cursor on the plan, the job itself."""
         lines = self._page.chosen_lines()
-        app = cast(TakingApp, self.app)
+        app = cast(BaseApp, self.app)
         if lines:
             app.copy(write(LINE, lines, list(LINE_FIELDS)), LINE.counted(len(lines)))
         else:

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean
-from ...controllers.clipboard import TakingApp
+from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models import table_export
 from ...models.detail import Detail, Fact
@@ -227,13 +227,13 @@ class QueryView(View):
         """The row under the cursor as text."""
         row, answer = self._grid.selected, self._answer
         if row is not None and answer is not None:
-            cast(TakingApp, self.app).copy(table_export.rows_as_text(answer.kind, [row], answer.columns), "1 row")
+            cast(BaseApp, self.app).copy(table_export.rows_as_text(answer.kind, [row], answer.columns), "1 row")
 
     def action_copy_json(self) -> None:
         """The row under the cursor as JSON."""
         row, answer = self._grid.selected, self._answer
         if row is not None and answer is not None:
-            cast(TakingApp, self.app).copy(table_export.rows_as_json(answer.kind, [row]), "1 row")
+            cast(BaseApp, self.app).copy(table_export.rows_as_json(answer.kind, [row]), "1 row")
 
     def detail_provider(self) -> DetailProvider | None:
         row, answer = self._grid.selected, self._answer

@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from ....present.spans import Span
-from ...controllers.clipboard import TakingApp
+from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
 from ...snapshot import Frame
@@ -149,7 +149,7 @@ class SkewView(View):
     def action_copy(self) -> None:
         """Everything here, as text."""
         if self._frame is not None:
-            cast(TakingApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
+            cast(BaseApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
 
     def detail_provider(self) -> DetailProvider | None:
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind

@@ -13,7 +13,7 @@ from ....analysis.topology.node import NodeTopology
 from ....present.spans import Line, Span, plain
 from ....topology.formats import ENDINGS, FORMATS
 from ....topology.snapshot import TopologySnapshot
-from ...controllers.clipboard import TakingApp
+from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
 from ...screenshot import save_new
@@ -187,7 +187,7 @@ class TopologyView(View):
     def _copy(self, form: str) -> None:
         fleet = self._fleet
         if fleet is not None:
-            cast(TakingApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
+            cast(BaseApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
 
     def action_save(self, form: str) -> None:
         """Write a new file into the current folder, of the chosen node or of everything."""

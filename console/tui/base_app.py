@@ -1,0 +1,87 @@
+"""What every app of gconsole has: its themes, the clipboard, and an orderly way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual.app import App
+from textual.notifications import SeverityLevel
+
+from ..text.cells import clean
+from .clipboard import Where
+from .controllers.clipboard import ClipboardController
+from .controllers.shutdown import ShutdownController
+from .controllers.theming import ThemeController
+from .theme.catalog import ThemeShelf
+from .theme.themes import as_textual, theme_files
+from .widgets.painting import LOOKS
+
+#: Characters. Longer toasts are cut; the full text is in Events or in a log.
+LONGEST_TOAST = 400
+
+
+class BaseApp(App[None], inherit_bindings=False):
+    """Owns the controllers for themes, clipboard and shutdown.
+
+    A controller's `action_` methods are bound as `namespace.action`; the namespace is its attribute here.
+    Component classes are the styles that `Painting` widgets are drawn in.
+    """
+
+    COMPONENT_CLASSES = LOOKS  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        themes: ThemeShelf | None = None,
+        *,
+        on_stop: Callable[[], Awaitable[None]] | None = None,
+        clipboard: Where = "osc52",
+        picture_title: str = "gconsole",
+        remembers_theme: bool = True,
+    ) -> None:
+        # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.themes = ThemeController(self, themes or ThemeShelf(), remembers=remembers_theme)
+        self.clip = ClipboardController(self, clipboard, picture_title)
+        self.shutdown = ShutdownController(self, on_stop)
+        self._action_targets |= {"themes", "clip", "shutdown"}
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """The default theme's colours for our variables, which Textual's own themes do not define."""
+        return as_textual(theme_files()[0]).variables
+
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:  # fmt: skip
+        """Show a toast of at most `LONGEST_TOAST` characters, sanitised: the text may come from a node."""
+        lines = [clean(line) for line in message[:LONGEST_TOAST].splitlines()]
+        super().notify("\n".join(lines), title=clean(title), severity=severity, timeout=timeout, markup=markup)
+
+    def copy(self, text: str, what: str) -> None:
+        """Copy `text` and report the result; `what` names it, e.g. "8 ranks"."""
+        self.clip.copy(text, what)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy what is selected with the mouse or in an input line; only failures are reported."""
+        self.clip.copy_selection(text)
+
+    def repaint(self, _: object = None) -> None:
+        """Paint everything: after `fg` the terminal's screen is empty although no widget changed."""
+        self.screen.refresh(layout=True)
+
+    async def action_run_bound(self, id: str) -> None:
+        """Run the action that is bound under this id: a click on a key hint."""
+        for item in self.screen.active_bindings.values():
+            if item.binding.id == id and item.enabled:
+                await self.run_action(item.binding.action, item.node)
+                return
+
+    async def run_async(self, *args: Any, **options: Any) -> None:
+        """Run until the user quits, then shut down with the terminal restored. Raises the error that ended the app."""
+        await self.shutdown.run(super().run_async(*args, **options))
+
+    def _fatal_error(self) -> None:
+        """Print no traceback over the terminal: `run_async` raises the error, and the CLI prints it in one line."""
+        self._close_messages_no_wait()

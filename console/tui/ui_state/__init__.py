@@ -1,1 +1,0 @@
-"""UI state that persists between starts: one small file per cluster."""
