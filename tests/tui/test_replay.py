@@ -127,7 +127,7 @@ async def test_the_header_stands_above_and_the_time_line_below_the_view(player):
         regions = [pilot.app.query_one(name).region for name in ("#header", "#tabs", "#stage", "#time-line", "#footer")]
         assert [region.y for region in regions] == [0, 1, 3, 22, 23]
         assert all(region.width == 80 for region in regions)
-        await shows(pilot, "[ back  ] next")
+        await shows(pilot, "[ prev  ] next")
 
 
 async def test_a_jump_keeps_the_view_and_how_its_list_is_arranged(player):

@@ -121,7 +121,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.examine", "", "nodes.examine", "health check", "Run doctor on this node"),
     Action("app.examine_all", "", "nodes.examine_all", "health check, all nodes", "Run doctor on all nodes"),
     Action("replay.play", "space", "replay.play", "play", "Play or pause", footer=True, shown_key="space"),
-    Action("replay.earlier", "left_square_bracket", "replay.earlier", "previous", "Previous event", footer=True,
+    Action("replay.earlier", "left_square_bracket", "replay.earlier", "prev", "Previous event", footer=True,
            shown_key="["),
     Action("replay.later", "right_square_bracket", "replay.later", "next", "Next event", footer=True, shown_key="]"),
     Action("replay.slower", "less_than_sign", "replay.slower", "slower", "Play slower", footer=True, shown_key="<"),
