@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 
-from ..jobs import job_dir as job_folder
+from ..jobs import job_dir
 from ..jobs import state as job_state
 from . import cache, cache_users
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The part of a cache that goes last: what has it is still known as one where a removal was interrupted.
 _LAST = "blob"
-_OURS = cache.PARTS + (job_folder.JOBS,)
+_OURS = cache.PARTS + (job_dir.JOBS,)
 #: Of agents that lingered without a cache (see linger.py).
 _SOCKETS = (".sock", ".sock.lock")
 
@@ -80,7 +80,7 @@ def _clean_one(opened: "_Opened", agent: "Agent", force: bool, answer: "Fields")
         names = ", ".join(map(repr, strange[:3]))
         answer["kept"].append(_kept(opened.path, "it is no cache of gconsole: it holds %s" % names))
         return
-    jobs = job_state.unfinished(opened.inside, job_folder.identity_of(agent.context))
+    jobs = job_state.unfinished(opened.inside, job_dir.identity_of(agent.context))
     if jobs:
         why = "jobs run there: %s (gconsole run stop ends them)" % ", ".join(jobs)
         answer["kept"].append(_kept(opened.path, why))

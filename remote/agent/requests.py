@@ -1,4 +1,4 @@
-"""What the console may ask of an agent: one row a verb, nothing else is obeyed."""
+"""The requests that an agent accepts: one row per verb; every other one is refused."""
 
 import threading
 import time
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields
     from .agent import Agent
 
+_SAME_VERSION = "use the same version of gconsole on both sides"
 _opening = threading.Lock()
 
 
 def act(agent: "Agent", frame: "Fields") -> None:
-    """Do what one frame asks. A frame that asks for nothing known is answered, where it has an id, with an error."""
+    """Act on one frame. A request with an unknown verb is answered with an error."""
     if "ping" in frame:
         agent.outbox.control({"pong": frame["ping"], "t": stamps.realtime_ns(), "mono": stamps.mono_ns()})
     elif "ack" in frame:
@@ -37,46 +38,48 @@ def _answer(agent: "Agent", frame: "Fields") -> None:
     verb = VERBS.get(frame.get("do", ""))
     try:
         if verb is None:
-            raise Refused("unknown_request", "this agent cannot %r" % frame.get("do"), "use the same version on both")
+            raise RequestError("unknown_request", "unknown request %r" % frame.get("do"), _SAME_VERSION)
         answer = {"ok": verb(agent, frame.get("args") or {})}
-    except Refused as error:
+    except RequestError as error:
         answer = {"error": {"name": error.name, "text": error.text, "try": error.try_}}
-    except Exception as error:  # noqa: BLE001 - whatever it is, the console gets an answer
+    except Exception as error:  # noqa: BLE001 - every request is answered
         agent.report_crash("request %s failed" % frame.get("do"))
         answer = {"error": {"name": "agent_error", "text": "%s: %s" % (type(error).__name__, error), "try": ""}}
     try:
         agent.outbox.control(dict(answer, re=frame["id"]))
     except (ValueError, TypeError) as error:
-        problem = {"name": "agent_error", "text": "the answer cannot be sent: %s" % error, "try": ""}
+        problem = {"name": "agent_error", "text": "the reply cannot be sent: %s" % error, "try": ""}
         agent.outbox.control({"re": frame["id"], "error": problem})
 
 
-class Refused(Exception):
-    """A request that cannot be met; name, text and what to try."""
+class RequestError(Exception):
+    """A request that fails: stable name, text and what to try."""
 
     def __init__(self, name: str, text: str, try_: str = "") -> None:
-        super(Refused, self).__init__(text)
+        super(RequestError, self).__init__(text)
         self.name, self.text, self.try_ = name, text, try_
 
 
 def _offer(agent: "Agent", args: "Fields") -> "list[str]":
-    """Binaries the console could send, {name: {arch: sha256}}; the answer names those this node lacks."""
+    """Offer of binaries, {name: {arch: sha256}}: the names of those that this node lacks."""
     for name, by_arch in args.items():
         agent.blobs.offer(name, by_arch)
     return [name for name in agent.blobs.wanted() if name in args]
 
 
 def _settled(agent: "Agent", args: "Fields") -> "Fields":
-    """Wait for a binary on its way; where it lies, or a refusal."""
+    """Wait for a binary that is being sent: its path. Raises RequestError if it does not arrive."""
     agent.blobs.wait(args["name"], 110.0)
     path = agent.blobs.path(args["name"])
     if path is None:
-        raise Refused("blob", agent.blobs.problem(args["name"]) or "it did not arrive", "gconsole doctor")
+        raise RequestError(
+            "blob", agent.blobs.problem(args["name"]) or "%s did not arrive" % args["name"], "gconsole doctor"
+        )
     return {"path": path}
 
 
 def _doctor(agent: "Agent", args: "Fields") -> "list[Fields]":
-    from . import doctor  # ctypes and subprocess: memory that an agent nobody asks need not hold
+    from . import doctor  # imported late: ctypes and subprocess cost memory
 
     return doctor.examine(agent, args)
 
@@ -89,7 +92,7 @@ def _clean(agent: "Agent", args: "Fields") -> "Fields":
 
 def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields], Any]") -> "Any":
     """Send a request to the probe service, which is created by the first one."""
-    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # loading all that is a cost of probing, too
+    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # importing is a cost of probing, too
     from ..clocks import commands as clock_commands
     from ..clocks import peers, plan
 
@@ -101,9 +104,9 @@ def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields]
         agent.clocks.add_cost(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
         return answer
     except (plan.BadProbePlan, peers.BadPeer) as error:
-        raise Refused("bad_request", str(error), "use the same version on both")
+        raise RequestError("bad_request", str(error), _SAME_VERSION)
     except Unavailable as error:
-        raise Refused(error.name, error.text, error.try_)
+        raise RequestError(error.name, error.text, error.try_)
 
 
 def _clock_listen(agent: "Agent", args: "Fields") -> "Any":
@@ -124,20 +127,16 @@ def _capture(agent: "Agent", args: "Fields") -> "Any":
     try:
         return capture.capture(agent, args)
     except capture.BadPlan as error:
-        raise Refused("bad_request", str(error), "use the same version on both")
+        raise RequestError("bad_request", str(error), _SAME_VERSION)
 
 
-def _job(name: str, module: str = "work") -> "Callable[[Agent, Fields], Any]":
-    """A request of `gconsole run`; only that asks for it."""
+def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]":
+    """A request of `gconsole run`; its modules are imported by the first one."""
 
     def answer(agent: "Agent", args: "Fields") -> "Any":
-        from ..jobs import errors as problem
         from ..jobs import requests, sync
 
-        try:
-            return getattr({"work": requests, "sync": sync}[module], name)(agent, args)
-        except problem.Problem as found:
-            raise Refused(found.name, found.text, found.try_)
+        return getattr({"requests": requests, "sync": sync}[module], name)(agent, args)
 
     return answer
 

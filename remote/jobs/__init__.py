@@ -1,5 +1,5 @@
-"""Jobs on this node: each has a folder in the cache, 0700, with what was ordered, its state and its output.
+"""Jobs that gconsole started on this node; each has a folder in the cache with its order, state and output.
 
-The files are all there is: an agent that comes later finds the job in them, and so does the console behind it.
-Nothing here acts by itself; a job starts and stops on the explicit request of `gconsole run`.
+The files are the only state, so a later agent or console finds the job in them. A job starts and stops only on an
+explicit request of `gconsole run`.
 """

@@ -1,11 +1,12 @@
-"""The folder of one job on one node, and finding those that are this node's own.
+"""The folder of one job on one node, and the list of this node's jobs.
 
-spec.json        what was ordered (see console/core/job_protocol.py), written when the job is prepared
-supervisor.json  pid and start time of the process that watches the commands; written by that process
-exit.json        how it ended; written by that process, last
-stop.json        somebody asked it to stop; its presence makes the end `stopped`
+spec.json        the order (see console/core/job_protocol.py), written when the job is prepared
+supervisor.py    the program that runs the commands; its modules are in lib/
+supervisor.json  pid and start time of the supervisor, written by itself
+exit.json        how the job ended, written last by the supervisor
+stop.json        a stop was requested; the job's end is then `stopped`
 config/          training configurations that were adjusted to this job
-output.log       what the command wrote; ranks/*/attempt_*/LOCAL_RANK/*.log where ranks have files of their own
+output.log       output of the command; ranks/*/attempt_*/LOCAL_RANK/*.log if each rank has files
 """
 
 import json
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
 
 SPEC, SUPERVISOR, EXIT, STOP, OUTPUT = "spec.json", "supervisor.json", "exit.json", "stop.json", "output.log"
 CONFIG = "config"
-#: The folder in the cache that holds them.
+#: The subfolder of the cache that holds the job folders.
 JOBS = "jobs"
 
 
 class JobFolder(object):
-    """One job's files at `path`."""
+    """The files of one job at `path`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def file(self, name: str) -> str:
+        """The path of one of the files."""
         return os.path.join(self.path, name)
 
     def read(self, name: str) -> "Fields | None":
-        """The object in one of the files; None where it is not there (yet), or torn."""
+        """The JSON object in one of the files; None if it is missing or incomplete."""
         try:
             with open(self.file(name)) as f:
                 fields: Fields = json.load(f)
@@ -45,18 +47,19 @@ class JobFolder(object):
             return None
 
     def write(self, name: str, value: "Any") -> None:
-        """Write one of the files whole or not at all. Raises OSError."""
+        """Write one of the files atomically. Raises OSError."""
         draft = self.file(name) + ".draft"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
             json.dump(value, f)
         os.rename(draft, self.file(name))
 
     def remove(self) -> None:
+        """Delete the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def create(root: str, job: str, index: int) -> "JobFolder":
-    """A new folder for a job, below the cache. Raises OSError; FileExistsError where the job is here already."""
+    """Create a job's folder in the cache. Raises OSError; FileExistsError if the job exists."""
     jobs = os.path.join(root, JOBS)
     try:
         os.mkdir(jobs, 0o700)
@@ -68,12 +71,12 @@ def create(root: str, job: str, index: int) -> "JobFolder":
 
 
 def folders(root: "str | None", identity: "list[Any]") -> "list[tuple[JobFolder, Fields]]":
-    """(folder, spec) of every job of this node: nodes may share a cache, and each knows its own by `identity`."""
-    return [(folder, spec) for folder, spec in every(root) if spec.get("identity") == identity]
+    """(folder, spec) of every job of this node; nodes may share a cache, so jobs are matched by `identity`."""
+    return [(folder, spec) for folder, spec in all_folders(root) if spec.get("identity") == identity]
 
 
-def every(root: "str | None") -> "list[tuple[JobFolder, Fields]]":
-    """(folder, spec) of every job that has a folder below this cache, whichever node's it is."""
+def all_folders(root: "str | None") -> "list[tuple[JobFolder, Fields]]":
+    """(folder, spec) of every job in this cache, of any node."""
     if not root:
         return []
     jobs = os.path.join(root, JOBS)
@@ -81,16 +84,16 @@ def every(root: "str | None") -> "list[tuple[JobFolder, Fields]]":
         names = sorted(os.listdir(jobs))
     except OSError:
         return []
-    found = []
+    entries = []
     for name in names:
         folder = JobFolder(os.path.join(jobs, name))
         spec = folder.read(SPEC)
         if spec is not None:
-            found.append((folder, spec))
-    return found
+            entries.append((folder, spec))
+    return entries
 
 
 def identity_of(context: "Context") -> "list[Any]":
-    """What tells this node from others that see the same folder: machine, PID namespace, filter of processes."""
-    chosen = context.process_filter
-    return [os.uname().nodename, cache_users.pid_ns(), list(chosen) if chosen else None]
+    """[host name, PID namespace, process filter]: what distinguishes this node from others that share the cache."""
+    filter_ = context.process_filter
+    return [os.uname().nodename, cache_users.pid_ns(), list(filter_) if filter_ else None]

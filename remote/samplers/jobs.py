@@ -1,7 +1,6 @@
 """Jobs that gconsole started here: `job` and `job_node` records from their folders, and the output somebody follows."""
 
-from ..jobs import job_dir as files
-from ..jobs import state
+from ..jobs import job_dir, state
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -52,7 +51,7 @@ class JobSampler(Sampler):
 
     def _states(self) -> "Iterator[Fact]":
         here = set()
-        for folder, spec in files.folders(self._agent.place.root, files.identity_of(self.context)):
+        for folder, spec in job_dir.folders(self._agent.place.root, job_dir.identity_of(self.context)):
             job = spec["job"]
             here.add(job)
             last = self._said.get(job)

@@ -47,7 +47,7 @@ def test_what_only_the_nodes_know_is_asked_before_the_plan(rig: Rig, tmp_path: P
     script("plain.py", PLAIN)
     done = run("plan", hosts, *wanted("/no/such/folder"), "--", "python3", "plain.py")
     assert done.status == 1
-    assert "node[1-4]: the folder /no/such/folder is not there" in done.stdout
+    assert "node[1-4]: folder /no/such/folder does not exist" in done.stdout
 
 
 def test_a_start_that_one_node_cannot_make_leaves_nothing_on_any(rig: Rig, tmp_path: Path, script) -> None:
@@ -88,7 +88,7 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
         process.kill()
         process.wait()
     assert process.returncode == 1
-    assert "port 29777 was taken since the plan was made" in errors
+    assert "port 29777 was taken after the job was planned" in errors
     assert "start again" in errors
     assert processes_of(rig, "plain.py") == []
 

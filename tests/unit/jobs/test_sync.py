@@ -12,8 +12,8 @@ import pytest
 from gconsole.core.job_protocol import SyncFolder
 from gconsole.launch import sync_manifest as reading
 from gconsole.launch.sync_manifest import BadFolder, has_program, read_folder
+from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.jobs import sync
-from gconsole_remote.jobs.errors import Problem
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_is_no_file_and_what_is_no_folder_are_refused(folder: Path):
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "lib/../../x", "a//b", ".gconsole-sync/x", "./x"])
 def test_a_node_writes_nothing_outside_of_the_folder(tmp_path: Path, path: str):
-    with pytest.raises(Problem, match="is no path within a folder"):
+    with pytest.raises(RequestError, match="is not a relative path inside the folder"):
         sync.compare(None, {"workdir": str(tmp_path), "files": [[path, 1, "x", 0o644]], "links": []})
 
 
@@ -99,7 +99,7 @@ def test_a_link_that_stands_on_the_node_does_not_lead_out_of_the_folder(tmp_path
     (tmp_path / "node").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "node/lib").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Problem, match="leads out of"):
+    with pytest.raises(RequestError, match="leads out of"):
         sync.compare(None, {"workdir": str(tmp_path / "node"), "files": [["lib/x", 1, "x", 0o644]], "links": []})
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_changed_on_its_way_is_not_put_into_place(tmp_path: Path):
     assert sync.compare(None, asked)["wanted"] == [0]
     piece = {"workdir": str(tmp_path), "path": "x", "sha256": hashlib.sha256(b"old").hexdigest(), "offset": 0,
              "data": base64.b64encode(b"new").decode(), "mode": 0o644}  # fmt: skip
-    with pytest.raises(Problem, match="x changed while it was copied"):
+    with pytest.raises(RequestError, match="x changed while it was copied"):
         sync.put(None, piece)
     assert not (tmp_path / "x").exists()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gconsole_remote.agent import commands
 from gconsole_remote.agent.detached_start import Starter
 from gconsole_remote.jobs import job_dir as files
 from gconsole_remote.jobs import output, preflight, process_tree, requests, state, supervisor
@@ -53,9 +54,9 @@ def agent(tmp_path):
     made = Agent(tmp_path / "cache")
     Path(made.place.root).mkdir(0o700)
     yield made
-    for folder, spec in files.every(made.place.root):  # whatever a test that failed has left
+    for folder, spec in files.all_folders(made.place.root):  # whatever a test that failed has left
         watcher = folder.read(files.SUPERVISOR)
-        process_tree.end(
+        process_tree.terminate(
             lambda s=spec, w=watcher: process_tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0
         )
 
@@ -81,8 +82,9 @@ def begun(agent, spec):
 
 
 def the_state(agent, job="j-1"):
-    [found] = [state.state_of(folder, spec) for folder, spec in files.every(agent.place.root) if spec["job"] == job]
-    return found
+    entries = files.all_folders(agent.place.root)
+    [fields] = [state.state_of(folder, spec) for folder, spec in entries if spec["job"] == job]
+    return fields
 
 
 def until(condition, deadline_s=30.0):
@@ -157,14 +159,14 @@ def test_a_stopped_process_is_ended_too(agent, tmp_path):
 def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
     assert over(agent)["state"] == "completed"
-    assert process_tree.marked("j-1", 0) == {}
+    assert process_tree.with_job_environment("j-1", 0) == {}
 
 
 def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stopped(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "exec sleep 600"))
-    until(lambda: process_tree.marked("j-1", 0))
+    until(lambda: process_tree.with_job_environment("j-1", 0))
     os.kill(the_state(agent)["pid"], signal.SIGKILL)
-    until(lambda: not process_tree.below(os.getpid()) or the_state(agent)["state"] == "running")
+    until(lambda: not process_tree.descendants(os.getpid()) or the_state(agent)["state"] == "running")
     assert the_state(agent)["state"] == "running", "its processes are there still"
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
     assert the_state(agent)["state"] == "stopped"
@@ -173,9 +175,9 @@ def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stoppe
 def test_a_program_that_does_not_exist_is_refused_before_anything_runs(agent, tmp_path):
     spec = a_spec(tmp_path, "x")
     spec["commands"][0]["argv"] = ["/nonexistent/program"]
-    with pytest.raises(requests.Problem, match="the program /nonexistent/program is not there"):
+    with pytest.raises(requests.RequestError, match="program /nonexistent/program not found"):
         requests.prepare(agent, {"spec": spec})
-    assert list(files.every(agent.place.root)) == []
+    assert list(files.all_folders(agent.place.root)) == []
 
 
 def test_a_program_that_cannot_be_executed_fails_the_begin_with_its_reason(agent, tmp_path):
@@ -185,10 +187,10 @@ def test_a_program_that_cannot_be_executed_fails_the_begin_with_its_reason(agent
     spec = a_spec(tmp_path, "x")
     spec["commands"][0]["argv"] = [str(broken)]
     requests.prepare(agent, {"spec": spec})
-    with pytest.raises(requests.Problem, match="No such file"):
+    with pytest.raises(requests.RequestError, match="No such file"):
         requests.begin(agent, {"job": "j-1"})
     assert requests.drop(agent, {"job": "j-1"})
-    assert list(files.every(agent.place.root)) == []
+    assert list(files.all_folders(agent.place.root)) == []
 
 
 def test_a_port_that_was_taken_since_the_plan_is_refused(agent, tmp_path):
@@ -197,7 +199,7 @@ def test_a_port_that_was_taken_since_the_plan_is_refused(agent, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         assert preflight.free_port([port]) is None
-        with pytest.raises(requests.Problem, match=f"port {port} was taken"):
+        with pytest.raises(requests.RequestError, match=f"port {port} was taken"):
             requests.prepare(agent, {"spec": a_spec(tmp_path, "x", master_port=port)})
     assert preflight.free_port([port]) == port
 
@@ -210,7 +212,7 @@ def test_a_port_that_another_job_was_given_is_not_offered(agent, tmp_path):
 
 def test_a_job_never_begun_is_given_up(agent, tmp_path):
     requests.prepare(agent, {"spec": a_spec(tmp_path, "x")})
-    [(folder, spec)] = files.every(agent.place.root)
+    [(folder, spec)] = files.all_folders(agent.place.root)
     assert state.state_of(folder, spec)["state"] == "dispatching"
     later = spec["prepared_s"] + state.NEVER_BEGUN_S + 1
     assert state.state_of(folder, spec, later)["state"] == "failed"
@@ -242,9 +244,9 @@ def _written(agent, rank):
 
 def test_a_line_without_an_end_is_not_held_back_for_ever(tmp_path):
     path = tmp_path / "output.log"
-    path.write_bytes(b"x" * (output.LONGEST + 10))
-    reader = output.Reader(str(path), 0)
-    assert len(reader.read(whole=False)) == output.LONGEST + 10
+    path.write_bytes(b"x" * (output.MAX_LINE_BYTES + 10))
+    reader = output.LineReader(str(path), 0)
+    assert len(reader.read(whole=False)) == output.MAX_LINE_BYTES + 10
     assert reader.read(whole=False) == b""
 
 
@@ -258,8 +260,8 @@ def test_long_output_comes_in_pieces_that_lose_nothing():
 def test_the_supervisor_runs_on_the_oldest_python(tmp_path):
     spec = a_spec(tmp_path, "echo hello; exit 3")
     (tmp_path / "spec.json").write_text(json.dumps(spec))
+    supervisor.write_program(str(tmp_path), commands.source_of)
     program = tmp_path / "supervisor.py"
-    program.write_text(Path(supervisor.__file__).read_text())
     done = subprocess.run([str(OLDEST[0]), "-I", "-B", str(program)], capture_output=True, timeout=60, check=False)
     assert done.stderr == b""
     ended = json.loads((tmp_path / "exit.json").read_text())
@@ -277,8 +279,6 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
         answer.put(None)
 
     import threading
-
-    from gconsole_remote.agent import commands
 
     before = os.nice(0)
     saved = commands.COMMANDS["job_supervisor"]
@@ -315,8 +315,8 @@ def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the kernel's OOM killer ended 1 process(es) of its"),
-        ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the kernel's OOM killer was at work on this node"),
+        ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the OOM killer ended 1 process(es) of the job's cgroup"),
+        ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the OOM killer ended 1 process(es) on this node"),
         ({"cgroup": None, "node": 5}, {"cgroup": None, "node": 5}, None),
         ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
     ],
@@ -324,7 +324,7 @@ def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
 def test_the_oom_killer_is_named_only_where_the_kernel_counted_it(monkeypatch, before, after, said):
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: after)
     monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
-    found = supervisor._reasons(before, 0.0)
+    found = supervisor._kernel_reasons(before, 0.0)
     assert found == [] if said is None else found[0].startswith(said)
 
 
@@ -337,7 +337,9 @@ def test_the_kernels_word_on_an_xid_during_the_job_is_among_the_reasons(monkeypa
     monkeypatch.setattr(supervisor, "_kernel_log", lambda: iter(log))
     nothing = {"cgroup": None, "node": None}
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: nothing)
-    assert supervisor._reasons(nothing, 8.0) == ["kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."]
+    assert supervisor._kernel_reasons(nothing, 8.0) == [
+        "kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    ]
 
 
 def test_whoever_comes_back_to_a_job_gets_what_it_wrote_meanwhile_once(agent, tmp_path):
