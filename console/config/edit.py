@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..text.atomic_files import replace_keeping_mode
 from .document import Document, Entry, check, parse, read
-from .file_write import replace
 from .model import ConfigError
 from .nodeset import expand, fold
 from .nodeset_parser import BadNodeSet, terms
@@ -102,7 +102,10 @@ def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tupl
     found = check(edited).entries
     if edited.data != expected:
         raise ConfigError(document.name, "", "is written in a way that cannot be edited safely; edit it by hand")
-    replace(document.path, text, document.name)
+    try:
+        replace_keeping_mode(document.path, text.encode())
+    except OSError as error:
+        raise ConfigError(document.name, "", f"cannot be written ({error.strerror})") from error
     return found
 
 

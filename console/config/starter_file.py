@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from .file_write import create, replace
+from ..text.atomic_files import replace_keeping_mode
+from .model import ConfigError
 from .schema import Key, keys, sections, written
 from .sections import Section
 
@@ -22,12 +23,18 @@ hosts = "node[01-04]"
 
 
 def init(name: str, *, overwrite: bool = False) -> None:
-    """Write the starter file. Raises ConfigError where it cannot be, or is there and is not to be overwritten."""
+    """Write the starter file. Raises ConfigError if it exists and is not to be overwritten, or cannot be written."""
     path = Path(name)
-    if overwrite and path.exists():
-        replace(path, starter_text(), name)
-    else:
-        create(path, starter_text(), name)
+    try:
+        if overwrite and path.exists():
+            replace_keeping_mode(path, starter_text().encode())
+        else:
+            with path.open("xb") as file:
+                file.write(starter_text().encode())
+    except FileExistsError:
+        raise ConfigError(name, "", "already exists; --force overwrites it") from None
+    except OSError as error:
+        raise ConfigError(name, "", f"cannot be written ({error.strerror})") from error
 
 
 def starter_text() -> str:

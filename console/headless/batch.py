@@ -19,7 +19,7 @@ from ..monitor.topology_findings import TopologyFindings
 from ..records import Failure, Finding, Log, NodeState, Record
 from ..report import Report
 from ..report.skew import clock_text, skew_text
-from ..text.nodeset_fold import fold, fold_ranks, renamed
+from ..text.nodeset_fold import fold, fold_ranks, replace_node_name
 from ..text.sanitize import printable
 
 #: How often the progress line and the end are looked at; records themselves are folded as they arrive.
@@ -218,7 +218,7 @@ def _trouble_lines(report: Report) -> list[str]:
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for line in report.nodes:
         if line.state != "ok" and line.error:
-            text, try_ = (renamed(words, line.node, "%n") for words in (line.error.text, line.error.try_))
+            text, try_ = (replace_node_name(words, line.node, "%n") for words in (line.error.text, line.error.try_))
             key = (line.error.name, text, try_)
             reasons.setdefault(key, []).append(line.node)
     lines = []

@@ -38,7 +38,7 @@ def to_text(store: Store) -> str:
         nodes = fold(sorted(set(group.nodes)))
         pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
         role, user = printable(group.role)[:20], printable(group.user)[:32]
-        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks) or "–", role, user, group.cmdline + pid))
+        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks), role, user, group.cmdline + pid))
     lines = table(rows, header=("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND"), align=">")
     for now in store.nodes.values():
         if now.state and now.state.error:

@@ -103,7 +103,7 @@ def name_of(writers: list[Writer]) -> str:
     """`0-3,7` for ranks, `node[1-4]` for launchers, both where both wrote it."""
     ranks = [writer for writer in writers if isinstance(writer, int)]
     nodes = [writer for writer in writers if isinstance(writer, str)]
-    return ",".join(filter(None, (fold_ranks(ranks), fold(nodes) if nodes else "")))
+    return ",".join(filter(None, (fold_ranks(ranks) if ranks else "", fold(nodes) if nodes else "")))
 
 
 def in_turn(lines: dict[Writer, list[str]]) -> Iterable[tuple[Writer, str]]:

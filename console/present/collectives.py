@@ -9,7 +9,7 @@ from ..core.store import Store
 from ..monitor.hang import newest_communications
 from ..text import format
 from ..text.cells import clean, fit
-from ..text.rank_ranges import ranges
+from ..text.nodeset_fold import fold_numbers
 from .spans import Line, Span, as_text, cut, plain, wrapped
 from .status import GLYPHS, confidence_word
 
@@ -52,7 +52,7 @@ def fault_lines(communication: Communication, width: int) -> list[Line]:
     """Sources and their errors, faults, circular waits."""
     lines: list[Line] = [_heading("SOURCES", "")]
     for source, ranks in communication.heard:
-        lines.append(Line((Span(f"  {source}  ", "text"), Span(f"[{ranges(ranks)}]" if ranks else "", "strong"))))
+        lines.append(Line((Span(f"  {source}  ", "text"), Span(f"[{fold_numbers(ranks)}]" if ranks else "", "strong"))))
     for trouble in communication.troubles:
         rank = f" rank {trouble.rank}" if trouble.rank is not None else ""
         lines += _wrapped(f"{GLYPHS['warning']} {trouble.source}{rank}: {trouble.text}", width, "warning")
@@ -64,7 +64,7 @@ def fault_lines(communication: Communication, width: int) -> list[Line]:
         path = " → ".join(map(str, (*cycle, cycle[0])))
         lines += _wrapped(f"{GLYPHS['failed']} circular wait (deadlock): {path}", width, "failed")
     if communication.graph.causes:
-        lines.append(plain(f"  root of the wait chain: [{ranges(communication.graph.causes)}]", "strong"))
+        lines.append(plain(f"  root of the wait chain: [{fold_numbers(communication.graph.causes)}]", "strong"))
     return lines
 
 
@@ -84,7 +84,7 @@ def _fault_lines(fault: Fault, width: int) -> Iterator[Line]:
     yield Line(cut((Span(f"  {clean(head)}{number}", style), confidence), width))
     yield from _wrapped(fault.text, width, "text")
     for side in fault.sides:
-        yield Line(cut((Span(f"    {clean(side.what)}  "), Span(f"[{ranges(side.ranks)}]", "strong")), width))
+        yield Line(cut((Span(f"    {clean(side.what)}  "), Span(f"[{fold_numbers(side.ranks)}]", "strong")), width))
     for rank, title in fault.held:
         yield plain(f"    rank {rank} is itself blocked in group {clean(title)}", "muted")
 
@@ -93,13 +93,17 @@ def _groups(communication: Communication, width: int) -> Iterator[Line]:
     yield _heading("PROCESS GROUPS", str(len(communication.groups)))
     for group in communication.groups:
         whole = "" if group.is_whole else "  (incomplete)"
-        spans = (Span(f"  {clean(group.title)}  "), Span(f"[{ranges(group.ranks)}]", "strong"), Span(whole, "muted"))
+        spans = (
+            Span(f"  {clean(group.title)}  "),
+            Span(f"[{fold_numbers(group.ranks)}]", "strong"),
+            Span(whole, "muted"),
+        )
         yield Line(cut(spans, width))
         for last, ranks in _fronts(group):
             word = "none entered" if last < 0 else f"last entered #{last}"
-            yield Line(cut((Span(f"    {word:20} ", "muted"), Span(f"[{ranges(ranks)}]")), width))
+            yield Line(cut((Span(f"    {word:20} ", "muted"), Span(f"[{fold_numbers(ranks)}]")), width))
         if group.unseen:
-            unseen = Span(f"[{ranges(group.unseen)}]", "unknown")
+            unseen = Span(f"[{fold_numbers(group.unseen)}]", "unknown")
             yield Line(cut((Span("    no data from ", "muted"), unseen), width))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..analysis.stacks.fold import Fold, Shape, StackBranch, StackGroup
 from ..text.format import plural
-from ..text.rank_ranges import ranges
+from ..text.nodeset_fold import fold_numbers
 
 #: Deeper branches are not indented further.
 _DEEPEST: Final = 20
@@ -71,4 +71,4 @@ def _row(text: str, cls: str, ranks: str, width: int) -> str:
 
 
 def _set(ranks: Sequence[int]) -> str:
-    return f"[{ranges(ranks)}]"
+    return f"[{fold_numbers(ranks)}]"

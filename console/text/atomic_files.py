@@ -1,4 +1,4 @@
-"""How this program writes files: 0600, whole or not at all, never through a link that somebody else made."""
+"""Files of mode 0600, written completely or not at all, and never through a link of another user."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
-#: As many links as Linux follows.
-_MOST_LINKS: Final = 40
+#: Links followed before ELOOP, as Linux does.
+_MAX_LINKS: Final = 40
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the content of `path` (or of what it links to, where that link is ours) in one step. Raises OSError.
+    """Replace the content of `path`, or of the target of an own link, in one step. Raises OSError.
 
-    What is no file (a pipe, /dev/stdout) is written to: replacing it would take it away from everybody.
+    Pipes and devices (/dev/stdout) are opened and written to instead.
     """
     with being_written(path) as file:
         file.write(data)
@@ -26,10 +26,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def being_written(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes the place of `path` once all is written, and never where that failed.
-
-    As `write_atomically`, for what is too much to hold at once. Raises OSError.
-    """
+    """As `write_atomically`, for content written in pieces: `path` is replaced when the block ends without an error."""
     if path.exists() and not path.is_file():
         _require_ours(path, path.lstat())
         with path.open("wb") as stream:
@@ -49,8 +46,8 @@ def being_written(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that is not there yet, whole or not at all. Raises OSError: FileExistsError where it is."""
-    with path.open("xb"):  # the name is ours from here on; nobody else's file is ever replaced
+    """Create a file, completely or not at all. Raises OSError: FileExistsError if it exists."""
+    with path.open("xb"):  # reserves the name, so that no other file is ever replaced
         pass
     try:
         write_atomically(path, data)
@@ -60,10 +57,10 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bool) -> None:
-    """Let `write` fill a file that is there only once it is whole. Raises what `write` raises, and OSError:
-    FileExistsError where it is there already and is not to be replaced."""
+    """Call `write` with a file that appears at `path` when it is complete. Raises what `write` raises, and OSError:
+    FileExistsError if `path` exists and `replace` is false."""
     if not replace:
-        with path.open("xb"):  # the name is ours from here on
+        with path.open("xb"):  # reserves the name
             pass
     try:
         with being_written(path) as file:
@@ -75,16 +72,16 @@ def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bo
 
 
 def new_text(path: Path) -> TextIO:
-    """A text file that was not there; line ends are written as they come, and so is what is no text, escaped.
+    """Create a text file; line ends are kept, lone surrogates are escaped.
 
-    Raises OSError: FileExistsError where it is there, also as a link.
+    Raises OSError: FileExistsError if the name exists, also as a link.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     return os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def open_new(path: Path) -> BinaryIO:
-    """An empty file of ours to append to; an existing one is emptied, a link refused. Raises OSError."""
+    """Open a file for writing, truncated; a link is refused. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     file = os.fdopen(fd, "wb", buffering=1 << 16)
     try:
@@ -100,18 +97,39 @@ def open_new(path: Path) -> BinaryIO:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that is for nobody else, and so are those above it that are missing, whatever the umask is.
+    """Create a folder and its missing parents with mode 0700, whatever the umask is. An existing one is left as it is.
 
-    One that is there stays as it is. Raises OSError.
+    Raises OSError.
     """
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
 
 
+def replace_keeping_mode(path: Path, data: bytes) -> None:
+    """Replace a file's content in one step; mode and owner stay, and a link still points to it. Raises OSError."""
+    target = Path(os.path.realpath(path))
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EPERM, "not writable for you", str(path))
+    before = target.stat()
+    fd, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            with contextlib.suppress(PermissionError):  # only root may give a file away; the mode still holds
+                os.fchown(fd, before.st_uid, before.st_gid)
+            os.fchmod(fd, before.st_mode & 0o7777)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        Path(draft).replace(target)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
 def _followed(path: Path) -> Path:
-    """Where `path` leads, link after link. Raises OSError, also for one that somebody else may have put there."""
-    for _ in range(_MOST_LINKS):
+    """The final target of `path`. Raises OSError, also for a link that another user may have created."""
+    for _ in range(_MAX_LINKS):
         try:
             here = path.lstat()
         except FileNotFoundError:
@@ -124,16 +142,14 @@ def _followed(path: Path) -> Path:
 
 
 def _require_ours(path: Path, here: os.stat_result) -> None:
-    """Raises PermissionError for what lies in a folder where everybody may put things and is not our own there: a link
-    to one of our files, a second name of it, a file or a pipe that its owner reads.
+    """Raises PermissionError for another user's file, pipe, link or hard link in a folder that everybody may write to.
 
-    Linux refuses the same where fs.protected_symlinks, _hardlinks, _regular and _fifos are set; not every machine has
-    them.
+    Linux refuses the same if fs.protected_symlinks, _hardlinks, _regular and _fifos are set, which not all machines do.
     """
     folder = path.parent.stat()
     if not folder.st_mode & stat.S_IWOTH:
         return
     has_other_names = stat.S_ISREG(here.st_mode) and here.st_nlink > 1
     if here.st_uid not in (os.geteuid(), folder.st_uid) or has_other_names:
-        text = f"somebody else may have put it there ({path.parent} is open to everybody): write to another folder"
+        text = f"another user may have created it ({path.parent} is writable for everybody); write to another folder"
         raise PermissionError(errno.EPERM, text, str(path))

@@ -1,14 +1,14 @@
-"""Names and numbers as people read many of them: `node[1-3]`, `0-2,5`. ClusterShell is imported when first needed."""
+"""Node names and rank numbers, folded: `node[1-3]`, `0-2,5`. ClusterShell is imported when first needed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 
 def fold(nodes: Sequence[str]) -> str:
-    """`node[1-3]` for node1, node2, node3; a plain list where a name is no node-set text (one with a port)."""
+    """`node[1-3]` for node1, node2, node3; a plain list if a name cannot be a part of a node set (one with a port)."""
     if len(nodes) == 1:
         return nodes[0]
     from ClusterShell.NodeSet import NodeSet, NodeSetParseError
@@ -19,29 +19,34 @@ def fold(nodes: Sequence[str]) -> str:
         return ",".join(sorted(nodes, key=natural))
 
 
+def fold_numbers(numbers: Iterable[int]) -> str:
+    """`0-136,138-511` for those numbers; `–` for none."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs) or "–"
+
+
 def fold_ranks(ranks: Sequence[int | None]) -> str:
-    """`0-2,5` for 0, 1, 2, 5; `–` for ranks whose number nobody knows."""
-    known = sorted({rank for rank in ranks if rank is not None})
-    parts: list[str] = []
-    start = 0
-    for i in range(1, len(known) + 1):
-        if i == len(known) or known[i] != known[i - 1] + 1:
-            parts.append(str(known[start]) if i - start == 1 else f"{known[start]}-{known[i - 1]}")
-            start = i
-    unknown = sum(rank is None for rank in ranks)
-    if unknown:
-        parts.append("–" if unknown == 1 else f"– (×{unknown})")
-    return ",".join(parts)
+    """`0-2,5` for 0, 1, 2, 5; `–` for each rank whose number is unknown, and for no rank."""
+    numbers = [rank for rank in ranks if rank is not None]
+    unknown = len(ranks) - len(numbers)
+    if not unknown or not numbers:
+        return fold_numbers(numbers) if unknown < 2 else f"– (×{unknown})"
+    return f"{fold_numbers(numbers)},–" if unknown == 1 else f"{fold_numbers(numbers)},– (×{unknown})"
 
 
-def renamed(text: str, node: str, other: str) -> str:
-    """The text with `other` in the place of that node's name, where it is a word by itself: not in a longer name, nor
-    in the name of a finding."""
-    return _by_itself(node).sub(lambda _: other, text) if node in text else text
+def replace_node_name(text: str, node: str, other: str) -> str:
+    """The text with `other` for each whole-word occurrence of a node's name: not within a longer name, nor in a
+    finding's name."""
+    return _whole_word(node).sub(lambda _: other, text) if node in text else text
 
 
 @lru_cache(16_384)
-def _by_itself(node: str) -> re.Pattern[str]:
+def _whole_word(node: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
 
 

@@ -64,7 +64,7 @@ def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precio
 
 def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) -> None:
     (shared / "night.ndjson").hardlink_to(precious)
-    with pytest.raises(PermissionError, match="somebody else"):
+    with pytest.raises(PermissionError, match="another user"):
         atomic_files.open_new(shared / "night.ndjson")
     assert precious.read_text() == "precious"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...records import Confidence
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from .align import Witness
 
 FaultKind = Literal["missing_rank", "op_mismatch", "shape_dtype_mismatch"]
@@ -50,12 +50,12 @@ class Fault:
         place = f"{self.op or 'operation'}{f' #{self.seq}' if self.seq is not None else ''} of group {self.title}"
         if self.sides:
             return f"ranks differ at {place}: " + ", ".join(
-                f"[{ranges(side.ranks)}] {side.what}" for side in self.sides
+                f"[{fold_numbers(side.ranks)}] {side.what}" for side in self.sides
             )
         waits = "waits" if len(self.waiting) == 1 else "wait"
         waited = f" for {self.waited_s:.0f} s" if self.waited_s is not None else ""
-        who = f"which [{ranges(self.ranks)}] {'has' if len(self.ranks) == 1 else 'have'} not entered"
+        who = f"which [{fold_numbers(self.ranks)}] {'has' if len(self.ranks) == 1 else 'have'} not entered"
         if not self.ranks:
             who = "missing ranks unknown" + ("" if self.unseen else ": group members are not recorded")
-        tail = f"; no data on [{ranges(self.unseen)}]" if self.unseen else ""
-        return f"[{ranges(self.waiting)}] {waits}{waited} in {place}, {who}{tail}"
+        tail = f"; no data on [{fold_numbers(self.unseen)}]" if self.unseen else ""
+        return f"[{fold_numbers(self.waiting)}] {waits}{waited} in {place}, {who}{tail}"

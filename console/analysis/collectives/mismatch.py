@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from .align import NONE, Member, ProcessGroup
 from .fault import Fault, FaultKind, MismatchSide
 from .missing import op_at, waited_s_of
@@ -73,7 +73,7 @@ def _split(group: ProcessGroup, seq: int, kind: FaultKind, ranks_by_what: dict[s
         confidence="none" if is_tie else "likely", sides=tuple(sides),
         evidence=tuple(
             f"collective {group.members[side.ranks[0]].path} group {group.title} seq {seq}"
-            f" {_first(group.members[side.ranks[0]], seq)}, as [{ranges(side.ranks)}]"
+            f" {_first(group.members[side.ranks[0]], seq)}, as [{fold_numbers(side.ranks)}]"
             for side in sides[:4]
         ),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...records import Confidence
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from .align import NONE, Member, ProcessGroup, kind_at
 from .fault import Fault
 from .operations import shape_text
@@ -80,7 +80,7 @@ def _absence_evidence(group: ProcessGroup, seq: int, waiting: Sequence[int], beh
         number = "none" if member.last == NONE else str(member.last)
         lines.append(f"pg_status {member.path} group {group.title} last_enqueued_collective {number}{what}")
     if group.unseen:
-        lines.append(f"pg_status group {group.title}: no record of [{ranges(group.unseen)}]")
+        lines.append(f"pg_status group {group.title}: no record of [{fold_numbers(group.unseen)}]")
     return tuple(lines)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...text.format import plural
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from . import wording
 from .job_view import JobView
 from .rank_state import RankState
@@ -27,11 +27,11 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
         for absence in source.absences:
             number = "" if absence.seq is None else f" #{absence.seq}"
             lines.append(
-                f"{source.source}: {absence.op}{number} of group {absence.group}: entered [{ranges(absence.entered)}], "
-                f"missing [{ranges(absence.ranks)}]"
+                f"{source.source}: {absence.op}{number} of group {absence.group}: "
+                f"entered [{fold_numbers(absence.entered)}], missing [{fold_numbers(absence.ranks)}]"
             )
         for mismatch in source.mismatches:
-            sides = "; ".join(f"[{ranges(members)}] {what}" for what, members in mismatch.sides)
+            sides = "; ".join(f"[{fold_numbers(members)}] {what}" for what, members in mismatch.sides)
             lines.append(f"{source.source}: group {mismatch.group}: {sides}")
     return tuple(lines)
 
@@ -75,6 +75,6 @@ def _waiting_lines(view: JobView, culprits: Sequence[RankState]) -> list[str]:
         counts[key] += 1
         ranks.setdefault(key, set()).add(state.rank)
     return [
-        f"stack ranks [{ranges(ranks[key])}]: {key[0]} in {key[1]}" + (f" from {key[2]}" if key[2] else "")
+        f"stack ranks [{fold_numbers(ranks[key])}]: {key[0]} in {key[1]}" + (f" from {key[2]}" if key[2] else "")
         for key in sorted(counts, key=lambda place: (-counts[place], place))[:_NAMED]
     ]

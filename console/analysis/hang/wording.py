@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...text.format import plural
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
 from .job_view import JobView
 from .rank_state import RankState
@@ -37,7 +37,7 @@ _NAMED: Final = 4
 def ranks(numbers: Iterable[int]) -> str:
     """`rank 3`, or `ranks 0-2,5`."""
     distinct = sorted(set(numbers))
-    return f"rank {distinct[0]}" if len(distinct) == 1 else f"ranks {ranges(distinct)}"
+    return f"rank {distinct[0]}" if len(distinct) == 1 else f"ranks {fold_numbers(distinct)}"
 
 
 def agreeing(words: str, numbers: Sequence[int]) -> str:

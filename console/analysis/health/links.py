@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...text.format import plural
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState
 from .wording import about_gpu, at, figure
@@ -37,7 +37,7 @@ def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
                 fell = sorted(down & gpu.links_up)
                 up = len(gpu.links) - len(down)
                 if fell:
-                    yield _down(gpu, fell, f"NVLink {ranges(fell)} went down; {up} of {len(gpu.links)} are up")
+                    yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {len(gpu.links)} are up")
                 elif usual is not None and up < usual:
                     words = f"{up} of {len(gpu.links)} NVLinks are up, on GPUs of its kind here it is {usual}"
                     yield _down(gpu, sorted(down), words)
@@ -66,7 +66,7 @@ def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
             counts = ", ".join(f"{plural(gained[name], _ERRORS[name])}" for name in told)
             where = sorted(number for number in gpu.links if any(
                 gpu.window.total(f"grown.{name}_errors.{number}") for name in told))  # fmt: skip
-            which = f" on NVLink {ranges(where)}" if where else " on its NVLinks"
+            which = f" on NVLink {fold_numbers(where)}" if where else " on its NVLinks"
             text = f"{counts}{which} within {figure(limits.window_s)} s"
             evidence = [at(gpu, f"gpu.grown.nvlink_{name}_errors", gained[name]) for name in told]
             yield about_gpu(gpu, "nvlink_errors", "warning", text, evidence)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .consistency import Desync, Violation
 from .culprits import JobSkew, RankKey, RankSkew
@@ -83,7 +83,7 @@ def gpu_text(rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> str:
 def _desync(one: Desync) -> FindingDraft:
     what = "steps" if one.what == "step" else f"collectives of {one.what}"
     by = one.others - one.at
-    text = f"rank {ranges(one.behind)} is {by} {what} behind the others ({one.at}, they are at {one.others})"
+    text = f"rank {fold_numbers(one.behind)} is {by} {what} behind the others ({one.at}, they are at {one.others})"
     return FindingDraft(
         "desync", "warning", "certain", tuple(f"rank {rank}" for rank in one.behind), text, one.evidence
     )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ...text.format import port_speed
-from ...text.nodeset_fold import fold, natural
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold, fold_numbers, natural
 from .node import Device, NodeTopology
 
 #: What a difference is about.
@@ -220,7 +219,7 @@ def labels_folded(labels: Iterable[str]) -> str:
     for label in labels:
         kind = label.rstrip("0123456789")
         numbers.setdefault(kind, []).append(int(label[len(kind) :]))
-    return ",".join(f"{kind}{ranges(those)}" for kind, those in numbers.items())
+    return ",".join(f"{kind}{fold_numbers(those)}" for kind, those in numbers.items())
 
 
 # -- how one node differs from those with the same devices -------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...analysis.stacks.fold import Fold, StackBranch
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 from ...text.sanitize import quoted_for_dot
 
 _HEAD: Final = """\
@@ -62,7 +62,7 @@ def _label(branch: StackBranch) -> str:
 
 
 def _ranks(branch: StackBranch) -> str:
-    return f"[{ranges(branch.ranks)}] ({len(branch.ranks)})"
+    return f"[{fold_numbers(branch.ranks)}] ({len(branch.ranks)})"
 
 
 def _look(branch: StackBranch) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ...analysis.stacks.threads import name_of
 from ...records import Stack
-from ...text.rank_ranges import ranges
+from ...text.nodeset_fold import fold_numbers
 
 
 def folded(stacks: Iterable[Stack]) -> str:
@@ -31,7 +31,7 @@ def folded(stacks: Iterable[Stack]) -> str:
     lines = []
     for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         role, thread, frames = key
-        who = f"{role} [{ranges(sorted(ranks[key]))}]" if key in ranks else role
+        who = f"{role} [{fold_numbers(sorted(ranks[key]))}]" if key in ranks else role
         lines.append(";".join(_word(part) for part in (who, thread, *frames)) + f" {count}\n")
     return "".join(lines)
 

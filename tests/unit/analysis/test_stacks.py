@@ -13,7 +13,7 @@ from gconsole.analysis.stacks.frames import Reader
 from gconsole.cli import options
 from gconsole.present.stacks import to_text
 from gconsole.records import Frame, Local, Stack
-from gconsole.text.rank_ranges import ranges
+from gconsole.text.nodeset_fold import fold_numbers
 
 PYSPY = Path(__file__).parent / "pyspy"
 JOB = ("j", 0)
@@ -227,7 +227,7 @@ def test_the_order_of_records_does_not_matter():
 
 @pytest.mark.parametrize(("ranks", "text"), [([], "–"), ([3], "3"), ([0, 1, 2, 5], "0-2,5"), ([4, 2, 3, 3], "2-4")])
 def test_ranks_are_written_as_ranges(ranks, text):
-    assert ranges(ranks) == text
+    assert fold_numbers(ranks) == text
 
 
 def test_an_empty_stack_and_odd_names_do_no_harm():

@@ -94,7 +94,7 @@ def test_every_line_of_the_starter_file_may_be_uncommented(tmp_path):
 
 
 def test_a_starter_file_overwrites_only_by_force(here):
-    with pytest.raises(ConfigError, match=r"^hosts\.toml: is already there; --force overwrites it$"):
+    with pytest.raises(ConfigError, match=r"^hosts\.toml: already exists; --force overwrites it$"):
         init("hosts.toml")
     assert (here / "hosts.toml").read_text() == FILE
     init("hosts.toml", overwrite=True)

@@ -10,7 +10,7 @@ from typing import Final
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....present.status import state_word
 from ....text.cells import clean, fit
-from ....text.rank_ranges import ranges
+from ....text.nodeset_fold import fold_numbers
 from .stack_tree import place_of
 
 #: Of more changes the calls are not shown; who moved is told of all.
@@ -26,7 +26,7 @@ def side_by_side(
 ) -> list[str]:
     """The calls of two branches from the outermost inward; `=` where they are the same, `│` from where they part."""
     half = max(10, (width - 3) // 2)
-    lines = [f"{fit(f'[{ranges(one_ranks)}]', half)}   {fit(f'[{ranges(other_ranks)}]', half)}"]
+    lines = [f"{fit(f'[{fold_numbers(one_ranks)}]', half)}   {fit(f'[{fold_numbers(other_ranks)}]', half)}"]
     same = True
     for left, right in zip_longest(one, other):
         same = same and left is not None and right is not None and _name(left) == _name(right)
@@ -54,9 +54,10 @@ def moved(before: Fold, after: Fold, width: int) -> list[str]:
         else:
             changes[was, place].append(rank)
     lines = [
-        f"[{ranges(ranks)}]  {_leaf(then.get(ranks[0]))}  →  {_leaf(now.get(ranks[0]))}" for ranks in changes.values()
+        f"[{fold_numbers(ranks)}]  {_leaf(then.get(ranks[0]))}  →  {_leaf(now.get(ranks[0]))}"
+        for ranks in changes.values()
     ]
-    lines.append(f"[{ranges(stayed)}]  unchanged" if stayed else "no rank unchanged")
+    lines.append(f"[{fold_numbers(stayed)}]  unchanged" if stayed else "no rank unchanged")
     for ranks in [ranks for ranks in changes.values() if ranks[0] in then and ranks[0] in now][:_MOST_SHOWN]:
         was_path, path = then[ranks[0]].path, now[ranks[0]].path
         lines += ["", *side_by_side(was_path, ranks, path, ranks, width)]

@@ -12,7 +12,7 @@ from ....present.status import GLYPHS, state_word
 from ....records import Frame, Local, Stack
 from ....text import format
 from ....text.cells import clean, fit
-from ....text.rank_ranges import ranges
+from ....text.nodeset_fold import fold_numbers
 from ...models.job_ranks import RankListRow
 from ...models.tree_rows import TreeNode
 
@@ -47,7 +47,9 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
             text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
             text += [Span(values, "accent")] if values else []
             note = state_word(fork.cls or "")
-            grown.append(TreeNode(key, tuple(text), ranges(fork.ranks), note, grow(fork.branches, key, paths[key])))
+            grown.append(
+                TreeNode(key, tuple(text), fold_numbers(fork.ranks), note, grow(fork.branches, key, paths[key]))
+            )
         return tuple(grown)
 
     roots: list[TreeNode] = []
@@ -60,7 +62,7 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
             inside = tuple(sorted({rank for group in found.groups if group.role == role for rank in group.ranks}))
             ranks[(role,)] = inside
             title = (Span(_TITLES.get(role, clean(role).replace("_", " ")), "accent"),)
-            roots.append(TreeNode((role,), title, ranges(inside), "", tuple(branches)))
+            roots.append(TreeNode((role,), title, fold_numbers(inside), "", tuple(branches)))
     return StackTree(tuple(roots), ranks, paths)
 
 
@@ -74,7 +76,7 @@ def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> I
             text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
             text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
             note = "" if group.cls == "unknown" else state_word(group.cls)
-            yield TreeNode(key, tuple(text), ranges(group.ranks), note)
+            yield TreeNode(key, tuple(text), fold_numbers(group.ranks), note)
 
 
 def place_of(step: StackStep) -> str:

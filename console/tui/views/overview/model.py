@@ -10,7 +10,7 @@ from ....present.status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_
 from ....records import Finding
 from ....text import format
 from ....text.cells import clean, fit, width_of
-from ....text.nodeset_fold import fold_ranks, renamed
+from ....text.nodeset_fold import fold_ranks, replace_node_name
 from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 
@@ -41,7 +41,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
 
 def _general(text: str, node: NodeSummary) -> str:
     """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
-    return renamed(text, node.name, "NODE")
+    return replace_node_name(text, node.name, "NODE")
 
 
 def _counts_line(fleet: FleetSummary, width: int) -> Line:

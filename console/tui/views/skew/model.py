@@ -13,7 +13,7 @@ from ....monitor.skew import SkewSnapshot
 from ....present.spans import Line, Span, cut, glyph, plain
 from ....present.status import Status
 from ....text.cells import clean, fit, width_of
-from ....text.rank_ranges import ranges
+from ....text.nodeset_fold import fold_numbers
 from ...models.detail import Detail, Fact
 from ...models.error_bar import Lane
 
@@ -129,7 +129,7 @@ def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Li
         lines += _histogram_lines(one, width)
     for desync in seen.desyncs:
         what = "steps" if desync.what == "step" else f"collectives of {clean(desync.what)}"
-        text = f"rank {ranges(desync.behind)} is {desync.others - desync.at} {what} behind"
+        text = f"rank {fold_numbers(desync.behind)} is {desync.others - desync.at} {what} behind"
         lines.append(Line((glyph("warning"), Span(f" desync  {text}", "text"))))
     return tuple(lines)
 
