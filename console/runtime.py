@@ -18,7 +18,8 @@ import msgspec
 from . import __version__, records
 from .analysis.stacks.frame_models import BadModel, parse_model
 from .config import Config, ConfigError
-from .core.control import Hub, LeftBehind, Published, Sink
+from .core.bus import Hub, Published, Sink
+from .core.control import LeftBehind
 from .core.store import Store
 from .fleet.fleet import Fleet
 from .monitor.clock_estimator import ClockEstimator

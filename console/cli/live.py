@@ -13,7 +13,8 @@ import click
 
 from ..config import Config
 from ..config.watch_file import HostsFile
-from ..core.control import CaptureOrder, Hub
+from ..core.bus import Hub
+from ..core.control import CaptureOrder
 from ..core.store import Store
 from ..fleet.fleet import Fleet
 from ..headless import batch

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..analysis.stacks.frame_models import BadModel, parse_model
-from ..core.control import Hub, Sink
+from ..core.bus import Hub, Sink
 from ..core.store import Store
 from ..headless.batch import verdict_findings
 from ..session.format import reader

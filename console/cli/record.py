@@ -10,7 +10,7 @@ import click
 from .options import DurationType, load_target, target
 
 if TYPE_CHECKING:
-    from ..session.format.layout import Selection
+    from ..core.control import Selection
 
 
 @click.command()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from ..config import Config
-from ..core.control import LeftBehind, RecordingNow
+from ..core.control import LeftBehind, RecordingNow, Selection
 from ..core.store import Store
 from ..runtime import sessions_folder_of
-from ..session.format.layout import Selection, Session, SessionError, named
+from ..session.format.layout import Session, SessionError, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
 from ..session.record import resume
 from ..session.record.recorder import Recorder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from ..config import Config
-from ..core.control import Hub
+from ..core.bus import Hub
 from ..core.job_protocol import is_away
 from ..core.store import Store
 from ..fleet import jobs

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..core.control import Published
+from ..core.bus import Published
 from ..launch.output_fold import LineFold, Writer, in_turn
 from ..launch.state import JobView, job_view
 from ..records import Log

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from ..config.model import NodeConfig
-from ..core.control import Hub, Published
+from ..core.bus import Hub, Published
 from ..text.sanitize import printable
 from ..transport import errors
 from ..transport.tcp_info import Unacked

@@ -11,7 +11,8 @@ from ..config.diff import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..config.read_only import Change, ReadOnly, refusal
-from ..core.control import CaptureDone, CaptureOrder, Hub, LeftBehind, Published, Recordings
+from ..core.bus import Hub, Published
+from ..core.control import CaptureDone, CaptureOrder, LeftBehind, Recordings
 from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
 from ..transport import fd_limit

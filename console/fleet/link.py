@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config.model import NodeConfig
-from ..core.control import Hub
+from ..core.bus import Hub
 from ..records import Log, NodeState, State
 from ..transport import errors, fd_limit
 from ..transport.dead_connection import LivenessMonitor

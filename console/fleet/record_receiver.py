@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.control import Hub, Published
+from ..core.bus import Hub, Published
 from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
 from ..text.sanitize import printable
 from .quotas import COMPLAINTS_BURST, COMPLAINTS_S, NodeQuota, TokenBucket, is_out_of_range

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config.model import Config
-from ..core.control import Hub
+from ..core.bus import Hub
 from .fleet import Fleet
 from .link import NodeLink
 from .node_reply import NodeReply, request_reply

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ..core.control import CaptureOrder, Control, Hub
+from ..core.bus import Hub
+from ..core.control import CaptureOrder, Control
 from ..core.store import Store
 from ..monitor.diagnose import Diagnosis, diagnose
 from ..monitor.finding_tracker import FindingTracker

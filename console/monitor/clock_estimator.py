@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..config.sections import ClockConfig
-from ..core.control import Control, Hub, Published
+from ..core.bus import Hub, Published
+from ..core.control import Control
 from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 from .clock_jsonl import ClockLines, new_file
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ..core.control import Published
+from ..core.bus import Published
 from ..records import ClockNode, ClockWindow
 from ..text.atomic_files import open_new
 

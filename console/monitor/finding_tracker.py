@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ..analysis import health
 from ..analysis.finding import FindingDraft
 from ..analysis.health.state import HealthState
-from ..core.control import Hub, Published
+from ..core.bus import Hub, Published
 from ..records import Finding, Log
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
+from ..core.control import ExamReply
 from ..records import Failure
 from ..text.json import pretty
 from ..text.nodeset_fold import fold
@@ -14,19 +15,6 @@ from ..text.sanitize import printable
 
 State = Literal["ok", "info", "warn", "fail"]
 _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}
-
-
-class ExamReply(Protocol):
-    """What one node said (`value`: the agent's list of checks), or why it said nothing."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def rtt_ns(self) -> int | None: ...
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ..core.control import Published
+from ..core.bus import Published
 from ..records import Record, encode
 from ..records.kinds import SPECS
 from ..text.sanitize import printable_utf8

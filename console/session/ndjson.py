@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..core.control import Hub, Published
+from ..core.bus import Hub, Published
 from ..records import BadRecord, decode, encode
 from ..text.atomic_files import open_new
 

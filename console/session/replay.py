@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ..core.control import CaptureDone, CaptureOrder, Hub, Published
+from ..core.bus import Hub, Published
+from ..core.control import CaptureDone, CaptureOrder
 from ..core.store import Store
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from .format import index
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from ..config.diff import Changes
     from ..config.model import Config
     from ..config.read_only import Change, ReadOnly
+    from ..core.control import ExamReply
     from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
-    from ..monitor.node_exam import ExamReply
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})

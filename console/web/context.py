@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from ..config import Config
-from ..core.control import Control, Hub
+from ..core.bus import Hub
+from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
 from .metrics.scrapes import Scrapes

@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from ..core.control import Hub
+from ..core.bus import Hub
 from ..records import Log
 from .connection import Connection
 from .context import Served

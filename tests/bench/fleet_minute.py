@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final
 
-from gconsole.core.control import Published
+from gconsole.core.bus import Published
 from gconsole.records import (
     AgentCost,
     ClockNode,

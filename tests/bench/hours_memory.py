@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gconsole.config import load
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.headless import batch
 from gconsole.monitor.topology import TopologyFold

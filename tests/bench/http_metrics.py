@@ -15,7 +15,7 @@ from typing import Any
 from rig import Rig
 
 from gconsole.config import Config, load
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
 from gconsole.monitor.finding_tracker import FindingTracker

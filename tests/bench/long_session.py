@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gconsole.core.control import Published
+from gconsole.core.bus import Published
 from gconsole.records import encode
 from gconsole.session.format import zstd_frames
 from gconsole.session.format.counts import Batch, add, count

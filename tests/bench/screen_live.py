@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Rank, RankStat, Record, decode  # fmt: skip
 from gconsole.tui.app import ConsoleApp

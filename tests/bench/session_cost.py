@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.records import Gpu, encode
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.counts import count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.records import decode
 from gconsole.records.base import Record

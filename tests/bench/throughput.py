@@ -15,7 +15,7 @@ from rig import Rig
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.link import NodeLink

@@ -9,7 +9,7 @@ import numpy as np
 
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.headless.batch import summary
 from gconsole.monitor.clock_findings import ClockFindings, SkewFindings

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gconsole.config import load
-from gconsole.core.control import Hub, Published
+from gconsole.core.bus import Hub, Published
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
 from gconsole.records import Gap, NodeState

@@ -11,7 +11,7 @@ from live import Watched
 from rig import Rig
 
 from gconsole.config import load
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
 from gconsole.transport.ssh_keys import Prompt

@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 
 from gconsole.config.model import NodeConfig
-from gconsole.core.control import Hub, Published
+from gconsole.core.bus import Hub, Published
 from gconsole.core.store import Store
 from gconsole.fleet import fair_reader
 from gconsole.fleet.agent_connection import AgentConnection

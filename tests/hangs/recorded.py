@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.report import make_report
 from gconsole.session import ndjson

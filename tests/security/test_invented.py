@@ -16,7 +16,7 @@ from msgspec import inspect as types
 from gconsole.analysis.clock import windows as clockwindows
 from gconsole.analysis.health import window
 from gconsole.analysis.health.state import HealthState
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store, captures, history_feed, ranks, steps, store
 from gconsole.core.store import jobs as storejobs
 from gconsole.fleet import quotas, record_receiver

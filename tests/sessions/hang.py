@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.session import ndjson
 from gconsole.session.manage.retention import Limits
 from gconsole.session.record.recorder import Recorder

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from gconsole.core.control import Published
+from gconsole.core.bus import Published
 from gconsole.records import Gpu, encode
 from gconsole.session.format import zstd_frames
 from gconsole.session.format.counts import count

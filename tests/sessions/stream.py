@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.records import Gpu
 from gconsole.session.manage.retention import Limits
 from gconsole.session.record.recorder import Recorder

@@ -8,7 +8,7 @@ import time
 import pytest
 from sessionfiles import gpus
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.records import Gap, Log
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError, named

@@ -14,7 +14,7 @@ from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
 from gconsole.config.read_only import Change, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
-from gconsole.core.control import CaptureDone, CaptureOrder, NodeCounts, RecordingNow
+from gconsole.core.control import CaptureDone, CaptureOrder, NodeCounts, RecordingNow, Selection
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
 from gconsole.fleet.node_reply import NodeReply
@@ -47,7 +47,7 @@ from gconsole.records import (
     Stack,
 )
 from gconsole.records.job import JobNodeState
-from gconsole.session.format.layout import Selection, SessionError
+from gconsole.session.format.layout import SessionError
 from gconsole.tui.app import ConsoleApp
 
 SECOND = 1_000_000_000

@@ -6,7 +6,7 @@ import pytest
 from invented import NOON, SECOND, Cluster
 
 from gconsole.config.model import Config
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.fleet.fleet import Fleet
 from gconsole.records import Failure, Finding, Gap, GpuEvent, Log, Mark, NodeState, Rank
 from gconsole.tui.views.events.model import (

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
 from machines import hgx_facts
 
 from gconsole.config.sections import HealthConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import GpuInfo, Node, NodeState

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
 from gconsole.config.sections import HealthConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Collective, Finding, PgStatus
 from gconsole.tui.dialogs.prompts import LinesDialog

@@ -14,7 +14,8 @@ from invented import LOADER, Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle
 
-from gconsole.core.control import CaptureOrder, Published
+from gconsole.core.bus import Published
+from gconsole.core.control import CaptureOrder
 from gconsole.core.store import Store
 from gconsole.records import Gap, Mark, decode
 from gconsole.session.format.layout import Meta, Part, named

@@ -3,7 +3,7 @@
 import sys
 
 from gconsole.config.model import ClockConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost
 

@@ -18,7 +18,7 @@ import pytest
 
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig, SshConfig, WatchConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import NodeLink

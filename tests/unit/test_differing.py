@@ -12,7 +12,7 @@ from machines import hgx_facts
 
 from gconsole.analysis.finding import FindingDraft
 from gconsole.config.sections import HealthConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.monitor import topology
 from gconsole.monitor import topology_findings as module

@@ -10,7 +10,7 @@ from gconsole.analysis.finding import FindingDraft
 from gconsole.analysis.finding_catalog import IDS
 from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.config.sections import HealthConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import CLEARED_FINDINGS, Store
 from gconsole.headless.batch import MOST_FINDINGS, summary
 from gconsole.monitor import finding_tracker as module

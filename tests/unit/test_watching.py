@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from gconsole.config.sections import HealthConfig
-from gconsole.core.control import Control, Hub
+from gconsole.core.bus import Hub
+from gconsole.core.control import Control
 from gconsole.core.store import Store
 from gconsole.headless import batch
 from gconsole.monitor.finding_tracker import FindingTracker

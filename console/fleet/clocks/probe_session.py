@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from ...config.sections import ClockConfig
-from ...core.control import Hub
+from ...core.bus import Hub
 from ...records import Failure, Log
 from ...text.nodeset_fold import fold
 from ...transport.errors import FleetError

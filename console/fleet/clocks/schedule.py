@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ...config.sections import ClockConfig
-from ...core.control import Hub, Published
+from ...core.bus import Hub, Published
 from ...records import ClockBins, Log, Severity
 from ..link import NodeLink
 from .edge_plan import Edge

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ...core.control import Hub
+from ...core.bus import Hub
 from ...records import ClockBin, ClockBins, Exchange, Point
 from ...transport.errors import FleetError
 from ..link import NodeLink

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from ...core.control import Hub
+from ...core.bus import Hub
 from ...records import Log
 from ...transport import errors
 from ..link import NodeLink

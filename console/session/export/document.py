@@ -19,9 +19,10 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
-from ...core.control import Published
+from ...core.bus import Published
+from ...core.control import Selection
 from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
-from ..format.layout import SCHEMA, Meta, Part, Selection, SessionError, check_schema
+from ..format.layout import SCHEMA, Meta, Part, SessionError, check_schema
 from .slice import Chosen
 
 #: A record is not longer: a stack of the deepest recursion that is read has some hundred kilobytes.

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...core.metric_history import COARSE_S, Known
 from ...records import Gpu
 

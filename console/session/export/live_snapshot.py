@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ... import __version__
-from ...core.control import Published
+from ...core.bus import Published
 from ...core.store import ProcessKey, Store
 from ...records import KINDS, AgentCost, Gpu, Host, Log, Nic, RankStat
 from ...records.kinds import SPECS, kind_of

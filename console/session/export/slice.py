@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...core.store import Store
 from ...records.kinds import kind_of, names_where
 from ...text.timespec import TimeSpecError, instant_ns

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import KINDS
 from ...records.kinds import kind_of
 from .layout import Heard, Meta

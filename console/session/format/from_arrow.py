@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import inspect as types
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import KINDS, decode, encode
 from ..query.limits import bounded_memory
 from ..query.table_names import TABLES, UNKNOWN

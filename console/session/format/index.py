@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import UNREADABLE, RawRecord, encode
 from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically

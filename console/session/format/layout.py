@@ -29,6 +29,7 @@ from typing import Final, Literal
 import msgspec
 import platformdirs
 
+from ...core.control import Selection
 from ...records import UNREADABLE
 from ...text.atomic_files import write_atomically
 
@@ -49,16 +50,6 @@ class SessionError(Exception):
 
 class NewerSchema(SessionError):
     """A session that a newer gconsole wrote: it is not touched."""
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What of all records a session keeps. Empty: everything."""
-
-    nodes: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    every_s: float = 0.0  # of each figure of each thing at most one in so many seconds; events are all kept
-    locals: bool = False  # variables of frames are kept
-    anonymous: bool = False  # names of hosts and users are replaced
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

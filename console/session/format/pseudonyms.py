@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet, terms
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import Node, Process, RawRecord
 from ...text.secrets import HIDDEN
 

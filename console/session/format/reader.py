@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import BadRecord, decode
 from ...records.kinds import kind_of
 from .. import ndjson

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import KINDS, Finding, Job, Node, NodeState, Process, RankStat, RawRecord, Stack
 from ...text.secrets import (
     HIDDEN,

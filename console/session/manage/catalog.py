@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import Mark, encode
 from ..format import reader
 from ..format.counts import Batch, add, count

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...text.atomic_files import write_atomically
 from ..format.layout import Session, SessionError, inside, sync_folder
 from ..format.manifest import MANIFEST, Compacted, Part, compacted

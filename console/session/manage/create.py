@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ... import __version__
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import encode
 from ...text.atomic_files import make_folder
 from ..format import zstd_frames

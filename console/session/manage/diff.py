@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import Finding, GpuInfo, Link, Node, Rank
 from ...records.kinds import key_of, kind_of
 from ...records.metrics import fields_for

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, Self
 
 from ...analysis.clock import CommonClock
-from ...core.control import Published
+from ...core.bus import Published
 from ...records import ClockNode, ClockSnapshot, Record
 from .table_names import tables_named
 from .views import SHORT_VIEWS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import SPECS, kind_of

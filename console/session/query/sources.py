@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from ...core.control import Published
+from ...core.bus import Published
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError
 from ..format.parquet_guard import looked_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...core.store import Store
 from ...records import Record
 

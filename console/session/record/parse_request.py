@@ -7,8 +7,9 @@ from typing import Final
 
 from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet
+from ...core.control import Selection
 from ...text.timespec import TimeSpecError, duration_s
-from ..format.layout import Selection, SessionError
+from ..format.layout import SessionError
 from .selection import select
 
 _VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every")

@@ -17,9 +17,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from ... import __version__
-from ...core.control import Bridge, Hub, LeftBehind, Published, RecordingNow
+from ...core.bus import Hub, Published
+from ...core.control import Bridge, LeftBehind, RecordingNow, Selection
 from ...records import Gap, Log, Node, Record
-from ..format.layout import Heard, Meta, Part, Selection, Session, SessionError, named, now
+from ..format.layout import Heard, Meta, Part, Session, SessionError, named, now
 from ..format.pseudonyms import Pseudonyms, key_of_this_user
 from ..format.redact import Redactor
 from ..format.segments import SEGMENT_BYTES

@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ...core.control import Published, RecordingNow
+from ...core.bus import Published
+from ...core.control import RecordingNow
 from ...records import Gap, Log, Mark, Record, encode
 from ...text.format import size
 from ..format import zstd_frames

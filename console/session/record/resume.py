@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...core.control import LeftBehind, Sink
+from ...core.bus import Sink
+from ...core.control import LeftBehind
 from ...records.kinds import names_where
 from ..format import reader
 from ..format.layout import Heard, Meta, Session, SessionError

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ...core.control import Published
+from ...core.bus import Published
+from ...core.control import Selection
 from ...records import KINDS, GpuProcess, RawRecord, Record
 from ...records.kinds import SPECS, identity, kind_of, names_where
-from ..format.layout import Selection, SessionError
+from ..format.layout import SessionError
 from ..metrics_stream import METRIC_FAMILIES
 
 #: Kinds that are recorded whatever is selected: nothing else makes sense without them.

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from ...core.control import Control, RecordingNow
-from ...session.format.layout import Selection, SessionError
+from ...core.control import Control, RecordingNow, Selection
+from ...session.format.layout import SessionError
 from ...session.record.parse_request import asked
 from ...text import format
 from ...text.cells import clean

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from ...core.control import Published
+from ...core.bus import Published
 from ...launch.output_fold import LineFold, Writer, in_turn
 from ...launch.state import JobView
 from ...records import Log

@@ -12,7 +12,8 @@ from gconsole.cli.batch import batch
 from gconsole.config import Config, ConfigError, ConsoleConfig, load
 from gconsole.config.diff import Changes, difference
 from gconsole.config.read_only import Change, ReadOnly, refusal
-from gconsole.core.control import CaptureOrder, Hub, new_capture
+from gconsole.core.bus import Hub
+from gconsole.core.control import CaptureOrder, new_capture
 from gconsole.fleet.fleet import Fleet
 
 LOCKED, OPEN = ConsoleConfig(), ConsoleConfig(read_only=False)

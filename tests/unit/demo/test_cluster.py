@@ -16,7 +16,7 @@ import asyncssh
 import pytest
 
 from gconsole.config import Config, NodeConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.demo import DemoError, demo_cluster
 from gconsole.fleet.fleet import Fleet
@@ -222,7 +222,7 @@ CONSOLE = """
 import asyncio, sys
 from gconsole.demo import demo_cluster
 from gconsole.fleet.fleet import Fleet
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 
 async def watch(config):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gconsole.config.model import Config
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.fleet import gc_sweep
 from gconsole.fleet.fleet import Fleet
 from gconsole.records import Failure, NodeState

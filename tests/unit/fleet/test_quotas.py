@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gconsole.config.model import NodeConfig
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet import quotas
 from gconsole.fleet.agent_connection import AgentConnection

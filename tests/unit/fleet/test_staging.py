@@ -8,7 +8,7 @@ import warnings
 from types import SimpleNamespace
 from typing import cast
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import NodeLink

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from session_made import any_record
 from sessionfiles import crashed
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.records import KINDS, encode
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import named

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gconsole.session.format.layout import Selection, SessionError
+from gconsole.core.control import Selection
+from gconsole.session.format.layout import SessionError
 from gconsole.session.record.parse_request import asked
 from gconsole.session.record.selection import select
 

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from sessionfiles import SECOND, gpus
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
+from gconsole.core.control import Selection
 from gconsole.core.store import Store
 from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
 from gconsole.session.format import reader
-from gconsole.session.format.layout import Selection, SessionError, named
+from gconsole.session.format.layout import SessionError, named
 from gconsole.session.manage import create
 from gconsole.session.manage.retention import BOOK, Limits
 from gconsole.session.record import recording, repair, resume

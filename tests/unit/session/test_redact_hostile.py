@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
+from gconsole.core.control import Selection
 from gconsole.records import Job, Log, Node, Process, RankStat, RawRecord, Record, decode, encode
 from gconsole.session.format import pseudonyms
-from gconsole.session.format.layout import Selection
 from gconsole.session.format.pseudonyms import Pseudonyms, key_of_this_user
 from gconsole.session.format.reader import records
 from gconsole.session.format.redact import Redactor

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from session_made import START
 
-from gconsole.core.control import Hub
+from gconsole.core.bus import Hub
 from gconsole.records import (
     Console,
     Failure,

@@ -4,9 +4,10 @@ import tracemalloc
 
 import pytest
 
+from gconsole.core.control import Selection
 from gconsole.records import Gpu, GpuEvent, Host, Log, Mark, Node, NodeState, Rank, RankStat
 from gconsole.records.kinds import kind_of
-from gconsole.session.format.layout import Selection, SessionError
+from gconsole.session.format.layout import SessionError
 from gconsole.session.record.selection import Selected, select
 
 SECOND = 1_000_000_000
