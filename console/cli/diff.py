@@ -16,7 +16,7 @@ from .options import sessions_folder
 
 if TYPE_CHECKING:
     from ..session.format.layout import Session
-    from ..session.manage.diff import Comparison, Figure, Spread
+    from ..session.manage.diff import Comparison
 
 
 @click.command()
@@ -34,6 +34,7 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
 
     from ..session.format.layout import SessionError, find
     from ..session.manage.diff import compare_sessions
+    from ..session.manage.diff_lines import comparison_text
 
     try:
         one, other = find(a, folder), find(b, folder)
@@ -48,7 +49,7 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     if as_json:
         click.echo(pretty(found))
     elif not on_screen:
-        click.echo("\n".join(map(printable, _lines(found))))
+        click.echo(comparison_text(found))
     return 1 if found.is_different else 0
 
 
@@ -72,38 +73,3 @@ def _shown(one: Session, other: Session) -> Comparison | None:
     if app.error:
         raise SessionError(app.error)
     return app.comparison
-
-
-def _lines(found: Comparison) -> list[str]:
-    from ..session.manage.diff import folded
-    from ..text.nodeset_fold import fold
-
-    lines = [f"{found.a} → {found.b}"]
-    for nodes, session in ((found.nodes_only_a, found.a), (found.nodes_only_b, found.b)):
-        if nodes:
-            lines.append(f"  only in {session}: {fold(nodes)}")
-    lines += [f"  {fold(one.nodes)}  {one.what}: {one.a or '–'} → {one.b or '–'}" for one in folded(found.changed)]
-    for findings, session in ((found.findings_only_a, found.a), (found.findings_only_b, found.b)):
-        lines += [f"  found only in {session}: {finding}" for finding in findings]
-    lines += [f"  found in both: {finding}" for finding in found.findings_both]
-    return [*lines, *_table(found.figures)]
-
-
-def _table(figures: tuple[Figure, ...]) -> list[str]:
-    from ..text.table import table
-
-    rows: list[tuple[str, ...]] = []
-    for figure in figures:
-        cells = [figure.name]
-        for name in ("median", "p95", "p99"):
-            cells += [_number(figure.a, name), _number(figure.b, name)]
-        rows.append((*cells, str(figure.a.samples if figure.a else 0), str(figure.b.samples if figure.b else 0)))
-    header = ("figure", "median", "", "p95", "", "p99", "", "samples", "")
-    return table(rows, header=header, align="<>>>>>>>>", indent="  ")
-
-
-def _number(spread: Spread | None, name: str) -> str:
-    if spread is None:
-        return "–"
-    value: float = getattr(spread, name)
-    return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"

@@ -10,14 +10,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
-from ..present.spans import Span, plain
+from ..present.spans import Span, as_text, plain
 from ..session.format.layout import Session, SessionError
 from ..session.manage.diff import Comparison, compare_sessions
+from ..session.manage.diff_lines import Order, difference_lines, headline, names
 from ..text import format
 from .base_app import BaseApp
 from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
-from .models.session_diff import Order, difference_lines, headline, names
 from .widgets.bar import Bar
 from .widgets.key_hints import hints
 from .widgets.report import Report
@@ -107,8 +107,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
     def action_copy_text(self) -> None:
         """All of it, as wide as it needs to be."""
         if self._found is not None and isinstance(self.app, BaseApp):
-            lines = [line.text.rstrip() for line in difference_lines(self._found, 160, self._order)]
-            self.app.copy("\n".join(lines) + "\n", "the comparison")
+            self.app.copy(as_text(difference_lines(self._found, 160, self._order)) + "\n", "the comparison")
 
     def action_keys(self) -> None:
         """List the keys."""

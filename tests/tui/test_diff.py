@@ -19,13 +19,13 @@ from gconsole.records import Gpu, Node, Record
 from gconsole.session.format.layout import Meta, Session, named
 from gconsole.session.manage import create
 from gconsole.session.manage.diff import Comparison
+from gconsole.session.manage.diff_lines import difference_lines, headline
 from gconsole.session.replay import Replay
 from gconsole.text.cells import width_of
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.diff_app import DiffApp
 from gconsole.tui.diff_screen import DiffScreen, Reading, diff_of
-from gconsole.tui.models.session_diff import difference_lines, headline
 from gconsole.tui.replay_app import ReplayApp
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
@@ -75,17 +75,17 @@ def test_sessions_that_are_alike_say_so():
     same = Comparison(schema="gconsole.diff/1", a="a", b="b", nodes_only_a=(), nodes_only_b=(), changed=(),
                       findings_only_a=(), findings_only_b=(), findings_both=(), figures=())  # fmt: skip
     assert not same.is_different
-    assert "are the same" in "".join(span.text for span in headline(same))
-    assert [line.text for line in difference_lines(same, 80, "name")].count("  the same in both") == 4
+    assert "no differences in" in "".join(span.text for span in headline(same))
+    assert [line.text for line in difference_lines(same, 80, "name")].count("  no differences") == 4
 
 
 async def test_its_keys_order_copy_help_and_leave(tmp_path):
     one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday", kernel="6.8", power_w=450.0)
     app = DiffApp(diff_of(one, other))
     async with app.run_test(size=(120, 30)) as pilot:
-        await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+42.9 %", "FIGURES  by name")
+        await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+42.9 %", "METRICS  by name")
         await pilot.press("o")
-        await shows(pilot, "FIGURES  by change")
+        await shows(pilot, "METRICS  by change")
         await pilot.press("y")
         assert "kernel  5.15 → 6.8" in app.clipboard
         await pilot.press("question_mark")
@@ -156,7 +156,7 @@ def test_on_a_terminal_it_is_a_screen_and_its_exit_code_says_whether_they_differ
     try:
         terminal.until("ready>")
         terminal.press(f"{GCONSOLE} diff monday tuesday; echo code $?", "Enter")
-        terminal.until("─ FIGURES", "5.15 → 6.8", "q close")
+        terminal.until("─ METRICS", "5.15 → 6.8", "q close")
         terminal.press("q")
         terminal.until("code 1")
         terminal.press("clear", "Enter")

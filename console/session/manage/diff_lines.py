@@ -1,22 +1,22 @@
-"""Two sessions side by side as lines: what only one of them has, what changed, how figures moved."""
+"""A session comparison as lines: what only one session has, changed facts, metrics side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
-from ...present.spans import Line, Span, cut, glyph, plain
-from ...session.manage.diff import LINKS, Alike, Comparison, Figure, Spread, folded
+from ...present.spans import Line, Span, as_text, cut, glyph, plain
 from ...text import format
 from ...text.cells import clean, fit, width_of
 from ...text.nodeset_fold import fold
+from .diff import LINKS, Alike, Comparison, Figure, Spread, folded
 
 Order = Literal["name", "change"]
-#: A median that moved by less than this share is drawn quietly.
+#: Relative change of a median below which it is not highlighted.
 NOTABLE: Final = 0.1
-#: Cells of a figure's name, of a value, of two with an arrow between them, of the change.
+#: Cells of a metric's name, a value, two values with an arrow, the change.
 _NAME, _VALUE, _PAIR, _CHANGE = 23, 8, 20, 9
-#: What a figure is told in, by how its name ends.
+#: Formats by the suffix of the metric name.
 _UNITS: Final[dict[str, Callable[[float], str]]] = {
     "_bytes_s": lambda value: f"{format.size_compact(value)}/s",
     "_bytes": format.size_compact,
@@ -27,17 +27,23 @@ _UNITS: Final[dict[str, Callable[[float], str]]] = {
 }
 
 
-def difference_lines(found: Comparison, width: int, order: Order) -> list[Line]:
-    """All of it, for a screen of that width."""
-    changed = folded(found.changed)
-    links = [one for one in changed if one.what.endswith(LINKS)]
-    facts = [one for one in changed if not one.what.endswith(LINKS)]
+def difference_lines(comparison: Comparison, width: int, order: Order) -> list[Line]:
+    """All differences in lines of at most `width` cells; metrics in that order."""
+    changed = folded(comparison.changed)
+    links = [change for change in changed if change.what.endswith(LINKS)]
+    facts = [change for change in changed if not change.what.endswith(LINKS)]
     parts = (
-        ("NODES", _only(found, [_folded(found.nodes_only_a)], [_folded(found.nodes_only_b)])),
+        ("NODES", _only(comparison, [_folded(comparison.nodes_only_a)], [_folded(comparison.nodes_only_b)])),
         ("VERSIONS AND HARDWARE", _changes(facts, width)),
         ("TOPOLOGY", _changes(links, width)),
-        ("FINDINGS", [*_only(found, found.findings_only_a, found.findings_only_b), *_both(found.findings_both)]),
-        (f"METRICS  by {order}", _table(found, width, order)),
+        (
+            "FINDINGS",
+            [
+                *_only(comparison, comparison.findings_only_a, comparison.findings_only_b),
+                *_both(comparison.findings_both),
+            ],
+        ),
+        (f"METRICS  by {order}", _table(comparison, width, order)),
     )
     lines: list[Line] = []
     for title, body in parts:
@@ -47,17 +53,24 @@ def difference_lines(found: Comparison, width: int, order: Order) -> list[Line]:
     return [Line(cut(line.spans, width), line.key) for line in lines]
 
 
-def headline(found: Comparison) -> tuple[Span, ...]:
-    """Which sessions, and how much is not the same."""
-    findings = len(found.findings_only_a) + len(found.findings_only_b)
-    nodes = len(found.nodes_only_a) + len(found.nodes_only_b)
-    counts = [(nodes, "node"), (len(found.changed), "fact"), (findings, "finding")]
-    told = [f"{number} {what}{'s' * (number != 1)}" for number, what in counts if number]
-    words = f"{', '.join(told)} differ" if told else "no differences in nodes, facts and findings"
-    return (*names(found.a, found.b), Span(f"   {words}", "warning" if told else "ok"))
+def comparison_text(comparison: Comparison, width: int = 160) -> str:
+    """The comparison as plain text, metrics by name."""
+    head = Line(headline(comparison))
+    return as_text([head, *difference_lines(comparison, width, "name")])
+
+
+def headline(comparison: Comparison) -> tuple[Span, ...]:
+    """The names of both sessions and the number of differences."""
+    findings = len(comparison.findings_only_a) + len(comparison.findings_only_b)
+    nodes = len(comparison.nodes_only_a) + len(comparison.nodes_only_b)
+    counts = [(nodes, "node"), (len(comparison.changed), "fact"), (findings, "finding")]
+    differences = [f"{number} {what}{'s' * (number != 1)}" for number, what in counts if number]
+    words = f"differences: {', '.join(differences)}" if differences else "no differences in nodes, facts and findings"
+    return (*names(comparison.a, comparison.b), Span(f"   {words}", "warning" if differences else "ok"))
 
 
 def names(a: str, b: str) -> tuple[Span, ...]:
+    """`diff a → b`."""
     return (Span(" diff  "), Span(clean(a), "strong"), Span(" → ", "muted"), Span(clean(b), "strong"))
 
 
@@ -70,10 +83,10 @@ def _folded(nodes: Sequence[str]) -> str:
     return fold(nodes) if nodes else ""
 
 
-def _only(found: Comparison, a: Iterable[str], b: Iterable[str]) -> list[Line]:
+def _only(comparison: Comparison, a: Iterable[str], b: Iterable[str]) -> list[Line]:
     return [
         Line((Span("  "), glyph("warning"), Span(f" only in {clean(session)}  ", "muted"), Span(clean(text))))
-        for session, texts in ((found.a, a), (found.b, b))
+        for session, texts in ((comparison.a, a), (comparison.b, b))
         for text in texts
         if text
     ]
@@ -84,8 +97,8 @@ def _both(findings: Iterable[str]) -> list[Line]:
 
 
 def _changes(changed: Sequence[Alike], width: int) -> list[Line]:
-    """Nodes, the fact, then and now; a column each, and the last one takes the rest."""
-    rows = [(fold(one.nodes), clean(one.what), one.a, one.b) for one in changed]
+    """Columns: nodes, fact, values before and after."""
+    rows = [(fold(change.nodes), clean(change.what), change.a, change.b) for change in changed]
     nodes = min(max((width_of(row[0]) for row in rows), default=0), max(12, width // 3))
     what = min(max((width_of(row[1]) for row in rows), default=0), max(12, width // 4))
     return [
@@ -104,8 +117,8 @@ def _value(text: str | None) -> str:
 # -- figures -------------------------------------------------------------------------------------------------------
 
 
-def _table(found: Comparison, width: int, order: Order) -> list[Line]:
-    if not found.figures:
+def _table(comparison: Comparison, width: int, order: Order) -> list[Line]:
+    if not comparison.figures:
         return [plain("  no metrics in either session", "muted")]
     shown = _columns(width)
     heads = [Span(fit("  metric", _NAME + 2), "muted")]
@@ -114,7 +127,7 @@ def _table(found: Comparison, width: int, order: Order) -> list[Line]:
         if column == "median":
             heads.append(Span(fit("change", _CHANGE, "right"), "muted"))
     lines = [Line(tuple(heads))]
-    for figure in sorted(found.figures, key=_by_change) if order == "change" else found.figures:
+    for figure in sorted(comparison.figures, key=_by_change) if order == "change" else comparison.figures:
         cells = [Span(fit(f"  {figure.name.replace('.', ' ')}", _NAME + 2))]
         for column in shown:
             cells += _pair(figure, column)
@@ -126,29 +139,29 @@ def _table(found: Comparison, width: int, order: Order) -> list[Line]:
 
 
 def _columns(width: int) -> list[str]:
-    """What is told of a figure's spread: as much as fits, the most telling first, in the order of their size."""
+    """Statistics that fit, in the order of their size; the most important are kept longest."""
     number = max(1, (width - _NAME - 2 - _CHANGE) // _PAIR)
     kept = ("median", "p99", "p95", "max", "samples")[:number]
     return [column for column in ("median", "p95", "p99", "max", "samples") if column in kept]
 
 
 def _pair(figure: Figure, column: str) -> list[Span]:
-    """Then and now."""
-    a, b = (_told(figure.name, spread, column) for spread in (figure.a, figure.b))
+    """Values before and after."""
+    a, b = (_statistic(figure.name, spread, column) for spread in (figure.a, figure.b))
     return [
         Span(fit(a, _VALUE + 1, "right"), "muted"), Span(" →", "muted"),
         Span(fit(b, _VALUE + 1, "right"), "muted" if a == b or column == "samples" else "text"),
     ]  # fmt: skip
 
 
-def _told(name: str, spread: Spread | None, column: str) -> str:
+def _statistic(name: str, spread: Spread | None, column: str) -> str:
     if spread is None:
         return format.UNKNOWN
     return format.count(spread.samples) if column == "samples" else _amount(name, getattr(spread, column))
 
 
 def _amount(name: str, value: float) -> str:
-    return next((tell(value) for end, tell in _UNITS.items() if name.endswith(end)), f"{value:.4g}")
+    return next((write(value) for end, write in _UNITS.items() if name.endswith(end)), f"{value:.4g}")
 
 
 def _change(figure: Figure) -> tuple[str, str]:
@@ -162,7 +175,7 @@ def _change(figure: Figure) -> tuple[str, str]:
 
 
 def _share(figure: Figure) -> float | None:
-    """By how much of what it was the median moved; None where that is no number."""
+    """Relative change of the median; None where it is undefined."""
     if figure.a is None or figure.b is None:
         return None
     if figure.a.median == figure.b.median:
@@ -171,7 +184,7 @@ def _share(figure: Figure) -> float | None:
 
 
 def _by_change(figure: Figure) -> tuple[int, float, str]:
-    """The largest first; before it what has no share of nothing, last what only one session has."""
+    """Sort key: undefined changes first, then the largest; metrics of one session last."""
     if figure.a is None or figure.b is None:
         return 2, 0.0, figure.name
     share = _share(figure)
