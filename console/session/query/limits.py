@@ -1,4 +1,4 @@
-"""What a process that answers questions may take of this machine, whatever the question."""
+"""Memory limit of a process that answers SQL."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ import contextlib
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-#: DuckDB counts what it keeps in its own buffers, and not what one call makes at once (`repeat('x', 4e9)`): that
-#: ends here, as an allocation that fails, which DuckDB turns into an error of its own. Its threads, one a CPU, have
-#: stacks and pools beside that.
-MOST_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
+#: Bytes. DuckDB limits its own buffers, but not what one call allocates at once (`repeat('x', 4e9)`); such an allocation
+#: fails at this limit, and DuckDB reports the error. Its threads, one per CPU, have stacks and pools beside that.
+LIMIT_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
 
 
 @contextlib.contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Meanwhile this process gets no more. Where the system knows no such limit, DuckDB's own has to do."""
+    """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where the kernel supports it."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    known = [limit for limit in (*before, MOST_BYTES) if limit != resource.RLIM_INFINITY]
+    limits = [limit for limit in (*before, _data_bytes() + LIMIT_BYTES) if limit != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (min(known), before[1]))
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
     try:
         yield
     finally:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _data_bytes() -> int:
+    """Data segment of this process in bytes, which RLIMIT_DATA counts; 0 where /proc is not mounted."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()

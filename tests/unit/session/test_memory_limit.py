@@ -1,0 +1,24 @@
+"""The memory limit of a process that answers SQL."""
+
+import subprocess
+import sys
+
+CODE = """
+import resource
+from gconsole.session.query import limits
+held = bytearray(3 << 30)  # what the process has before counts on top, not against the limit
+limits.LIMIT_BYTES = 1 << 30
+with limits.bounded_memory():
+    bytearray(200 << 20)
+    try:
+        bytearray(2 << 30)
+    except MemoryError:
+        print("limited")
+bytearray(2 << 30)
+print("restored")
+"""
+
+
+def test_the_limit_counts_from_what_the_process_already_uses_and_ends_with_the_query():
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["limited", "restored"], done.stderr
