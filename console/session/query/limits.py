@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-#: Bytes. DuckDB limits its own buffers, but not what one call allocates at once (`repeat('x', 4e9)`); such an allocation
-#: fails at this limit, and DuckDB reports the error. Its threads, one per CPU, have stacks and pools beside that.
+#: Bytes. DuckDB limits its own buffers, but not what one call allocates at once (`repeat('x', 4e9)`); that fails at
+#: this limit, and DuckDB reports the error. Its threads, one per CPU, have stacks and pools beside that.
 LIMIT_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
 
 
 @contextlib.contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where the kernel supports it."""
+    """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where supported."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [limit for limit in (*before, _data_bytes() + LIMIT_BYTES) if limit != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError):

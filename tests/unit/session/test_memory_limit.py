@@ -6,15 +6,15 @@ import sys
 CODE = """
 import resource
 from gconsole.session.query import limits
-held = bytearray(3 << 30)  # what the process has before counts on top, not against the limit
-limits.LIMIT_BYTES = 1 << 30
+held = bytearray(300 << 20)  # what the process has before counts on top, not against the limit
+limits.LIMIT_BYTES = 100 << 20
 with limits.bounded_memory():
-    bytearray(200 << 20)
+    bytearray(20 << 20)
     try:
-        bytearray(2 << 30)
+        bytearray(200 << 20)
     except MemoryError:
         print("limited")
-bytearray(2 << 30)
+bytearray(200 << 20)
 print("restored")
 """
 
