@@ -1,6 +1,6 @@
-"""Windows and lines of nodes as JSONL, for other programs: one object a line, `type` "window" or "node".
+"""Clock windows as JSONL for other programs: one object per line, `type` "window" or "node".
 
-alpha is a rate near 1.0 in both, beta_ns an offset; an unknown figure is null. The names are those of the records.
+alpha is a rate near 1.0, beta_ns an offset; unknown values are null. Field names are those of the records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClockWindowLine(msgspec.Struct, tag="window"):
 
 
 class ClockNodeLine(msgspec.Struct, tag="node"):
-    """One node and window: its line to the common clock; see `clock_node`."""
+    """One node and window: its relation to the common clock; see `clock_node`."""
 
     window_id: int
     node: str
@@ -69,14 +69,22 @@ Line = ClockWindowLine | ClockNodeLine
 
 def line_of(record: ClockWindow | ClockNode) -> Line:
     """The line of one record."""
-    if isinstance(record, ClockWindow):
-        own = {name: getattr(record, name) for name in ClockWindowLine.__struct_fields__ if name != "src"}
-        return ClockWindowLine(src=record.node, **own)
+    return window_line(record) if isinstance(record, ClockWindow) else node_line(record)
+
+
+def window_line(record: ClockWindow) -> ClockWindowLine:
+    """The line of one edge and window."""
+    own = {name: getattr(record, name) for name in ClockWindowLine.__struct_fields__ if name != "src"}
+    return ClockWindowLine(src=record.node, **own)
+
+
+def node_line(record: ClockNode) -> ClockNodeLine:
+    """The line of one node and window."""
     return ClockNodeLine(**{name: getattr(record, name) for name in ClockNodeLine.__struct_fields__})
 
 
 class ClockLines:
-    """A sink of the hub that writes a line for each window and node; the first failure is kept, and ends it."""
+    """A sink of the hub that writes a line per window and node; it stops at the first failure, kept in `failure`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.failure: OSError | None = None
@@ -97,6 +105,7 @@ class ClockLines:
             self.failure = error
 
     def close(self) -> None:
+        """Close the file; an error is kept in `failure`."""
         try:
             self._file.close()
         except OSError as error:
@@ -104,7 +113,7 @@ class ClockLines:
 
 
 def new_file(folder: str, cluster: str) -> ClockLines:
-    """Lines into a new file of that folder, which is made where it is not there. Raises OSError."""
+    """A sink that writes into a new file in `folder`, which is created if missing. Raises OSError."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in cluster)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -1,19 +1,25 @@
-"""Clocks in a headless run: their part of the report, and the tables that a person reads."""
+"""Clocks in the report."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from ..core.store import Store
-from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, line_of
+from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, node_line, window_line
+from ..records import Record
 from ..text.format import byte_rate
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
 from ..text.table import table
 
+L = TypeVar("L", bound=msgspec.Struct)
+
 
 class ServiceLine(msgspec.Struct):
-    """What a node's own time service claims; see `clock_source`."""
+    """The time service of a node (chrony, ntpd, ptp4l); see `clock_source`."""
 
     node: str
     daemon: str | None
@@ -26,7 +32,7 @@ class ServiceLine(msgspec.Struct):
 
 
 class ProbeCostLine(msgspec.Struct):
-    """What probing cost a node at its last word, apart from its agent; see `clock_cost`."""
+    """The latest probing cost of a node, in addition to its agent; see `clock_cost`."""
 
     node: str
     cpu_pct: float
@@ -36,7 +42,7 @@ class ProbeCostLine(msgspec.Struct):
 
 
 class GpuTimerLine(msgspec.Struct):
-    """A GPU's own timer at its last reading, where `[clock] gpu_clock` asks for it; see `gpu_clock`."""
+    """The latest reading of a GPU timer, with `[clock] gpu_clock`; see `gpu_clock`."""
 
     node: str
     index: int
@@ -50,7 +56,7 @@ class GpuTimerLine(msgspec.Struct):
 
 
 class ClocksLine(msgspec.Struct):
-    """The last window: all nodes on one time line, that of `reference`. Without a window everything is empty."""
+    """The latest window: all nodes on the time line of `reference`. Without a window everything is empty."""
 
     reference: str | None
     nodes: list[ClockNodeLine]
@@ -61,51 +67,25 @@ class ClocksLine(msgspec.Struct):
 
 
 def clocks_line(store: Store) -> ClocksLine:
-    """What the store knows of clocks now."""
+    """The clocks of the store, as of now."""
     book = store.clocks
-    nodes = [line_of(kept[-1]) for kept in book.nodes.values()]
-    edges = [line_of(kept[-1]) for kept in book.windows.values()]
+    nodes = [node_line(kept[-1]) for kept in book.nodes.values()]
+    edges = [window_line(kept[-1]) for kept in book.windows.values()]
+    gpus = sorted(book.gpus.values(), key=lambda gpu: (natural(gpu.node), gpu.index))
     newest = max((line.window_id for line in nodes), default=0)
-    told = [line for line in nodes if isinstance(line, ClockNodeLine)]
     return ClocksLine(
-        reference=next((line.reference for line in told if line.window_id == newest), None),
-        nodes=sorted(told, key=lambda line: natural(line.node)),
-        edges=sorted(
-            (line for line in edges if isinstance(line, ClockWindowLine)),
-            key=lambda line: (natural(line.src), natural(line.dst)),
-        ),
-        services=[
-            ServiceLine(
-                source.node,
-                source.daemon,
-                source.synced,
-                source.offset_ns,
-                source.bound_ns,
-                source.source,
-                source.stratum,
-                source.text,
-            )
-            for source in sorted(book.sources.values(), key=lambda source: natural(source.node))
-        ],
-        cost=[
-            ProbeCostLine(cost.node, cost.cpu_pct, cost.tx_packets_s, cost.tx_bytes_s, cost.records_bytes_s)
-            for cost in sorted(book.costs.values(), key=lambda cost: natural(cost.node))
-        ],
-        gpus=[
-            GpuTimerLine(
-                gpu.node,
-                gpu.index,
-                gpu.uuid,
-                gpu.ahead_ns,
-                gpu.bound_ns,
-                gpu.step_ns,
-                gpu.drift_ppm,
-                gpu.error,
-                gpu.simulated,
-            )
-            for gpu in sorted(book.gpus.values(), key=lambda gpu: (natural(gpu.node), gpu.index))
-        ],
+        reference=next((line.reference for line in nodes if line.window_id == newest), None),
+        nodes=sorted(nodes, key=lambda line: natural(line.node)),
+        edges=sorted(edges, key=lambda line: (natural(line.src), natural(line.dst))),
+        services=_lines(ServiceLine, [book.sources[node] for node in sorted(book.sources, key=natural)]),
+        cost=_lines(ProbeCostLine, [book.costs[node] for node in sorted(book.costs, key=natural)]),
+        gpus=_lines(GpuTimerLine, gpus),
     )
+
+
+def _lines(line: type[L], records: Sequence[Record]) -> list[L]:
+    """One line per record, with the fields that both have."""
+    return [line(**{name: getattr(record, name) for name in line.__struct_fields__}) for record in records]
 
 
 def clocks_text(store: Store) -> str:

@@ -1,12 +1,25 @@
-"""Collectives in a headless run: their part of the report, as JSON."""
+"""Collectives in the report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import msgspec
 
-from ..analysis.collectives import Communication, Fault, ProcessGroup
+from ..analysis.collectives import (
+    Communication,
+    Fault,
+    Load,
+    MismatchSide,
+    ProcessGroup,
+    SlowLink,
+    TrafficCell,
+)
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import newest_communications
+
+L = TypeVar("L", bound=msgspec.Struct)
 
 
 class MemberLine(msgspec.Struct):
@@ -18,6 +31,8 @@ class MemberLine(msgspec.Struct):
 
 
 class ProcessGroupLine(msgspec.Struct):
+    """One process group in one capture."""
+
     capture: str
     job: str
     attempt: int
@@ -26,17 +41,12 @@ class ProcessGroupLine(msgspec.Struct):
     desc: str
     ranks: list[int]
     is_whole: bool  # whether `ranks` are all members
-    unseen: list[int]  # members of which no record came
+    unseen: list[int]  # members without a record
     members: list[MemberLine]
 
 
-class MismatchSideLine(msgspec.Struct):
-    what: str
-    ranks: list[int]
-
-
 class FaultLine(msgspec.Struct):
-    """Something that is wrong in a group, causes before what follows from them."""
+    """A fault in a group, root causes first."""
 
     capture: str
     job: str
@@ -45,69 +55,54 @@ class FaultLine(msgspec.Struct):
     group: str
     op: str
     seq: int | None
-    ranks: list[int]  # who has not come, or the smaller camp; empty where it cannot be told
-    waiting: list[int]
-    unseen: list[int]
+    ranks: tuple[int, ...]  # missing ranks, or the minority; empty where undecided
+    waiting: tuple[int, ...]
+    unseen: tuple[int, ...]
     waited_s: float | None
     confidence: str
     follows: bool  # its ranks wait in other groups themselves
-    sides: list[MismatchSideLine]
+    camps: tuple[MismatchSide, ...]
     text: str
-    evidence: list[str]
-
-
-class CellLine(msgspec.Struct):
-    source: int
-    destination: int
-    count: int
-    bytes: int | None
-    mean_latency_ms: float | None
+    evidence: tuple[str, ...]
 
 
 class MatrixLine(msgspec.Struct):
     """Rank × rank of one job, without empty cells. `refused` says why there are none."""
 
     job: str
-    ranks: list[int]
-    cells: list[CellLine]
-    left_out: dict[str, int]  # operations that name no pair of ranks, by kind
+    ranks: tuple[int, ...]
+    cells: tuple[TrafficCell, ...]
+    left_out: Mapping[str, int]  # operations that name no pair of ranks, by kind
     refused: str | None
 
 
 class PatternLine(msgspec.Struct):
+    """The communication pattern of one job, or why it is unknown."""
+
     job: str
     pattern: str | None  # ring, tree, all_to_all, pairwise, butterfly, custom
     refused: str | None
 
 
-class LoadLine(msgspec.Struct):
-    rank: int
-    bytes: int
-    total_ms: float | None
-    deviation: float  # of the mean of all, as a share
-
-
 class ImbalanceLine(msgspec.Struct):
+    """The load of the ranks, the farthest from the mean first, or why it is unknown."""
+
     job: str
-    ranks: list[LoadLine]
+    ranks: tuple[Load, ...]
     refused: str | None
 
 
-class LinkLine(msgspec.Struct):
-    source: int
-    destination: int
-    bytes_s: float
-    utilisation: float  # bandwidth as a share of the median link's
-    measured: int
-
-
 class SlowLinksLine(msgspec.Struct):
+    """Links far below the median, the slowest first, or why that is unknown."""
+
     job: str
-    links: list[LinkLine]
+    links: tuple[SlowLink, ...]
     refused: str | None
 
 
 class StatisticsLine(msgspec.Struct):
+    """All operations of one kind in one group."""
+
     job: str
     group: str
     op: str
@@ -121,13 +116,15 @@ class StatisticsLine(msgspec.Struct):
 
 
 class WaitLine(msgspec.Struct):
+    """Root causes and cycles of the wait-for graph."""
+
     job: str
-    causes: list[int]  # ranks that others wait for and that wait for nobody
+    causes: list[int]  # ranks that others wait for and that wait for no rank
     cycles: list[list[int]]
 
 
 class TroubleLine(msgspec.Struct):
-    """A source that is there and gave nothing, or not all."""
+    """A source that returned no or incomplete data."""
 
     job: str
     source: str
@@ -138,7 +135,7 @@ class TroubleLine(msgspec.Struct):
 
 
 class CollectivesLine(msgspec.Struct):
-    """Of each job what its newest capture with any such records says; all empty where no source was there."""
+    """Collectives of each job in its newest capture that has any; empty without a source."""
 
     groups: list[ProcessGroupLine]
     faults: list[FaultLine]
@@ -152,69 +149,37 @@ class CollectivesLine(msgspec.Struct):
 
 
 def collectives_line(store: Store) -> CollectivesLine:
-    """The part of the report about collectives."""
-    found = newest_communications(store)
-    every = found.values()
+    """The collectives of every job."""
+    newest = newest_communications(store).values()
+    covered = [job for _, job in newest if job.heard]
     return CollectivesLine(
-        groups=[_group(capture, said, group) for capture, said in every for group in said.groups],
-        faults=[_fault(capture, said, fault) for capture, said in every for fault in said.faults],
+        groups=[_group(capture, job, group) for capture, job in newest for group in job.groups],
+        faults=[_fault(capture, job, fault) for capture, job in newest for fault in job.faults],
         waits=[
-            WaitLine(said.job, list(said.graph.causes), [list(cycle) for cycle in said.graph.cycles])
-            for _, said in every
-            if said.graph.waits
+            WaitLine(job.job, list(job.graph.causes), [list(cycle) for cycle in job.graph.cycles])
+            for _, job in newest
+            if job.graph.waits
         ],
-        matrix=[_matrix(said) for _, said in every if said.heard],
-        pattern=[PatternLine(said.job, said.pattern.pattern, said.pattern.refused) for _, said in every if said.heard],
-        imbalance=[
-            ImbalanceLine(
-                said.job,
-                [LoadLine(load.rank, load.bytes, load.total_ms, load.deviation) for load in said.imbalance.loads],
-                said.imbalance.refused,
-            )
-            for _, said in every
-            if said.heard
-        ],
-        slow_links=[
-            SlowLinksLine(
-                said.job,
-                [
-                    LinkLine(link.source, link.destination, link.bytes_s, link.utilisation, link.measured)
-                    for link in said.slow_links.links
-                ],
-                said.slow_links.refused,
-            )
-            for _, said in every
-            if said.heard
-        ],
-        statistics=[
-            StatisticsLine(
-                said.job,
-                statistic.group,
-                statistic.op,
-                statistic.count,
-                statistic.pending,
-                statistic.bytes,
-                statistic.measured,
-                statistic.mean_ms,
-                statistic.least_ms,
-                statistic.most_ms,
-            )
-            for _, said in every
-            for statistic in said.statistics
-        ],
-        troubles=[
-            TroubleLine(said.job, trouble.source, trouble.rank, trouble.status, trouble.text, trouble.try_)
-            for _, said in every
-            for trouble in said.troubles
-        ],
+        matrix=[_job_line(MatrixLine, job, job.matrix) for job in covered],
+        pattern=[_job_line(PatternLine, job, job.pattern) for job in covered],
+        imbalance=[ImbalanceLine(job.job, job.imbalance.loads, job.imbalance.refused) for job in covered],
+        slow_links=[_job_line(SlowLinksLine, job, job.slow_links) for job in covered],
+        statistics=[_job_line(StatisticsLine, job, statistic) for _, job in newest for statistic in job.statistics],
+        troubles=[_job_line(TroubleLine, job, trouble) for _, job in newest for trouble in job.troubles],
     )
 
 
-def _group(capture: CaptureNow, said: Communication, group: ProcessGroup) -> ProcessGroupLine:
+def _job_line(line: type[L], job: Communication, part: object) -> L:
+    """The fields of a part of the analysis, by name, with the job that it is of."""
+    fields = {name: getattr(part, name) for name in line.__struct_fields__ if name != "job"}
+    return line(job=job.job, **fields)
+
+
+def _group(capture: CaptureNow, job: Communication, group: ProcessGroup) -> ProcessGroupLine:
     return ProcessGroupLine(
         capture=capture.id,
-        job=said.job,
-        attempt=said.attempt,
+        job=job.job,
+        attempt=job.attempt,
         source=group.witness,
         name=group.name,
         desc=group.desc,
@@ -228,30 +193,7 @@ def _group(capture: CaptureNow, said: Communication, group: ProcessGroup) -> Pro
     )
 
 
-def _fault(capture: CaptureNow, said: Communication, fault: Fault) -> FaultLine:
-    return FaultLine(
-        capture=capture.id,
-        job=said.job,
-        kind=fault.kind,
-        source=fault.witness,
-        group=fault.title,
-        op=fault.op,
-        seq=fault.seq,
-        ranks=list(fault.ranks),
-        waiting=list(fault.waiting),
-        unseen=list(fault.unseen),
-        waited_s=fault.waited_s,
-        confidence=fault.confidence,
-        follows=fault.follows,
-        sides=[MismatchSideLine(side.what, list(side.ranks)) for side in fault.sides],
-        text=fault.text,
-        evidence=list(fault.evidence),
-    )
-
-
-def _matrix(said: Communication) -> MatrixLine:
-    cells = [
-        CellLine(cell.source, cell.destination, cell.count, cell.bytes, cell.mean_latency_ms)
-        for cell in said.matrix.cells
-    ]
-    return MatrixLine(said.job, list(said.matrix.ranks), cells, dict(said.matrix.left_out), said.matrix.refused)
+def _fault(capture: CaptureNow, job: Communication, fault: Fault) -> FaultLine:
+    differing = ("capture", "source", "group", "camps", "job")
+    own = {name: getattr(fault, name) for name in FaultLine.__struct_fields__ if name not in differing}
+    return FaultLine(capture=capture.id, job=job.job, source=fault.witness, group=fault.title, camps=fault.sides, **own)

@@ -1,4 +1,4 @@
-"""The findings in the report, the worst first."""
+"""Findings in the report, most severe first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ..core.store import Store
 from ..records import Finding, Severity
 from ..text.format import iso
 
-#: Severities, a worse one higher.
+#: Rank of a severity; higher is worse.
 RANKING: Final[dict[Severity, int]] = {"info": 0, "warning": 1, "error": 2}
 
 
 class FindingLine(msgspec.Struct):
+    """One finding, with its instants as ISO 8601."""
+
     id: str
     severity: Severity
     confidence: str
@@ -28,12 +30,12 @@ class FindingLine(msgspec.Struct):
 
 
 def finding_lines(store: Store) -> list[FindingLine]:
-    """Every finding that the store has, the worst first."""
+    """Every finding in the store, most severe first."""
     return [_finding_line(finding) for finding in _worst_first(store.findings.values())]
 
 
 def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Open ones before those that were cleared, errors first, then as they were seen."""
+    """Open before cleared, by severity, then by first occurrence."""
     return sorted(
         findings,
         key=lambda finding: (
@@ -47,14 +49,7 @@ def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _finding_line(finding: Finding) -> FindingLine:
-    return FindingLine(
-        id=finding.id,
-        severity=finding.severity,
-        confidence=finding.confidence,
-        culprits=finding.culprits,
-        victims=finding.victims,
-        text=finding.text,
-        evidence=finding.evidence,
-        first_seen=iso(finding.first_seen) or "",
-        cleared_at=iso(finding.cleared_at) if finding.cleared_at else None,
-    )
+    own = {name: getattr(finding, name) for name in FindingLine.__struct_fields__}
+    own["first_seen"] = iso(finding.first_seen) or ""
+    own["cleared_at"] = iso(finding.cleared_at) if finding.cleared_at else None
+    return FindingLine(**own)

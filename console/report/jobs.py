@@ -1,4 +1,4 @@
-"""The jobs and their ranks in the report."""
+"""Jobs and ranks in the report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from ..records import Watched
 
 
 class MissingRankLine(msgspec.Struct):
+    """A rank that is not running or not visible, and why."""
+
     rank: int | None
     reason: str
 
 
 class JobLine(msgspec.Struct):
+    """One job at its newest attempt."""
+
     job: str
     attempt: int
     world_size: int | None
@@ -23,6 +27,8 @@ class JobLine(msgspec.Struct):
 
 
 class RankLine(msgspec.Struct):
+    """One process that is a rank."""
+
     job: str
     attempt: int
     rank: int | None
@@ -37,7 +43,7 @@ class RankLine(msgspec.Struct):
 
 
 def job_line(job: JobSummary) -> JobLine:
-    """A job as the report has it."""
+    """A job in the report."""
     return JobLine(
         job=job.job,
         attempt=job.attempt,
@@ -49,17 +55,5 @@ def job_line(job: JobSummary) -> JobLine:
 
 
 def rank_line(row: RankSummary) -> RankLine:
-    """A rank of a job as the report has it."""
-    return RankLine(
-        job=row.job,
-        attempt=row.attempt,
-        rank=row.rank,
-        local_rank=row.local_rank,
-        node=row.node,
-        pid=row.pid,
-        gpu=row.gpu,
-        state=row.state,
-        step=row.step,
-        source=row.source,
-        watched=dict(row.watched) if row.watched is not None else None,
-    )
+    """A rank in the report."""
+    return msgspec.convert(row, RankLine, from_attributes=True)

@@ -1,4 +1,4 @@
-"""The nodes in the report: reached or not, what is in them, how it is connected, and what the agents cost."""
+"""Nodes in the report: state, GPUs, network ports, topology classes and agent cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..topology.schema import ClassLine
 
 
 class NodeLine(msgspec.Struct):
-    """One node: reached or not, and why not."""
+    """One node: its state, and why it is not reached."""
 
     node: str
     state: str  # ok, failed, lost
@@ -22,12 +22,12 @@ class NodeLine(msgspec.Struct):
     python: str | None
     kernel: str | None
     agent: str | None
-    simulated: bool | None  # None where the node never said
+    simulated: bool | None  # None where unknown
     unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
 
 
 class GpuLine(msgspec.Struct):
-    """One GPU, or one MIG device, and what its driver said last. None is unknown; `GpuInfo` says why."""
+    """One GPU or MIG device with its latest values. None is unknown; `GpuInfo` has the reason."""
 
     node: str
     index: int
@@ -42,16 +42,16 @@ class GpuLine(msgspec.Struct):
     power_limit_w: float | None
     temp_c: float | None
     driver: str | None
-    lost: str | None  # why the driver cannot reach it; None while it answers
+    lost: str | None  # why the driver cannot reach it; None while it responds
     clocks_event_reasons: tuple[str, ...]
     ecc_uncorrected_volatile: int | None
     recovery_action: str | None
-    ranks: list[int]  # that use it, as far as its processes tell
+    ranks: list[int]  # ranks that use it, by its processes
     simulated: bool
 
 
 class NicLine(msgspec.Struct):
-    """One RDMA port or physical Ethernet interface, at its last word. None is unknown."""
+    """One RDMA port or physical Ethernet interface with its latest values. None is unknown."""
 
     node: str
     device: str
@@ -67,23 +67,23 @@ class NicLine(msgspec.Struct):
 
 
 class CostLine(msgspec.Struct):
-    """What the agent cost its node, at its last word."""
+    """The latest cost of an agent."""
 
     node: str
     cpu_pct: float | None
     rss_bytes: int | None
     tx_bytes_s: float | None
-    watch_cpu_pct: float | None  # of `cpu_pct`, what reading watched variables took over the last minute
+    watch_cpu_pct: float | None  # part of `cpu_pct` spent on watched variables, over the last minute
 
 
 class TopologyLines(msgspec.Struct):
-    """The classes of nodes that are connected alike; `gconsole topo --format json` has every link, too."""
+    """Classes of nodes with equal topology; `gconsole topo --format json` also has every link."""
 
     classes: list[ClassLine]
 
 
 def node_line(now: NodeNow) -> NodeLine:
-    """A node as the report has it."""
+    """A node in the report."""
     state = now.state.state if now.state else "failed"
     node = now.node
     return NodeLine(
@@ -100,7 +100,7 @@ def node_line(now: NodeNow) -> NodeLine:
 
 
 def gpu_lines(store: Store) -> list[GpuLine]:
-    """Every GPU in the order of nodes and indices, MIG devices behind their GPU."""
+    """Every GPU by node and index, MIG devices after their GPU."""
     ranks: dict[GpuKey, set[int]] = {}
     for process in store.gpu_processes.values():
         if process.rank is not None:
@@ -110,30 +110,15 @@ def gpu_lines(store: Store) -> list[GpuLine]:
 
 
 def nic_lines(store: Store) -> list[NicLine]:
-    """Every port in the order of nodes, RDMA before others."""
+    """Every port by node, RDMA first."""
     nics = sorted(store.nics.values(), key=lambda nic: (natural(nic.node), not nic.rdma, natural(nic.device), nic.port))
-    return [
-        NicLine(
-            node=nic.node,
-            device=nic.device,
-            port=nic.port,
-            rdma=nic.rdma,
-            state=nic.state,
-            rate_bytes_s=nic.rate_bytes_s,
-            link_layer=nic.link_layer,
-            netdev=nic.netdev,
-            pci_bus_id=nic.pci_bus_id,
-            rx_bytes_s=nic.rx_bytes_s,
-            tx_bytes_s=nic.tx_bytes_s,
-        )
-        for nic in nics
-    ]
+    return msgspec.convert(nics, list[NicLine], from_attributes=True)
 
 
 def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
-    gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last figures are old
+    gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
     return GpuLine(
         node=node,
         index=info.index,
@@ -158,19 +143,15 @@ def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
 
 
 def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:
-    """What the agents of these nodes cost, of those that said so."""
-    return [
-        CostLine(now.name, cost.cpu_pct, cost.rss_bytes, cost.tx_bytes_s, cost.watch_cpu_pct)
-        for now in nodes
-        if (cost := now.cost)
-    ]
+    """The cost of the agents of these nodes, where known."""
+    return msgspec.convert([now.cost for now in nodes if now.cost], list[CostLine], from_attributes=True)
 
 
 def topology_lines(store: Store) -> TopologyLines:
-    """The classes of nodes; none where there is nothing but CPUs."""
+    """The topology classes; none for CPU-only nodes."""
     if not store.gpus and not store.nics:
         return TopologyLines([])
-    from ..topology.json_document import class_lines  # networkx takes 75 ms to import; a fleet of CPUs needs none
+    from ..topology.json_document import class_lines  # imported only where there are GPUs or NICs
     from ..topology.snapshot import gather
 
     return TopologyLines(class_lines(gather(store).classes))

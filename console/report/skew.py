@@ -1,6 +1,8 @@
-"""Who is late, in a headless run: its part of the report, and what a person reads of it and of the clock it is by."""
+"""Skew in the report: late ranks, per sync point, node and group."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,14 +13,14 @@ from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .clocks import ClocksLine
 
-#: So many of the latest meetings that nobody could be called last at, or somebody was, stand in a report.
-MOST_MEETINGS = 200
-#: So many ranks stand in a summary.
-MOST_RANKS = 5
+#: Latest sync points in a report.
+MAX_SYNC_POINTS = 200
+#: Ranks in a summary.
+MAX_RANKS = 5
 
 
 class RankSkewLine(msgspec.Struct):
-    """One rank over all meetings that were judged; lateness is after the first to arrive."""
+    """One rank over all analysed sync points; lateness is after the first arrival."""
 
     job: str
     attempt: int
@@ -41,7 +43,7 @@ class RankSkewLine(msgspec.Struct):
 
 
 class ShareLine(msgspec.Struct):
-    """Ranks with something in common: `of` is node or group."""
+    """Ranks that share a node or a group; `of` is `node` or `group`."""
 
     job: str
     attempt: int
@@ -53,7 +55,7 @@ class ShareLine(msgspec.Struct):
 
 
 class SyncPointLine(msgspec.Struct):
-    """One collective: who came last, or nobody where the clocks cannot tell."""
+    """One collective and its last ranks; none where the difference is within the clock error."""
 
     job: str
     attempt: int
@@ -66,7 +68,7 @@ class SyncPointLine(msgspec.Struct):
 
 
 class UnresolvedLine(msgspec.Struct):
-    """Meetings at which everybody was closer together than the clocks are good for, and those not judged."""
+    """Sync points within the clock error, and those that were not analysed."""
 
     job: str
     attempt: int
@@ -76,9 +78,9 @@ class UnresolvedLine(msgspec.Struct):
 
 
 class ViolationLine(msgspec.Struct):
-    """A collective that ended before it began, beyond the bounds: the clock is wrong."""
+    """A collective that ended before it began, beyond the bounds: a clock is wrong."""
 
-    sync_point: str
+    meeting: str
     left_rank: int
     left_node: str
     entered_rank: int
@@ -87,7 +89,7 @@ class ViolationLine(msgspec.Struct):
 
 
 class SkewLine(msgspec.Struct):
-    """Who is late. `culprits` are last more often than chance allows, the dearest first."""
+    """Late ranks. `culprits` are last significantly more often than their peers, the most expensive first."""
 
     ranks: list[RankSkewLine]
     culprits: list[RankSkewLine]
@@ -95,89 +97,68 @@ class SkewLine(msgspec.Struct):
     shares: list[ShareLine]
     meetings: list[SyncPointLine]  # the latest
     steps: list[RankSkewLine]
-    steps_by: str | None  # a watched variable, the pattern of collectives; None: there are no steps
+    steps_by: str | None  # source of the steps; None without steps
     captures: list[RankSkewLine]
     violations: list[ViolationLine]
 
 
 def skew_line(store: Store) -> SkewLine:
-    """Who is late, of everything that the store has."""
+    """The skew of everything in the store."""
     return _line(skew_of(store))
 
 
-def _line(seen: SkewSnapshot) -> SkewLine:
-    judged = [one for skew in seen.collectives for one in skew.judged]
+def _line(skew: SkewSnapshot) -> SkewLine:
+    analysed = [lateness for job in skew.collectives for lateness in job.judged]
     return SkewLine(
-        ranks=_ranks(seen.collectives),
-        culprits=[_rank(rank) for skew in seen.collectives for rank in skew.culprits],
+        ranks=_ranks(skew.collectives),
+        culprits=_rank_lines([rank for job in skew.collectives for rank in job.culprits]),
         unresolved=[
-            UnresolvedLine(
-                collective.job, collective.attempt, len(collective.judged), collective.unresolved, collective.incomplete
-            )
-            for collective in seen.collectives
+            UnresolvedLine(job.job, job.attempt, len(job.judged), job.unresolved, job.incomplete)
+            for job in skew.collectives
         ],
         shares=[
-            ShareLine(collective.job, collective.attempt, of, share.name, share.ranks, share.last, share.caused_s)
-            for collective in seen.collectives
-            for of, shares in (("node", collective.by_node), ("group", collective.by_group))
+            ShareLine(job.job, job.attempt, of, share.name, share.ranks, share.last, share.caused_gpu_s)
+            for job in skew.collectives
+            for of, shares in (("node", job.by_node), ("group", job.by_group))
             for share in shares
         ],
-        meetings=[_meeting(one) for one in judged[-MOST_MEETINGS:]],
-        steps=_ranks(seen.steps),
-        steps_by=seen.steps_by,
-        captures=_ranks(seen.captures),
+        meetings=[_sync_point(lateness) for lateness in analysed[-MAX_SYNC_POINTS:]],
+        steps=_ranks(skew.steps),
+        steps_by=skew.steps_by,
+        captures=_ranks(skew.captures),
         violations=[
             ViolationLine(
-                violation.sync_point.title,
-                violation.left.rank,
-                violation.left.node,
-                violation.entered.rank,
-                violation.entered.node,
-                violation.early_ns,
+                meeting=violation.sync_point.title,
+                left_rank=violation.left.rank,
+                left_node=violation.left.node,
+                entered_rank=violation.entered.rank,
+                entered_node=violation.entered.node,
+                early_ns=violation.early_ns,
             )
-            for violation in seen.violations
+            for violation in skew.violations
         ],
     )
 
 
-def _ranks(found: tuple[JobSkew, ...]) -> list[RankSkewLine]:
-    return [_rank(rank) for one in found for rank in one.ranks]
+def _ranks(jobs: Iterable[JobSkew]) -> list[RankSkewLine]:
+    return _rank_lines([rank for job in jobs for rank in job.ranks])
 
 
-def _rank(one: RankSkew) -> RankSkewLine:
-    return RankSkewLine(
-        one.job,
-        one.attempt,
-        one.rank,
-        one.node,
-        one.meetings,
-        one.resolved,
-        one.last,
-        one.share_last,
-        one.chance,
-        one.median_ns,
-        one.p99_ns,
-        one.median_bound_ns,
-        one.behind_ns,
-        one.behind_bound_ns,
-        one.caused_s,
-        one.waited_s,
-        one.trend_ns,
-        one.is_resolved,
-    )
+def _rank_lines(ranks: list[RankSkew]) -> list[RankSkewLine]:
+    return msgspec.convert(ranks, list[RankSkewLine], from_attributes=True)
 
 
-def _meeting(one: Lateness) -> SyncPointLine:
-    sync_point = one.sync_point
+def _sync_point(lateness: Lateness) -> SyncPointLine:
+    point = lateness.sync_point
     return SyncPointLine(
-        sync_point.job,
-        sync_point.attempt,
-        sync_point.group,
-        sync_point.name,
-        sync_point.number,
-        list(one.last),
-        one.behind_ns,
-        one.bound_ns,
+        job=point.job,
+        attempt=point.attempt,
+        group=point.group,
+        op=point.name,
+        seq=point.number,
+        last=list(lateness.last),
+        behind_ns=lateness.behind_ns,
+        bound_ns=lateness.bound_ns,
     )
 
 
@@ -205,10 +186,10 @@ def skew_text(line: SkewLine) -> str:
             f"skew  {job}  {of.judged} collectives judged, {of.unresolved} unresolved, {of.incomplete} incomplete"
         )
         own = [culprit for culprit in line.culprits if (culprit.job, culprit.attempt) == (of.job, of.attempt)]
-        lines += [f"  ▲ {_culprit_text(one)}" for one in own[:MOST_RANKS]]
-        if len(own) > MOST_RANKS:
-            nodes = fold(sorted({one.node for one in own[MOST_RANKS:]}))
-            lines.append(f"  … and {len(own) - MOST_RANKS} more ranks on {nodes}")
+        lines += [f"  ▲ {_culprit_text(one)}" for one in own[:MAX_RANKS]]
+        if len(own) > MAX_RANKS:
+            nodes = fold(sorted({one.node for one in own[MAX_RANKS:]}))
+            lines.append(f"  … and {len(own) - MAX_RANKS} more ranks on {nodes}")
     lines += [f"  ✖ {len(line.violations)} collectives ended before they began: the clock is wrong somewhere"] * bool(
         line.violations
     )

@@ -150,9 +150,9 @@ def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
 
 def test_what_the_others_waited_is_what_it_cost(good_clock: CommonClock) -> None:
     found = of(entries({5: 20 * MS}, count=50), good_clock)
-    assert found.ranks[0].caused_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
-    assert found.ranks[0].waited_s == 0.0
-    assert sum(rank.waited_s for rank in found.ranks) == pytest.approx(found.ranks[0].caused_s)
+    assert found.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
+    assert found.ranks[0].waited_gpu_s == 0.0
+    assert sum(rank.waited_gpu_s for rank in found.ranks) == pytest.approx(found.ranks[0].caused_gpu_s)
 
 
 def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) -> None:
@@ -228,7 +228,7 @@ def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(g
         record.process_group = ("1", "dp") if (record.collective_seq_id or 0) % 4 else ("2", "tp")
     found = of(records, good_clock)
     assert [(share.name, share.ranks, share.last) for share in found.by_group] == [("dp", 8, 30), ("tp", 8, 10)]
-    assert sum(share.caused_s for share in found.by_group) == pytest.approx(found.by_node[0].caused_s)
+    assert sum(share.caused_gpu_s for share in found.by_group) == pytest.approx(found.by_node[0].caused_gpu_s)
     worst, *rest = found.ranks
     assert worst.median_ns <= worst.p99_ns == pytest.approx(20 * MS, rel=0.01)
     assert worst.median_after_median_ns == pytest.approx(20 * MS, rel=0.01)

@@ -39,12 +39,12 @@ class RankSkew:
     chance: float | None
     median_ns: int
     p99_ns: int
-    median_bound_ns: int
+    bound_ns: int
     median_after_median_ns: int
     behind_ns: int | None  # median of how far it was behind the others when it was last
     behind_bound_ns: int | None
-    caused_s: float  # what others waited for it, together: GPU-seconds with one GPU a rank
-    waited_s: float  # what it waited for others, where that is resolved
+    caused_gpu_s: float  # what others waited for it, together: GPU-seconds with one GPU a rank
+    waited_gpu_s: float  # what it waited for others, where that is resolved
     trend_ns: int | None  # median lateness of the second half of the meetings less that of the first
     is_culprit: bool  # last more often than chance allows
 
@@ -55,7 +55,7 @@ class RankSkew:
     @property
     def is_resolved(self) -> bool:
         """Whether its lateness is more than the clocks' error."""
-        return self.median_ns > self.median_bound_ns
+        return self.median_ns > self.bound_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Share:
     name: str
     ranks: int
     last: int  # resolved meetings that one of them was last at
-    caused_s: float
+    caused_gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _skew(job: str, attempt: int, meetings: Sequence[SyncPoint]) -> JobSkew:
         for late in one.ranks:
             by_rank[late.rank].append((one, late))
     ranks = [_rank(job, attempt, rank, found, len(by_rank)) for rank, found in by_rank.items()]
-    ranks.sort(key=lambda one: (not one.is_culprit, -one.caused_s, -one.median_ns, one.rank))
+    ranks.sort(key=lambda one: (not one.is_culprit, -one.caused_gpu_s, -one.median_ns, one.rank))
     nodes = {rank: found[-1][1].node for rank, found in by_rank.items()}
     groups = {one.sync_point.group for one in judged}
     return JobSkew(
@@ -146,12 +146,12 @@ def _rank(job: str, attempt: int, rank: int, found: Sequence[tuple[Lateness, Ran
         job=job, attempt=attempt, rank=rank, node=found[-1][1].node, meetings=len(found), resolved=len(resolved),
         last=len(last), share_last=share, chance=chance, median_ns=int(median(late)),
         p99_ns=late[min(len(late) - 1, int(0.99 * len(late)))],
-        median_bound_ns=int(median(one.bound_ns for _, one in found)),
+        bound_ns=int(median(one.bound_ns for _, one in found)),
         median_after_median_ns=int(median(one.after_median_ns for _, one in found)),
         behind_ns=int(median(one.behind_ns for one in last)) if last else None,
         behind_bound_ns=int(median(one.bound_ns for one in last)) if last else None,
-        caused_s=sum(one.caused_ns / len(one.last) for one in last) / 1e9,
-        waited_s=sum(late.waited_ns for one, late in found if one.is_resolved and rank not in one.last) / 1e9,
+        caused_gpu_s=sum(one.caused_ns / len(one.last) for one in last) / 1e9,
+        waited_gpu_s=sum(late.waited_ns for one, late in found if one.is_resolved and rank not in one.last) / 1e9,
         trend_ns=trend, is_culprit=bool(last) and chance is not None and chance * among <= CHANCE,
     )  # fmt: skip
 
@@ -189,7 +189,7 @@ def _shares(judged: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> t
             for name in names.get(rank, ()):
                 caused[name] += one.caused_ns / len(one.last) / 1e9
     found = [Share(name, ranks[name], last[name], caused[name]) for name in ranks]
-    return tuple(sorted(found, key=lambda one: (-one.caused_s, -one.last, one.name)))
+    return tuple(sorted(found, key=lambda one: (-one.caused_gpu_s, -one.last, one.name)))
 
 
 def _group_share(group: str, judged: Sequence[Lateness]) -> Share:

@@ -49,12 +49,12 @@ def skew_findings(
 def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> FindingDraft:
     assert rank.behind_ns is not None
     behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
-    victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_s > 0]
+    victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_gpu_s > 0]
     gpu = gpu_text(rank, gpus)
     kind = skew.judged[0].sync_point.kind
     text = (
         f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
-        f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_s:.3g} GPU-seconds of waiting"
+        f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_gpu_s:.3g} GPU-seconds of waiting"
         + (f"; {gpu}" if gpu else "")
     )
     evidence = (

@@ -101,8 +101,8 @@ def lanes(found: Sequence[JobSkew]) -> tuple[Lane, ...]:
     return tuple(
         Lane(
             one.key, f"{clean(one.job) + ' ' if several else ''}{one.rank} {clean(one.node)}",
-            f"{millis(one.median_ns)} ±{millis(one.median_bound_ns)}", one.median_ns / 1e6,
-            one.median_bound_ns / 1e6, status_of(one),
+            f"{millis(one.median_ns)} ±{millis(one.bound_ns)}", one.median_ns / 1e6,
+            one.bound_ns / 1e6, status_of(one),
         )
         for one in ranks
     )  # fmt: skip
@@ -154,7 +154,7 @@ def _culprit_lines(one: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
         trend = millis(rank.trend_ns, signed=True)
         spans = (
             glyph("failed"), Span(f" {rank.rank:<4}  ", "strong"), Span(fit(clean(rank.node), node), "muted"),
-            Span(f"  {at:>13}  {behind:>12}  {rank.caused_s:>6.3g}  {trend:>8}"),
+            Span(f"  {at:>13}  {behind:>12}  {rank.caused_gpu_s:>6.3g}  {trend:>8}"),
         )  # fmt: skip
         lines.append(Line(cut(spans, width), rank.key))
         gpu = gpu_text(rank, seen.gpus)
@@ -168,7 +168,7 @@ def _share_lines(title: str, shares: Sequence[Share], width: int) -> list[Line]:
     told = [share for share in shares if share.last]
     if not told:
         return []
-    parts = [f"{clean(one.name)} {one.last}× {one.caused_s:.3g} GPU-s" for one in told[:_MOST_SHARES]]
+    parts = [f"{clean(one.name)} {one.last}× {one.caused_gpu_s:.3g} GPU-s" for one in told[:_MOST_SHARES]]
     more = f"  … {len(told) - _MOST_SHARES} more" if len(told) > _MOST_SHARES else ""
     return [Line(cut((Span(f"{title}  ", "muted"), Span("   ".join(parts)), Span(more, "muted")), width))]
 
@@ -203,13 +203,13 @@ def rank_skew_detail(one: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> 
     chance = "" if one.chance is None else f"; by chance: {one.chance:.2g}"
     facts = [
         Fact("node", clean(one.node)), Fact("job", clean(one.job)),
-        Fact("lateness", f"{millis(one.median_ns)} ± {millis(one.median_bound_ns)} ms after the first (median)"),
+        Fact("lateness", f"{millis(one.median_ns)} ± {millis(one.bound_ns)} ms after the first (median)"),
         Fact("p99", f"{millis(one.p99_ns)} ms"),
         Fact("vs. median", f"{millis(one.median_after_median_ns, signed=True)} ms"),
         Fact("was last", f"at {one.last} of {one.resolved} resolved {kind}{share}{chance}"),
         Fact("late by", f"{millis(one.behind_ns)} ± {millis(one.behind_bound_ns)} ms when it was last (median)"),
-        Fact("cost others", f"{one.caused_s:.3g} GPU-seconds of waiting"),
-        Fact("own wait", f"{one.waited_s:.3g} s"),
+        Fact("cost others", f"{one.caused_gpu_s:.3g} GPU-seconds of waiting"),
+        Fact("own wait", f"{one.waited_gpu_s:.3g} s"),
         Fact("trend", f"{millis(one.trend_ns, signed=True)} ms, second half minus first"),
         Fact("analysed", f"{one.meetings} {kind}, {one.meetings - one.resolved} within clock error"),
     ]  # fmt: skip
