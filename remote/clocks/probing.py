@@ -167,9 +167,9 @@ class ProbeThread(threading.Thread):
                 return
             self._in.acquire(time.monotonic())
             self._cost.received += 1
-            self._handle(*arrived)
+            self._process(*arrived)
 
-    def _handle(self, data: bytes, source: "tuple[str, int]", stamp: "int | None") -> None:
+    def _process(self, data: bytes, source: "tuple[str, int]", stamp: "int | None") -> None:
         """Process one packet. One from an unknown peer, with a bad tag or replayed is counted and not answered."""
         now = clock.mono_ns()
         head = packet.head(data)
