@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ..analysis.clock.findings import clock_findings as find_clocks
 from ..analysis.finding import FindingDraft
 from ..analysis.skew import skew_findings as find_late
+from ..core.derived import Derived
 from ..core.store import Store
-from .skew import prepare_skew
+from .skew import NO_SKEW, prepare_skew
 
 if TYPE_CHECKING:
     from ..config.sections import ClockConfig, SkewConfig
@@ -47,26 +47,27 @@ class SkewFindings:
 
     def __init__(self, store: Store, config: SkewConfig) -> None:
         self._store, self._config = store, config
-        self._known = -1
-        self._last: list[FindingDraft] = []
+        self._with_steps = False
+        sources = (store.captures.table.changed_since, store.clocks.nodes.changed_since, store.steps.changed_since)
+        self._skew = Derived(
+            store, sources, lambda: prepare_skew(store, steps=self._with_steps), NO_SKEW, size=self._size,
+            thread_above=MANY,
+        )  # fmt: skip
 
     def follow(self, config: SkewConfig) -> None:
-        """A newer configuration: who is late is asked again."""
-        if config != self._config:
-            self._config, self._known = config, -1
+        """Apply a changed configuration."""
+        self._config = config
 
     async def found(self, *, is_last: bool) -> list[FindingDraft]:
-        """What is wrong now."""
-        store = self._store
-        if not len(store.captures) and not store.steps.changed_since(-1):
+        """Findings about late ranks now."""
+        if not len(self._store.captures) and not self._store.steps.changed_since(-1):
             return []
-        tables = (store.captures.table, store.clocks.nodes)
-        changed = any(table.changed_since(self._known) for table in (*tables, store.steps))
-        if not changed and not is_last:
-            return self._last
-        self._known = store.version
-        work = prepare_skew(store, steps=is_last)
-        entries = sum(len(capture.collectives) for capture in store.captures.values())
-        seen = work() if entries < MANY and not is_last else await asyncio.to_thread(work)
-        self._last = list(find_late(seen.primary, seen.violations, seen.desyncs, self._config.max_ms, seen.gpus))
-        return self._last
+        if is_last:
+            self._with_steps = True
+            self._skew.invalidate()
+        skew = await self._skew.update()
+        return list(find_late(skew.primary, skew.violations, skew.desyncs, self._config.max_ms, skew.gpus))
+
+    def _size(self) -> float:
+        entries = sum(len(capture.collectives) for capture in self._store.captures.values())
+        return MANY if self._with_steps else entries

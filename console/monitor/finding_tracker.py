@@ -18,6 +18,7 @@ from ..analysis import health
 from ..analysis.finding import FindingDraft
 from ..analysis.health.state import HealthState
 from ..core.bus import Hub, Published
+from ..core.derived import Throttle
 from ..records import Finding, Log
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ class FindingTracker:
         self._pending: list[Published] = []
         self._came = 0  # records since the last look
         self._open: dict[_Key, _Open] = {}
-        self._due_s = 0.0
-        self._looking = False
+        self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._judging = threading.Lock()  # a look that was cancelled may still be at it
         self._failed: set[str] = set()  # analyses whose failure was said
         self._is_full = False
@@ -92,26 +92,21 @@ class FindingTracker:
     @property
     def is_due(self) -> bool:
         """Whether the last look is a second ago, and over."""
-        return not self._looking and self._clock() >= self._due_s
+        return self._throttle.is_due
 
     async def look(self, *, is_last: bool = False) -> None:
         """Ask every analysis about all that has come so far, and say what is new, different or over."""
-        if self._looking:
+        if self._throttle.is_busy:
             return
-        began_s = self._clock()
-        self._looking = True
         records, self._pending = self._pending, []
         came, self._came = self._came, 0
-        try:
+        with self._throttle.running():
             if came < MANY:
                 results = self._judge(records)
             else:
                 results = await asyncio.to_thread(self._judge, records)
             for source in self._sources:
                 results[source.name] = await self._asked(source, is_last)
-        finally:
-            self._looking = False
-            self._due_s = began_s + max(EVERY_S, PAUSE * (self._clock() - began_s))
         for name, result in results.items():
             if isinstance(result, str):
                 self._say_failure(name, result)
@@ -121,17 +116,14 @@ class FindingTracker:
 
     async def take_in(self) -> None:
         """Fold what has come so far, and ask nobody: where no look is due for long it would pile up."""
-        if self._looking:
+        if self._throttle.is_busy:
             return
-        self._looking = True
         records, self._pending = self._pending, []
-        try:
+        with self._throttle.running(reschedule=False):
             if len(records) < MANY:
                 self._fold(records)
             else:
                 await asyncio.to_thread(self._fold, records)
-        finally:
-            self._looking = False
 
     def put(self, source: str, found: Iterable[FindingDraft]) -> None:
         """What is true now according to one source; what that source no longer says is cleared after a while."""
@@ -157,7 +149,7 @@ class FindingTracker:
     def _take(self, records: Sequence[Published]) -> None:
         self._pending += records
         self._came += len(records)
-        if len(self._pending) < MOST_WAITING or self._looking:
+        if len(self._pending) < MOST_WAITING or self._throttle.is_busy:
             return
         if self._judging.acquire(blocking=False):  # else one that was cancelled is still at what came before
             pending, self._pending = self._pending, []

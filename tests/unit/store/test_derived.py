@@ -1,0 +1,142 @@
+"""Values derived from a store: when they are recomputed, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+
+import pytest
+
+from gconsole.core.derived import Derived, Throttle
+
+
+class FakeStore:
+    """Counts changes; `changed_since` is its only source."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    def changed_since(self, version: int) -> bool:
+        return self.version > version
+
+
+class World:
+    """A derived value that counts how often it was computed, on a fake clock."""
+
+    def __init__(self, *, every_s: float = 1.0, size: float = 0.0, pause: float = 0.0, took_s: float = 0.0) -> None:
+        self.now_s, self.computed, self.size, self.took_s = 100.0, 0, size, took_s
+        self.threads: list[int] = []
+        self.background: list[Coroutine[None, None, None]] = []
+        self.store = FakeStore()
+        self.derived = Derived(
+            self.store, [self.store.changed_since], self._compute, 0, every_s=every_s, size=lambda: self.size,
+            thread_above=10, pause=pause, clock=lambda: self.now_s,
+        )  # fmt: skip
+
+    def _compute(self):
+        version = self.store.version
+
+        def work() -> int:
+            self.computed += 1
+            self.threads.append(threading.get_ident())
+            self.now_s += self.took_s
+            return version
+
+        return work
+
+    def refresh(self) -> int:
+        self.derived.refresh(self.background.append)
+        return self.derived.value
+
+
+def test_a_value_is_computed_at_first_and_then_only_after_a_change():
+    world = World(every_s=0.0)
+    world.store.version = 1
+    assert (world.refresh(), world.refresh(), world.computed) == (1, 1, 1)
+    assert world.derived.is_current
+    world.store.version = 2
+    assert not world.derived.is_current
+    assert (world.refresh(), world.computed) == (2, 2)
+
+
+def test_changes_within_the_interval_are_folded_together():
+    world = World(every_s=1.0)
+    for version in range(1, 6):
+        world.store.version = version
+        world.refresh()
+        world.now_s += 0.19
+    assert (world.derived.value, world.computed) == (1, 1)
+    world.now_s += 0.1
+    assert (world.refresh(), world.computed) == (5, 2)
+
+
+def test_work_that_took_long_is_followed_by_a_pause_in_proportion():
+    world = World(every_s=0.5, pause=9.0, took_s=1.0)
+    world.refresh()
+    world.store.version = 1
+    world.now_s += 8.9
+    assert world.refresh() == 0
+    world.now_s += 0.2
+    assert world.refresh() == 1
+
+
+def test_little_work_is_done_at_once_and_much_in_a_thread():
+    world = World(every_s=0.0, size=9)
+    world.refresh()
+    assert world.threads == [threading.get_ident()] and not world.background
+    world.size = 10
+    world.store.version = 1
+    assert world.refresh() == 0 and world.derived.is_busy and not world.derived.is_current
+    world.store.version = 2
+    world.refresh()
+    [task] = world.background
+    asyncio.run(task)
+    assert world.threads[1] != threading.get_ident()
+    assert world.derived.value == 1 and not world.derived.is_busy and not world.derived.is_current
+
+
+def test_an_invalidated_value_is_computed_without_a_change():
+    world = World(every_s=0.0)
+    world.refresh()
+    world.derived.invalidate()
+    assert not world.derived.is_current
+    world.refresh()
+    assert world.computed == 2 and world.derived.is_current
+
+
+def test_a_failure_reaches_the_caller_and_the_next_change_is_computed():
+    store = FakeStore()
+    results = iter([ValueError("bug"), 7])
+
+    def work() -> int:
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    derived = Derived(store, [store.changed_since], lambda: work, 0)
+    with pytest.raises(ValueError, match="bug"):
+        derived.refresh(lambda task: None)
+    assert not derived.is_busy and derived.is_current
+    store.version = 1
+    derived.refresh(lambda task: None)
+    assert derived.value == 7
+
+
+@pytest.mark.parametrize("size", [0, 10])
+async def test_update_waits_for_the_newest_value_whatever_the_throttle(size: float):
+    world = World(every_s=60.0, size=size)
+    assert await world.derived.update() == 0
+    world.store.version = 3
+    assert await world.derived.update() == 3
+    assert await world.derived.update() == 3 and world.computed == 2
+
+
+def test_a_throttle_is_not_due_while_its_work_runs_and_is_again_when_that_failed():
+    throttle = Throttle(0.0, clock=lambda: 0.0)
+    assert throttle.is_due
+    with pytest.raises(ZeroDivisionError), throttle.running():
+        assert not throttle.is_due
+        raise ZeroDivisionError
+    assert throttle.is_due
