@@ -233,7 +233,7 @@ class TestEverywhere:
             await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
             said = screen(pilot.app)
             assert said.index("Next heat-map metric") < said.index("Everywhere") < said.index("Quit")
-            assert "which rank holds the job" in said
+            assert "which rank is blocking the job" in said
             await pilot.press("j", "k", "escape")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
 
@@ -241,7 +241,7 @@ class TestEverywhere:
     async def test_the_palette_opens_and_runs_an_action(self, key: str):
         async with running(demo().app(), key) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
-            await pilot.press(*"which rank holds")
+            await pilot.press(*"which rank is blocking")
             await accept(pilot, "Hang")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
             await until(pilot, lambda: title_of(pilot) == "hang")
