@@ -28,9 +28,9 @@ from .controllers.nodes import NodeController
 from .controllers.query import QueryController
 from .controllers.recording import RecordingController
 from .controllers.view_switcher import ViewSwitcher
-from .dialogs.dialog import StoryDialog
+from .dialogs.dialog import DetailDialog
 from .dialogs.export import ExportDialog
-from .exports import offers
+from .exports import export_items
 from .frame_rate import RATE_HZ, write_backlog
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
@@ -227,9 +227,9 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     # -- messages of views -------------------------------------------------------------------------------------------
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        tell = self.view.detail_provider()
-        if tell is not None and tell(self.frame) is not None:
-            self.push_screen(StoryDialog(tell, self.frame))
+        provider = self.view.detail_provider()
+        if provider is not None and provider(self.frame) is not None:
+            self.push_screen(DetailDialog(provider, self.frame))
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if not self.frames.is_exiting:
@@ -269,11 +269,11 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def action_export(self) -> None:
         """Open the export dialog with everything that can be saved now."""
         cluster = self.frame.header.cluster
-        choices = offers(
+        items = export_items(
             self.view.export_tables(), picture(self, self.clip.picture_title), self._store, self.captures.shape,
             cluster=cluster, recorded=self.queries.recorded, recordings=self.recordings.running,
         )  # fmt: skip
-        dialog = ExportDialog(choices, cluster, self.frame.now, self._export_folder)
+        dialog = ExportDialog(items, cluster, self.frame.now, self._export_folder)
 
         def closed(_: None) -> None:
             self._export_folder = dialog.folder

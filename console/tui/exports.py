@@ -1,4 +1,4 @@
-"""What can be saved right now, and in which forms. What is not there is not offered."""
+"""What can be exported now, and in which formats."""
 
 from __future__ import annotations
 
@@ -27,90 +27,87 @@ from ..text.format import clock_time
 from .controllers.recording import session_name
 from .models.table_export import ExportTable, as_csv, as_json, as_text
 
-#: Makes the text of a file; may take long, touches nothing that changes, and may run in a thread.
+#: Returns the text of a file; may be slow and run in a thread, because it reads nothing that changes.
 Write = Callable[[], str]
 
 
 @dataclass(frozen=True)
-class Form:
-    """One way to write a thing. `prepare` is called in the event loop, and takes what it needs of what is true now."""
+class ExportFormat:
+    """One format of an item. `prepare` is called in the event loop and copies what it needs of the present state."""
 
     name: str
     suffix: str
     prepare: Callable[[], Write]
-    stream: Callable[[], Callable[[BinaryIO], None]] | None = None  # where that is much: fills the file in a thread
-    folder: Callable[[], Callable[[Path], list[Path]]] | None = None  # where it is several: fills a folder, likewise
+    stream: Callable[[], Callable[[BinaryIO], None]] | None = None  # for large files: writes in a thread
+    folder: Callable[[], Callable[[Path], list[Path]]] | None = None  # for several files, likewise
 
 
 @dataclass(frozen=True)
-class Offer:
-    """One thing that can be saved."""
+class ExportItem:
+    """One thing that can be exported."""
 
-    name: str  # what a file of it is called after
+    name: str  # part of the proposed file name
     what: str
-    forms: tuple[Form, ...]
+    formats: tuple[ExportFormat, ...]
 
 
-def offers(
-    sheets: Iterable[ExportTable], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
+def export_items(
+    tables: Iterable[ExportTable], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
     recorded: Path | None = None, recordings: Sequence[RecordingNow] = (),
-) -> list[Offer]:  # fmt: skip
-    """Everything there is: tables, the screen as `picture` draws it, the report, a page, sessions, the newest capture.
+) -> list[ExportItem]:  # fmt: skip
+    """Tables, the screenshot `picture`, the report, an HTML page, sessions, and the newest capture folded as `shape`.
 
-    The capture is in that shape. `recorded` is the session that is shown, where one is; else what this console still
-    knows can leave like one, and so can what it records: `recordings`.
+    Sessions are the one on the screen, `recorded`; if None, the running `recordings` and the in-memory history.
     """
     return [
-        *(_of_sheet(sheet) for sheet in sheets),
-        Offer("screen", "Screen: as it was when you pressed the key", (Form("SVG", ".svg", lambda: picture),)),
-        Offer("report", "Report: everything, as batch writes it", (Form("JSON", ".json", partial(_report, store)),)),
-        Offer("page", "Page: verdict, findings, stacks, plots for a ticket",
-              (Form("HTML", ".html", partial(page_of, cluster or "cluster", store)),)),
+        *(_of_table(table) for table in tables),
+        ExportItem("screen", "Screenshot", (ExportFormat("SVG", ".svg", lambda: picture),)),
+        ExportItem("report", "Report (same as batch -o)",
+                   (ExportFormat("JSON", ".json", partial(_report, store)),)),
+        ExportItem("page", "HTML report",
+              (ExportFormat("HTML", ".html", partial(page_of, cluster or "cluster", store)),)),
         *itertools.chain.from_iterable(
-            _of_session(f"everything in {path.name}", partial(partial, chosen, path))
+            _of_session(path.name, partial(partial, chosen, path))
             for path in ([recorded] if recorded else [now.path for now in recordings if now.path])
         ),
-        *(() if recorded else _of_session("all that is still known", partial(_held, store, cluster), but="html")),
+        *(() if recorded else _of_session("in-memory history", partial(_held, store, cluster), but="html")),
         *_of_newest_capture(store, shape),
     ]  # fmt: skip
 
 
-def free_path(folder: Path, cluster: str, offer: Offer, form: Form, at: int) -> Path:
-    """A name that tells what, of which cluster, and of when: `at` is console time in ns. No file has it already."""
+def free_path(folder: Path, cluster: str, item: ExportItem, format_: ExportFormat, now: int) -> Path:
+    """A path that does not exist yet, named after item, cluster and time; `now` is console time in ns."""
     where = re.sub(r"[^A-Za-z0-9._-]+", "-", cluster).strip("-.")[:40]
-    when = format.file_stamp(at)
-    stem = "-".join(filter(None, ("gconsole", where, offer.name, when)))
-    numbered = (folder / f"{stem}{f'-{number}' if number > 1 else ''}{form.suffix}" for number in itertools.count(1))
+    stem = "-".join(filter(None, ("gconsole", where, item.name, format.file_stamp(now))))
+    numbered = (folder / f"{stem}{f'-{number}' if number > 1 else ''}{format_.suffix}" for number in itertools.count(1))
     return next(path for path in numbered if not _is_taken(path))
 
 
 def _is_taken(path: Path) -> bool:
-    return os.path.lexists(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises where there is no such user
+    return os.path.lexists(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises for an unknown user
 
 
-def _of_sheet(sheet: ExportTable) -> Offer:
-    forms = (("CSV", ".csv", as_csv), ("JSON", ".json", as_json), ("text", ".txt", as_text))
-    return Offer(
-        sheet.name, sheet.what,
-        tuple(Form(name, suffix, partial(partial, write, sheet)) for name, suffix, write in forms),
-    )  # fmt: skip
+def _of_table(table: ExportTable) -> ExportItem:
+    writers = (("CSV", ".csv", as_csv), ("JSON", ".json", as_json), ("text", ".txt", as_text))
+    formats = (ExportFormat(name, suffix, partial(partial, write, table)) for name, suffix, write in writers)
+    return ExportItem(table.name, table.what, tuple(formats))
 
 
 def _report(store: Store) -> Write:
-    made = report.make_report(store)
-    return lambda: report.to_json(made).decode()
+    document = report.make_report(store)
+    return lambda: report.to_json(document).decode()
 
 
 def _held(store: Store, cluster: str) -> Callable[[], Chosen]:
-    """What is known now, as a session."""
-    taken = held(store, session_name(cluster, store.newest_rx))
-    return lambda: taken
+    """The in-memory history, as a session."""
+    session = held(store, session_name(cluster, store.newest_rx))
+    return lambda: session
 
 
-def _of_session(what: str, take: Callable[[], Callable[[], Chosen]], but: str = "") -> Iterator[Offer]:
-    """A whole session in every form `but` one, which is offered already.
+def _of_session(what: str, take: Callable[[], Callable[[], Chosen]], but: str = "") -> Iterator[ExportItem]:
+    """A whole session in every format except `but`, which is listed elsewhere.
 
-    `take` takes what changes, and what that gives reads it, in a thread.
+    `take` is called in the event loop and copies what changes; its result is read in a thread.
     """
 
     def file(form: SessionForm) -> Callable[[BinaryIO], None]:
@@ -121,25 +118,27 @@ def _of_session(what: str, take: Callable[[], Callable[[], Chosen]], but: str = 
         read = take()
         return lambda path: form.write_folder(read(), path)
 
-    every = [form for form in SESSION_FORMS.values() if form.name != but]
-    files = (Form(one.name, one.suffix, lambda: str, partial(file, one)) for one in every if not one.is_folder)
-    folders = (Form(one.name, one.suffix, lambda: str, folder=partial(folder, one)) for one in every if one.is_folder)
-    yield Offer("session", f"Session: {what}", tuple(files))
-    yield Offer("session", f"Tables: {what}", tuple(folders))
+    files, folders = [], []
+    for form in SESSION_FORMS.values():
+        if form.is_folder:
+            folders.append(ExportFormat(form.name, form.suffix, lambda: str, folder=partial(folder, form)))
+        elif form.name != but:
+            files.append(ExportFormat(form.name, form.suffix, lambda: str, partial(file, form)))
+    yield ExportItem("session", f"Session: {what}", tuple(files))
+    yield ExportItem("session", f"Tables: {what}", tuple(folders))
 
 
-def _of_newest_capture(store: Store, shape: Shape) -> Iterator[Offer]:
-    kept = store.captures.values()
-    if not kept:
+def _of_newest_capture(store: Store, shape: Shape) -> Iterator[ExportItem]:
+    captures = store.captures.values()
+    if not captures:
         return
-    newest = kept[-1]
-    ranks = f"{len(newest.ranks)} rank{'s' * (len(newest.ranks) != 1)}"
-    what = f"Stacks: the capture of {clock_time(newest.started_rx)}, {ranks}"
+    newest = captures[-1]
+    what = f"Stacks: capture of {clock_time(newest.started_rx)}, {format.plural(len(newest.ranks), 'rank')}"
 
-    def form(one: StackForm) -> Form:
+    def format_of(form: StackForm) -> ExportFormat:
         def prepare() -> Write:
-            return partial(one.write, [replace(newest, stacks=list(newest.stacks))], hang_models(store), shape)
+            return partial(form.write, [replace(newest, stacks=list(newest.stacks))], hang_models(store), shape)
 
-        return Form(one.title, one.suffix, prepare)
+        return ExportFormat(form.title, form.suffix, prepare)
 
-    yield Offer("stacks", what, tuple(map(form, FORMS)))
+    yield ExportItem("stacks", what, tuple(map(format_of, FORMS)))

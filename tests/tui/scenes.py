@@ -26,9 +26,9 @@ from gconsole.records import Finding
 from gconsole.session.manage.diff import Changed, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
-from gconsole.tui.dialogs.dialog import KeysDialog, StoryDialog
+from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog
 from gconsole.tui.dialogs.export import ExportDialog
-from gconsole.tui.dialogs.prompts import Confirm, LinesDialog, Prompt, SecretPrompt
+from gconsole.tui.dialogs.prompts import Confirm, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.views.base import NodePageRequested
 from gconsole.tui.views.jobs.view import JobsView
@@ -111,7 +111,7 @@ async def _process(stage: Stage) -> None:
     """The last line but two of the page of a node: below them stand its events."""
     await _node_page(stage)
     await stage.press("G", "k", "k", "enter")
-    await stage.shows_dialog(StoryDialog)
+    await stage.shows_dialog(DetailDialog)
 
 
 def is_idle(palette: CommandPalette) -> bool:
@@ -297,7 +297,7 @@ SCENES = (
     Scene("page of a found job", keys("0", "G", "enter"), cluster=started),
     Scene("skew", keys("4"), cluster=compared),
     Scene("no skew", keys("4")),
-    Scene("story of a late rank", _late_rank, StoryDialog, cluster=compared),
+    Scene("story of a late rank", _late_rank, DetailDialog, cluster=compared),
     Scene("clocks", keys("7"), cluster=compared),
     Scene("clocks, the edges", keys("7", "m"), cluster=compared),
     Scene("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
@@ -314,11 +314,11 @@ SCENES = (
     *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
     Scene("keys", keys("question_mark"), KeysDialog),
     Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
-    Scene("story of a job", keys("shift+tab", "enter"), StoryDialog),
-    Scene("story of a finding", keys("tab", "enter"), StoryDialog),
-    Scene("story of a rank", keys("2", "g", "j", "enter"), StoryDialog),
-    Scene("story of a process", _process, StoryDialog),
-    Scene("story of an event", keys("8", "k", "k", "enter"), StoryDialog),
+    Scene("story of a job", keys("shift+tab", "enter"), DetailDialog),
+    Scene("story of a finding", keys("tab", "enter"), DetailDialog),
+    Scene("story of a rank", keys("2", "g", "j", "enter"), DetailDialog),
+    Scene("story of a process", _process, DetailDialog),
+    Scene("story of an event", keys("8", "k", "k", "enter"), DetailDialog),
     Scene("mark", keys("8", "M"), Prompt),
     Scene("record", keys("r"), Prompt),
     Scene("recording", _recording, cluster=demo),

@@ -14,7 +14,7 @@ from waiting import frames, screen, shows, until
 
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.dialogs.dialog import StoryDialog
+from gconsole.tui.dialogs.dialog import DetailDialog
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.views.events.view import EventsView
 from gconsole.tui.views.nodes.view import NodesView
@@ -88,7 +88,7 @@ class TestEvents:
         cluster = demo()
         cluster.say(Log(node="node3", source="kernel", severity="error", text="Xid 79", try_="reset the GPU"))
         async with running(cluster.app(), "8", "enter") as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node time"):
                 await shows(pilot, text)
 

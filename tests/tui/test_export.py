@@ -28,7 +28,7 @@ from gconsole.text import atomic_files
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm
-from gconsole.tui.exports import Form, Offer
+from gconsole.tui.exports import ExportFormat, ExportItem
 from gconsole.tui.models.table_export import ExportTable, as_csv
 from gconsole.tui.views.ranks.model import KIND
 
@@ -57,8 +57,8 @@ async def choose(pilot: Pilot[None], what: str, form: str) -> None:
     """Go to that line and that form, with the keys."""
     dialog = pilot.app.screen
     assert isinstance(dialog, ExportDialog)
-    for key, is_there in (("down", lambda: dialog.chosen[0].what.startswith(what)),
-                          ("tab", lambda: dialog.chosen[1].name == form)):  # fmt: skip
+    for key, is_there in (("down", lambda: dialog.selected[0].what.startswith(what)),
+                          ("tab", lambda: dialog.selected[1].name == form)):  # fmt: skip
         for _ in range(9):
             if is_there():
                 break
@@ -153,7 +153,7 @@ class TestTheTable:
     async def test_a_view_without_a_table_offers_none(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "3")
-            assert [offer.name for offer in dialog._offers] == ["screen", "report", "page", "session", "session"]
+            assert [item.name for item in dialog._items] == ["screen", "report", "page", "session", "session"]
 
 
 class TestEverythingElse:
@@ -191,7 +191,7 @@ class TestEverythingElse:
     async def test_without_a_capture_there_is_no_entry_for_it(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot)
-            assert "stacks" not in [offer.name for offer in dialog._offers]
+            assert "stacks" not in [item.name for item in dialog._items]
 
 
 class TestASessionThatNobodyRecorded:
@@ -205,14 +205,14 @@ class TestASessionThatNobodyRecorded:
                 cluster.gpus(name, simulated=True)
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
-            await choose(pilot, "Page: verdict, findings, stacks, plots", "HTML")
+            await choose(pilot, "HTML report", "HTML")
             page = await saved(pilot, folder)
         assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
 
     async def test_what_is_still_known_is_a_session_in_one_file(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
-            await choose(pilot, "Session: all that is still known", "json")
+            await choose(pilot, "Session: in-memory history", "json")
             assert at(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
             told = json.loads(await saved(pilot, folder))
         assert told["schema"] == "gconsole.session/1" and told["session"]["name"] == "demo-20231115-1200"
@@ -222,7 +222,7 @@ class TestASessionThatNobodyRecorded:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             for form, words in (("perfetto", ""), ("gswarm", ""), ("speedscope", "there are no stacks in it; s or d")):
                 await opened(pilot)
-                await choose(pilot, "Session: all that is still known", form)
+                await choose(pilot, "Session: in-memory history", form)
                 await pilot.press("enter")
                 if words:
                     await until(pilot, lambda words=words: words in " ".join(screen(pilot.app).split()), words)
@@ -235,18 +235,20 @@ class TestASessionThatNobodyRecorded:
         (folder / "kept" / "precious").write_text("mine")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
-            await choose(pilot, "Tables: all that is still known", "csv")
+            await choose(pilot, "Tables: in-memory history", "csv")
             at(pilot.app).value = "kept"
             await pilot.press("enter")
-            await until(pilot, lambda: "name a new folder" in " ".join(screen(pilot.app).split()), "a refusal")
+            await until(
+                pilot, lambda: "needs a new or empty folder" in " ".join(screen(pilot.app).split()), "a refusal"
+            )
             at(pilot.app).value = "tables"
             await pilot.press("enter")
             await shows(pilot, "saved session as csv")
             await opened(pilot)
-            await choose(pilot, "Tables: all that is still known", "parquet")
+            await choose(pilot, "Tables: in-memory history", "parquet")
             at(pilot.app).value = "no/such/tables"
             await pilot.press("enter")
-            await until(pilot, lambda: "there is no folder" in " ".join(screen(pilot.app).split()), "a refusal")
+            await until(pilot, lambda: "does not exist" in " ".join(screen(pilot.app).split()), "a refusal")
             await pilot.press("escape")
         assert names_in(folder) == ["kept", "tables"] and names_in(folder / "kept") == ["precious"]
         assert {"gpu.csv", "rank.csv"} <= set(names_in(folder / "tables"))
@@ -260,7 +262,7 @@ class TestASessionThatNobodyRecorded:
         await cluster.recordings.start("evening")
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
-            await choose(pilot, "Session: everything in evening", "json")
+            await choose(pilot, "Session: evening", "json")
             told = json.loads(await saved(pilot, folder))
         assert [record["text"] for record in told["records"]] == ["hello"]
 
@@ -268,9 +270,9 @@ class TestASessionThatNobodyRecorded:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "2")
             lines = screen(pilot.app).splitlines()
-            y = next(y for y, line in enumerate(lines) if "Session: all" in line)
+            y = next(y for y, line in enumerate(lines) if "Session: in-memory" in line)
             await pilot.click(offset=(lines[y].index("gswarm"), y))
-            assert dialog.chosen[1].name == "gswarm"
+            assert dialog.selected[1].name == "gswarm"
 
 
 class TestThePath:
@@ -322,7 +324,7 @@ class TestThePath:
             lines = screen(pilot.app).splitlines()
             y = next(y for y, line in enumerate(lines) if "Selected: 1 rank" in line)
             await pilot.click(offset=(lines[y].index("JSON"), y))
-            assert dialog.chosen[0].what == "Selected: 1 rank" and dialog.chosen[1].name == "JSON"
+            assert dialog.selected[0].what == "Selected: 1 rank" and dialog.selected[1].name == "JSON"
             assert isinstance(pilot.app.focused, Input)
 
     async def test_a_file_that_is_there_is_replaced_after_a_yes_only(self, folder: Path):
@@ -345,9 +347,9 @@ class TestThePath:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "2")
             for path, words in (
-                ("no/such/folder/x.csv", "there is no folder"), ("file/x.csv", "Not a directory"),
-                ("", "a file needs a name"), ("~nobody-of-that-name/x.csv", "home directory"),
-                ("/dev/null", "/dev/null is no file"), ("x" * 300, "File name too long"),
+                ("no/such/folder/x.csv", "does not exist"), ("file/x.csv", "Not a directory"),
+                ("", "no file name"), ("~nobody-of-that-name/x.csv", "home directory"),
+                ("/dev/null", "/dev/null is not a regular file"), ("x" * 300, "File name too long"),
             ):  # fmt: skip
                 at(pilot.app).value = path
                 await pilot.press("enter")
@@ -389,7 +391,7 @@ class TestThePath:
 
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            offer = Offer("slow", "Slow: it takes its time", (Form("text", ".txt", lambda: slow),))
+            offer = ExportItem("slow", "Slow: it takes its time", (ExportFormat("text", ".txt", lambda: slow),))
             app.push_screen(ExportDialog([offer], "demo", NOON))
             await shows(pilot, "Slow: it takes its time")
             await pilot.press("enter")

@@ -14,7 +14,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Collective, Finding, PgStatus
-from gconsole.tui.dialogs.prompts import LinesDialog
+from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.views.hang.view import HangView
 
 SIZE = (130, 42)

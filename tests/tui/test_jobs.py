@@ -12,7 +12,8 @@ from waiting import frames, screen, settle, shows, until
 
 from gconsole.launch.pending_stops import Owed
 from gconsole.records import Log, Node
-from gconsole.tui.dialogs.prompts import Confirm, LinesDialog
+from gconsole.tui.dialogs.dialog import LinesDialog
+from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.views.hang.view import HangView
 from gconsole.tui.views.jobs.log import FOLD_S, KEPT, SLACK, JobLog, LogFilter
 from gconsole.tui.views.jobs.view import JobsView

@@ -376,20 +376,20 @@ class TestColumns:
     async def test_a_column_without_room_says_so_and_the_last_one_stays(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_list(pilot, "2", "C", "G")
-            await shows(pilot, "no room for it now")
+            await shows(pilot, "does not fit")
             dialog = pilot.app.screen
             assert isinstance(dialog, ColumnsDialog)
             for _ in range(15):
                 dialog.action_show()
                 await pilot.press("k")
-            await shows(pilot, "the last column stays")
+            await shows(pilot, "at least one column is shown")
             assert list_of(pilot)._grid.shown_columns == ["rank"]
 
     async def test_the_dialog_tells_the_persons_own_keys(self):
         async with demo().app(keys=OwnKeys({"columns.first": "F"})).run_test(size=SIZE) as pilot:
             await open_list(pilot, "2", "C")
-            await shows(pilot, "F as at first")
-            await shows(pilot, "Space on, off")
+            await shows(pilot, "F reset")
+            await shows(pilot, "Space toggle")
 
     @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)], ids="{0[0]}x{0[1]}".format)
     @pytest.mark.parametrize("theme", ["dark", "light"])

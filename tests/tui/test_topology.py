@@ -22,7 +22,7 @@ from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Gpu, NodeState, PgStatus
 from gconsole.text.cells import width_of
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.dialogs.dialog import StoryDialog
+from gconsole.tui.dialogs.dialog import DetailDialog
 from gconsole.tui.keymap.actions import in_scope
 from gconsole.tui.views.nodes.view import NodesView
 from gconsole.tui.views.topology.model import TopologySelection, class_lines, drawing_lines, grid, pair_text, pairs_of
@@ -192,13 +192,13 @@ class TestView:
             await opened(pilot, "tab", "l")
             await shows(pilot, "GPU0–GPU1  NV18  478 GB/s over NVSwitch")
             await pilot.press("enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "18 × 26.6 GB/s, 478 GB/s (driver)")
 
     async def test_enter_on_the_diagonal_tells_of_the_device(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "tab", "enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "NIC0 mlx5_0")
 
     async def test_the_parallel_groups_lie_over_matrix_and_drawing_once_a_capture_has_told_of_them(self):
@@ -218,7 +218,7 @@ class TestView:
             await shows(pilot, "tp ×5")
             await shows(pilot, "both in tp 0")
             await pilot.press("enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, StoryDialog))
+            await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "tp 0: node001 GPU0-3, NV18")
 
     async def test_columns_that_do_not_fit_come_into_sight_with_the_cursor(self):

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.topology_findings import TopologyFindings
-from ..dialogs.dialog import Dialog
+from ..dialogs.dialog import DetailDialog
 from ..folds.clocks import ClockSkewFold
 from ..folds.jobs import JobFold
 from ..frame_rate import Pace
@@ -139,8 +139,8 @@ class FrameController(Controller):
             view = self._app.views.view
             view.show_snapshot(frame)
             self._app.jobs.stream_output(view.watched_job, frame)
-            if isinstance(self._app.screen, Dialog):
-                self._app.screen.look(frame)
+            if isinstance(self._app.screen, DetailDialog):
+                self._app.screen.show_snapshot(frame)
         self._app.draw_bars(frame)
 
     def action_freeze(self) -> None:

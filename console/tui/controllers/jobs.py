@@ -15,7 +15,8 @@ from ...present.status import GLYPHS, Status
 from ...records import Failure
 from ...text.cells import clean
 from ...text.nodeset_fold import fold
-from ..dialogs.prompts import Confirm, LinesDialog
+from ..dialogs.dialog import LinesDialog
+from ..dialogs.prompts import Confirm
 from ..snapshot import Frame
 from ..views.base import View
 from ..views.jobs.model import JobRow

@@ -14,7 +14,8 @@ from ...config.watch_file import HostsFile
 from ...core.control import Control
 from ...monitor import node_exam
 from ...text.nodeset_fold import fold
-from ..dialogs.prompts import Confirm, LinesDialog, Prompt
+from ..dialogs.dialog import LinesDialog
+from ..dialogs.prompts import Confirm, Prompt
 from ..models.node_summary import NodeSummary
 from ..snapshot import Frame
 from .controller import AppHost, Controller

@@ -1,55 +1,54 @@
-"""The dialog in which a person chooses the columns of a list; the list behind it follows at every key.
+"""The dialog that chooses and reorders the columns of a list; the list behind it follows at every key.
 
 ● rank
 ● state
-○ thr             left out
-● job             no room for it now
+○ thr             hidden
+● job             does not fit
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widget import Widget
 
 from ...present.spans import Span
 from ..keymap.actions import bindings, in_scope, key_names
 from ..widgets.cursor_view import CursorView
 from ..widgets.record_grid import Column
+from .dialog import Dialog
 
 #: Lines of the box that are not columns.
 _AROUND = 7
 
 
 class HasColumns(Protocol):
-    """The list whose columns are chosen."""
+    """A list whose columns can be chosen."""
 
     @property
     def all_columns(self) -> Sequence[Column[Any]]:
-        """In the person's order, those that are hidden among them."""
+        """All columns in their order, hidden ones included."""
         ...
 
     @property
-    def hidden_columns(self) -> frozenset[str]: ...
+    def hidden_columns(self) -> frozenset[str]:
+        """Keys of the hidden ones."""
+        ...
 
     @property
     def columns_with_room(self) -> Sequence[str]:
-        """Keys of those that are on the screen."""
+        """Keys of those that fit on the screen."""
         ...
 
     def choose_columns(self, columns: Sequence[str], hidden: Sequence[str]) -> None:
-        """Show them in this order, without those that are hidden."""
+        """Show the columns in this order, without the hidden ones."""
         ...
 
 
 class ColumnList(CursorView, inherit_bindings=False):
-    """A line a column: whether it is shown, its name, and why it is not on the screen although it is."""
+    """One line per column: whether it is shown, its title, and whether it fits."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("up", "down", "top", "bottom"))
 
@@ -58,70 +57,66 @@ class ColumnList(CursorView, inherit_bindings=False):
         self._owner = owner
 
     @property
-    def at(self) -> int:
-        """The line that the cursor is on."""
+    def index(self) -> int:
+        """The column under the cursor."""
         return self._cursor
 
     def line_count(self) -> int:
+        """Number of columns."""
         return len(self._owner.all_columns)
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` does."""
         return tuple(self.line(y))
 
     def line(self, y: int) -> Sequence[Span]:
+        """Column `y`."""
         column = self._owner.all_columns[y]
         title = f"{column.title or column.key:<16}"
         if column.key in self._owner.hidden_columns:
-            return (Span(" ○ ", "muted"), Span(title, "muted"), Span("left out", "muted"))
-        said = "" if column.key in self._owner.columns_with_room else "no room for it now"
-        return (Span(" ● ", "ok"), Span(title), Span(said, "muted"))
+            return (Span(" ○ ", "muted"), Span(title, "muted"), Span("hidden", "muted"))
+        note = "" if column.key in self._owner.columns_with_room else "does not fit"
+        return (Span(" ● ", "ok"), Span(title), Span(note, "muted"))
 
     def clicked(self, y: int, event: events.Click) -> None:
+        """Move the cursor to the clicked line."""
         self.stand(y)
 
 
-class ColumnsDialog(ModalScreen[None]):
-    """Shows or hides a column, moves it, or brings back how they were at first."""
+class ColumnsDialog(Dialog[None]):
+    """Shows, hides, moves and resets columns."""
 
     BINDINGS = bindings(in_scope("columns"))
 
     def __init__(self, owner: HasColumns) -> None:
-        super().__init__()
+        super().__init__("Columns")
         self._owner = owner
         self._list = ColumnList(owner)
 
-    def compose(self) -> ComposeResult:
-        self._box = Vertical(Static(Content.styled("Columns", "bold"), classes="dialog-title"), self._list)
-        self._box.add_class("dialog")
-        yield self._box
+    def content(self) -> Iterable[Widget]:
+        """The list of columns."""
+        yield self._list
 
     def on_mount(self) -> None:
         self._list.focus()
         self._fit()
-        self._box.border_subtitle = self._hints()
-
-    def _hints(self) -> Content:
-        """The keys that work here, which may be the person's own."""
         bound = {item.binding.id: key_names(item.binding.key) for item in reversed(self.active_bindings.values())}
-        parts: list[tuple[str, str]] = []
-        for action in in_scope("columns"):
-            parts += [(f" {bound.get(action.id, '')} ", "$accent"), (f"{action.label} ", "$muted")]
-        return Content.assemble(*parts)
+        self.show_keys([(bound.get(action.id, ""), action.label) for action in in_scope("columns")])
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
         self._list.styles.height = max(1, min(self._list.line_count(), self.app.size.height - _AROUND))
-        self._list.stand(self._list.at)
+        self._list.stand(self._list.index)
 
     def action_show(self) -> None:
-        """Show the column, or leave it out; the last one stays."""
-        key, hidden = self._keys()[self._list.at], set(self._owner.hidden_columns)
+        """Show or hide the column; the last one cannot be hidden."""
+        key, hidden = self._column_keys()[self._list.index], set(self._owner.hidden_columns)
         if key not in hidden and len(hidden) == self._list.line_count() - 1:
-            self.notify("the last column stays", severity="warning", timeout=3)
+            self.notify("at least one column is shown", severity="warning", timeout=3)
             return
-        self._choose(self._keys(), hidden ^ {key})
+        self._choose(self._column_keys(), hidden ^ {key})
 
     def action_earlier(self) -> None:
         self._move(-1)
@@ -130,22 +125,22 @@ class ColumnsDialog(ModalScreen[None]):
         self._move(1)
 
     def _move(self, by: int) -> None:
-        keys, at = self._keys(), self._list.at
-        key = keys.pop(at)
-        keys.insert(max(0, at + by), key)
+        keys, index = self._column_keys(), self._list.index
+        key = keys.pop(index)
+        keys.insert(max(0, index + by), key)
         self._choose(keys, self._owner.hidden_columns)
-        self._list.stand(self._keys().index(key))  # a column that leads stays among those
+        self._list.stand(self._column_keys().index(key))  # leading columns stay in front
 
     def action_first(self) -> None:
-        """All columns, in the order they had at first."""
+        """Reset columns and their order."""
         self._choose((), ())
 
     def action_close(self) -> None:
         self.dismiss()
 
-    def _keys(self) -> list[str]:
+    def _column_keys(self) -> list[str]:
         return [column.key for column in self._owner.all_columns]
 
     def _choose(self, columns: Sequence[str], hidden: Collection[str]) -> None:
         self._owner.choose_columns(columns, sorted(hidden))
-        self._list.stand(self._list.at)
+        self._list.stand(self._list.index)

@@ -1,61 +1,88 @@
-"""What opens over a view: the story of one thing, and the keys. Escape closes; nothing here ever steals the focus."""
+"""Dialogs over a view: the base of all of them, and those that only show text. Escape closes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ...present.status import GLYPHS
+from ...text.cells import clean
 from ..keymap.actions import Action, bindings, in_scope, key_names
 from ..models.detail import Detail
 from ..snapshot import Frame
 from ..views.base import DetailProvider
 
-#: Cells of a label; of the whole box at most; lines and cells of the box that are not text.
+T = TypeVar("T")
+
+#: Cells: of a label, and of the whole box at most.
 _LABEL, _WIDTH = 14, 76
+#: Lines and cells of the box that are not text.
 _AROUND, _BESIDE = 6, 5
 
 
-class Dialog(ModalScreen[None]):
-    """A titled box of lines, as high as it needs to be, that scrolls where that is more than the screen has."""
+class Dialog(ModalScreen[T]):
+    """A titled box; `keys` are shown in its border as (key, what it does). Subclasses yield their `content`."""
+
+    def __init__(self, title: str = "", keys: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__()
+        self._heading, self._keys = Static(Content.styled(title, "bold"), classes="dialog-title"), keys
+        self.box = Vertical(classes="dialog")
+
+    def compose(self) -> ComposeResult:
+        self.show_keys(self._keys)
+        with self.box:
+            yield self._heading
+            yield from self.content()
+
+    def content(self) -> Iterable[Widget]:
+        """The widgets below the title."""
+        return ()
+
+    def show_keys(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Show these keys in the border."""
+        parts = [((f" {key} ", "$accent"), (f"{label} ", "$muted")) for key, label in keys]
+        self.box.border_subtitle = Content.assemble(*(part for pair in parts for part in pair))
+
+
+class ScrollDialog(Dialog[None]):
+    """Lines of text; the box is as high as they need, and scrolls when the screen is lower."""
 
     BINDINGS = bindings([*in_scope("dialog"), *(action for action in in_scope("app") if action.id == "app.reconnect")])
 
     def __init__(self) -> None:
-        super().__init__()
-        self._title = Static(classes="dialog-title")
+        super().__init__(keys=[("Esc", "close")])
         self._text = Static(classes="dialog-text")
         self._scroll = VerticalScroll(self._text)
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_subtitle = Content.assemble((" Esc ", "$accent"), ("close ", "$muted"))
-            yield self._title
-            yield self._scroll
+    def content(self) -> Iterable[Widget]:
+        """The scrolling text."""
+        yield self._scroll
+
+    def on_mount(self) -> None:
+        self.lay_out()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self.write)
+        self.call_after_refresh(self.lay_out)
 
-    def look(self, frame: Frame) -> None:
-        """Show this frame, where the dialog is about something that changes."""
-
-    def write(self) -> None:
-        """Put title and lines where they belong, for the present width; a subclass calls `fill`."""
+    def lay_out(self) -> None:
+        """Lay out title and lines for the present width; subclasses call `fill`."""
 
     def fill(self, title: Content, lines: Sequence[Content]) -> None:
         """Show these lines."""
-        self._title.update(title)
+        self._heading.update(title)
         self._text.update(Content("\n").join(lines))
         self._scroll.styles.height = max(1, min(len(lines), self.app.size.height - _AROUND))
 
     @property
     def room(self) -> int:
-        """Cells a line may take."""
+        """Cells available to a line."""
         return max(20, min(_WIDTH, int(self.app.size.width * 0.96)) - _BESIDE)
 
     def action_close(self) -> None:
@@ -68,44 +95,39 @@ class Dialog(ModalScreen[None]):
         self._scroll.scroll_relative(y=-1, animate=False)
 
 
-class StoryDialog(Dialog):
-    """Everything known of one thing, told anew with each frame."""
+class DetailDialog(ScrollDialog):
+    """Everything known of one thing, refreshed with each frame; after the thing is gone, its last state."""
 
-    def __init__(self, tell: DetailProvider, frame: Frame) -> None:
+    def __init__(self, provider: DetailProvider, frame: Frame) -> None:
         super().__init__()
-        self._tell = tell
-        self._told: Detail | None = None
-        self._frame = frame
+        self._provider = provider
+        self._detail = provider(frame)
 
-    def on_mount(self) -> None:
-        self.look(self._frame)
+    def show_snapshot(self, frame: Frame) -> None:
+        """Show the thing as of this frame."""
+        detail = self._provider(frame)
+        if detail is not None and detail != self._detail:
+            self._detail = detail
+            self.lay_out()
 
-    def look(self, frame: Frame) -> None:
-        story = self._tell(frame)
-        if story is not None and story != self._told:  # what is gone stays on the screen as it was
-            self._told = story
-            self.write()
-
-    def write(self) -> None:
-        story = self._told
-        if story is None:
-            return
-        title = Content.assemble((f"{GLYPHS[story.status]} ", f"$status-{story.status}"), (story.title, "bold"))
-        lines = [line for fact in story.facts for line in _fact(fact.label, fact.text, fact.style, self.room)]
-        self.fill(title, lines)
+    def lay_out(self) -> None:
+        """Lay out the detail."""
+        detail: Detail | None = self._detail
+        if detail is not None:
+            title = Content.assemble((f"{GLYPHS[detail.status]} ", f"$status-{detail.status}"), (detail.title, "bold"))
+            lines = [line for fact in detail.facts for line in _fact(fact.label, fact.text, fact.style, self.room)]
+            self.fill(title, lines)
 
 
-class KeysDialog(Dialog):
-    """The keys that work where the focus is, then those that work everywhere."""
+class KeysDialog(ScrollDialog):
+    """Groups of keys with what they do."""
 
     def __init__(self, groups: Sequence[tuple[str, Sequence[Action]]]) -> None:
         super().__init__()
         self._groups = groups
 
-    def on_mount(self) -> None:
-        self.write()
-
-    def write(self) -> None:
+    def lay_out(self) -> None:
+        """Lay out the groups."""
         lines: list[Content] = []
         for title, actions in self._groups:
             lines += [Content("")] if lines else []
@@ -114,6 +136,30 @@ class KeysDialog(Dialog):
                 if action.keys:
                     lines += _fact(key_names(action.keys), action.help, "text", self.room)
         self.fill(Content.styled("Keys", "bold"), lines)
+
+
+class LinesDialog(ScrollDialog):
+    """Plain lines that can be replaced, as a progress line by its result; wrapped lines keep their indentation."""
+
+    def __init__(self, title: str, lines: Sequence[str]) -> None:
+        super().__init__()
+        self._title_text, self._lines = title, list(lines)
+
+    def show_lines(self, lines: Sequence[str]) -> None:
+        """Replace the lines; does nothing after the dialog was closed."""
+        self._lines = list(lines)
+        if self.is_attached:
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Wrap the lines."""
+        lines = [part for line in self._lines for part in self._wrapped(line)]
+        self.fill(Content.styled(self._title_text, "bold"), lines)
+
+    def _wrapped(self, line: str) -> list[Content]:
+        text = clean(line.lstrip())
+        indent = len(line) - len(line.lstrip())
+        return [Content(" " * indent) + part for part in Content(text).wrap(max(10, self.room - indent))] or [Content()]
 
 
 def _fact(label: str, text: str, style: str, width: int) -> list[Content]:

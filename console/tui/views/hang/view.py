@@ -16,7 +16,7 @@ from ....present.stacks import shape_words
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
 from ...base_app import BaseApp
-from ...dialogs.prompts import LinesDialog
+from ...dialogs.dialog import LinesDialog
 from ...folds.verdicts import JobDiagnosis
 from ...keymap.actions import bindings, in_scope
 from ...models.job_ranks import RankListRow
