@@ -13,6 +13,7 @@ BIN = Path(sys.executable).parent
 CHECKS = {
     "ruff": [BIN / "ruff", "check", "--quiet", "."],
     "mypy": [BIN / "mypy", "console"],
+    "mypy agent": [BIN / "mypy", "remote"],
     "imports": [BIN / "lint-imports", "--no-cache"],
 }
 

@@ -125,8 +125,8 @@ def _capture(agent: "Agent", args: "Fields") -> "Any":
     from ..stacks import capture
 
     try:
-        return capture.capture(agent, args)
-    except capture.BadPlan as error:
+        return capture.run_capture(agent, args)
+    except capture.BadCaptureRequest as error:
         raise RequestError("bad_request", str(error), _SAME_VERSION)
 
 

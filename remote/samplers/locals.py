@@ -14,7 +14,7 @@ from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..proc.procfs import ProcFs, printable
 from ..stacks import py_spy
-from ..stacks.readers import Engines
+from ..stacks.readers import StackReader
 from ..stacks.source_lines import is_library
 from .base import Sampler
 
@@ -122,7 +122,7 @@ class WatchedSampler(Sampler):
         before, began = _children_cpu_s(), time.monotonic()
         try:
             values = self._values(key[0])
-        except py_spy.NoStack as error:
+        except py_spy.StackError as error:
             self._known.pop(key, None)
             self._resting[key] = began + REST_S
             self._tell(error, rank)
@@ -136,10 +136,10 @@ class WatchedSampler(Sampler):
         self._round_cost_s += cost_s
 
     def _values(self, pid: int) -> "Fields":
-        """The variables of one process. Raises NoStack."""
+        """The variables of one process. Raises StackError."""
         blobs = self._agent.blobs
-        engines = Engines(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
-        _, threads = engines.read(pid, PROCESS_S, frozenset(self._names))
+        reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
+        _, threads = reader.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
         found: Fields = {}
         for thread in threads:
@@ -150,7 +150,7 @@ class WatchedSampler(Sampler):
                         found[name] = value
         return found
 
-    def _tell(self, error: "py_spy.NoStack", rank: "RankRef") -> None:
+    def _tell(self, error: "py_spy.StackError", rank: "RankRef") -> None:
         """Once a kind of trouble, not once a rank."""
         if error.status not in self._told and error.status != "gone":
             self._told.add(error.status)
@@ -165,7 +165,7 @@ class WatchedSampler(Sampler):
         self.context.shared["watch_cpu_pct"] = round(100.0 * spent / elapsed, 2) if elapsed > 0 else 0.0
 
 
-def value_in(thread: "py_spy.Thread", name: str) -> "int | float | str | None":
+def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | None":
     """The value of a variable in one thread, or None: of the job's own innermost call that has it.
 
     Where no call of the job's own has it, of the outermost of a library's: that is the loop of a trainer, and what is

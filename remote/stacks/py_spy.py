@@ -1,30 +1,44 @@
-"""One process's stacks by py-spy, which reads them from outside without stopping the process (`--nonblocking`).
+"""Stacks of one process by py-spy, read from outside without stopping it (`--nonblocking`), except native frames.
 
-Reading a process that runs may tear: what makes no sense is read again.
+Reads of a running process may be torn: inconsistent ones are repeated.
 """
 
 import json
 import os
+import signal
 import time
 
 from ..agent import commands
-from ..proc.procfs import printable
+from ..proc.procfs import GONE, printable
 
-ENGINE, MODE = "py-spy", "nonblocking"
-#: How often a read that made no sense is made anew.
-AGAIN = 2
-#: Of a deeper stack the middle is left out; a RuntimeError would have come at 1,000.
-MOST_FRAMES = 1024
-MOST_THREADS = 1024
-_MOST_NAME, _MOST_FILE, _MOST_VALUE = 256, 512, 80
-#: Of one thread so many variables are kept; and of one where all were asked for.
-MOST_LOCALS, MOST_OF_ALL = 64, 512
-#: The name that stands for every variable.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+    from ..proc.procfs import ProcFs
+
+    Frame = tuple[str, str, int, bool]  # (function, file, line, native)
+    Local = tuple[int, str, str]  # (index of the frame, name, value as text)
+
+ENGINE, MODE, NATIVE_MODE = "py-spy", "nonblocking", "blocking"
+#: Repetitions of a torn read.
+RETRIES = 2
+#: Deeper stacks lose their middle frames; Python's default recursion limit is 1000.
+MAX_FRAMES = 1024
+MAX_THREADS = 1024
+#: Seconds. Native frames need the symbols of large libraries, which takes seconds the first time.
+NATIVE_TIMEOUT_S = 6.0
+#: Seconds for which a process may still appear traced after py-spy has ended.
+RESUME_S = 1.0
+_MAX_NAME, _MAX_FILE, _MAX_VALUE = 256, 512, 80
+#: Variables kept per thread: of those named, and with ALL.
+MAX_LOCALS, MAX_ALL_LOCALS = 64, 512
+#: Selects every variable.
 ALL = "*"
 _INT64 = 2**63
 
-#: What py-spy says → status. It knows no error codes.
-_WORDS = (
+#: Error message of py-spy → status; it has no error codes.
+_STATUS_BY_MESSAGE = (
     ("Permission Denied", "no_permission"),
     ("Operation not permitted", "no_permission"),
     ("Unsupported version of Python", "unsupported_python"),
@@ -35,104 +49,126 @@ _WORDS = (
 )
 
 
-class NoStack(Exception):
-    """There is no stack to be had: `status` as in the `stack` record, `text` what happened, `try_` what to do."""
+class StackError(Exception):
+    """A stack cannot be read: `status` as in the `stack` record, `text` the problem, `try_` the remedy."""
 
-    def __init__(self, status, text, try_=""):
-        super(NoStack, self).__init__(text)
+    def __init__(self, status: str, text: str, try_: str = "") -> None:
+        super(StackError, self).__init__(text)
         self.status, self.text, self.try_ = status, text, try_
 
 
-class Thread(object):
-    """One Python thread; `frames` are (function, file, line, native), outermost first.
-
-    `locals` are (index of the frame, name, value as text) of the variables in `wanted`: NAME, FUNCTION:NAME, or ALL.
-    """
+class PythonThread(object):
+    """One Python thread; `frames` outermost first, `locals` of variables in `names`: NAME, FUNCTION:NAME or ALL."""
 
     __slots__ = ("active", "frames", "gil", "locals", "name", "os_thread_id", "thread_id")
 
-    def __init__(self, said, wanted=frozenset()):
-        self.thread_id = _number(said.get("thread_id"))
-        self.os_thread_id = _number(said.get("os_thread_id"))
-        name = said.get("thread_name")
-        self.name = printable(name, _MOST_NAME) if isinstance(name, str) else None
-        self.active = bool(said["active"])
-        self.gil = bool(said["owns_gil"])
-        frames = list(reversed(said["frames"]))
+    def __init__(self, fields: "dict[str, Any]", names: "frozenset[str]" = frozenset()) -> None:
+        self.thread_id = _number(fields.get("thread_id"))
+        self.os_thread_id = _number(fields.get("os_thread_id"))
+        name = fields.get("thread_name")
+        self.name = printable(name, _MAX_NAME) if isinstance(name, str) else None
+        self.active = bool(fields["active"])
+        self.gil = bool(fields["owns_gil"])
+        frames = list(reversed(fields["frames"]))
         self.frames = _cut([_frame(frame) for frame in frames])
-        self.locals = _locals(frames, wanted) if wanted and len(frames) <= MOST_FRAMES else []
+        self.locals = _locals(frames, names) if names and len(frames) <= MAX_FRAMES else []
 
 
-def threads_of(blob, pid, timeout_s, wanted=frozenset(), command=None):
-    """The Python threads of a process, with the variables that are `wanted` by name. Raises NoStack."""
-    command = command or ("py_spy_locals" if wanted else "py_spy_dump")
+def read_threads(
+    blob: str, pid: int, timeout_s: float, names: "frozenset[str]" = frozenset(), command: str = ""
+) -> "list[PythonThread]":
+    """The Python threads of a process, with the variables in `names`. Raises StackError."""
+    command = command or ("py_spy_locals" if names else "py_spy_dump")
     deadline = time.monotonic() + timeout_s
-    problem = None
-    for _ in range(1 + AGAIN):
+    problem: "StackError | None" = None
+    for _ in range(1 + RETRIES):
         left = deadline - time.monotonic()
         if left <= 0.01:
             break
         try:
             status, out, err = commands.run_apart(command, left, blob=blob, pid=pid)
         except commands.NoAnswer:
-            raise NoStack("timed_out", "py-spy did not read it within %.1f s" % timeout_s)
+            raise StackError("timed_out", "py-spy took longer than %.1f s" % timeout_s)
         except OSError as error:
-            raise NoStack("tool_missing", "py-spy does not run here: %s" % error, "gconsole doctor says more")
+            raise StackError("tool_missing", "py-spy cannot be run: %s" % error, "gconsole doctor shows details")
         if status == 0:
             try:
-                return parse(out, wanted)
+                return parse(out, names)
             except ValueError as error:
-                problem = NoStack("unreadable", "what py-spy read made no sense: %s" % error)
+                problem = StackError("unreadable", "invalid data from py-spy: %s" % error)
         else:
-            problem = refusal(err.decode("utf-8", "backslashreplace"), status)
+            problem = classify_error(err.decode("utf-8", "backslashreplace"), status)
             if problem.status != "unreadable":
                 raise problem
-    raise problem or NoStack("timed_out", "py-spy did not read it within %.1f s" % timeout_s)
+    raise problem or StackError("timed_out", "py-spy took longer than %.1f s" % timeout_s)
 
 
-def parse(data, wanted=frozenset()):
-    """The threads in py-spy's JSON. Raises ValueError where it is none, or has none."""
+def read_native(blob: str, pid: int, left_s: float) -> "list[PythonThread]":
+    """The threads of a process with native frames, which stops it for 0.1 to 4 s. Raises StackError."""
+    if left_s <= 0:
+        raise StackError("timed_out", "not read before the capture's deadline")
+    return read_threads(blob, pid, min(NATIVE_TIMEOUT_S, left_s), command="py_spy_native")
+
+
+def resume(procfs: "ProcFs", pid: int, start_ticks: int) -> None:
+    """Continue a process that a killed py-spy may have left stopped."""
+    deadline = time.monotonic() + RESUME_S
+    while time.monotonic() < deadline:
+        try:
+            stat = procfs.stat(pid)
+        except GONE:
+            return
+        if stat.start_ticks != start_ticks or stat.state not in "Tt":
+            return
+        if stat.state == "T":
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+
+
+def parse(data: bytes, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
+    """The threads in py-spy's JSON. Raises ValueError if it is malformed or has no thread."""
     try:
-        said = json.loads(data.decode("utf-8", "backslashreplace"))
-        threads = [Thread(one, wanted) for one in said[:MOST_THREADS]]
+        document = json.loads(data.decode("utf-8", "backslashreplace"))
+        threads = [PythonThread(thread, names) for thread in document[:MAX_THREADS]]
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError("not py-spy's form: %s" % type(error).__name__)
+        raise ValueError("unexpected format: %s" % type(error).__name__)
     if not threads:
-        raise ValueError("no Python thread in it")
+        raise ValueError("no Python thread")
     return threads
 
 
-def refusal(said, status):
-    """The NoStack that an error message of py-spy means."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    text = " ".join(lines[: next((at for at, line in enumerate(lines) if line.startswith("Stack backtrace")), 4)])
+def classify_error(message: str, status: int) -> "StackError":
+    """The StackError for an error message of py-spy and its exit status."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    backtrace = next((index for index, line in enumerate(lines) if line.startswith("Stack backtrace")), 4)
+    text = " ".join(lines[:backtrace])
     text = printable(text.replace("Error: ", "", 1), 300) or "py-spy ended with status %s" % status
-    for words, meaning in _WORDS:
-        if words in said:
+    for words, meaning in _STATUS_BY_MESSAGE:
+        if words in message:
             if meaning == "no_permission":
-                return NoStack(meaning, "the kernel does not let the agent read it")
-            return NoStack(meaning, text)
-    if status < 0 and not said:
-        return NoStack("tool_missing", "py-spy was ended by signal %d" % -status, "gconsole doctor says more")
-    return NoStack("unreadable", text)
+                return StackError(meaning, "permission denied by the kernel")
+            return StackError(meaning, text)
+    if status < 0 and not message:
+        return StackError("tool_missing", "py-spy was killed by signal %d" % -status, "gconsole doctor shows details")
+    return StackError("unreadable", text)
 
 
-def remedy(uid):
-    """What would let this agent read a process of that uid, from what this node says of itself."""
+def permission_remedy(uid: "int | None") -> str:
+    """How to allow this agent to read a process of that uid, from the settings of this node."""
     own = os.geteuid()
     scope = _ptrace_scope()
     if own == 0:
         if scope == 3:
-            return "kernel.yama.ptrace_scope is 3 here: set it to 1 or less and reboot the node"
-        return "root may not trace here: give its container SYS_PTRACE (--cap-add SYS_PTRACE)"
+            return "kernel.yama.ptrace_scope is 3: set it to 1 or less and reboot the node"
+        return "root lacks SYS_PTRACE in this container: add it (--cap-add SYS_PTRACE)"
     if uid is not None and uid != own:
-        return 'it belongs to uid %d, the agent is uid %d: run_as = "sudo", or log in as its owner' % (uid, own)
+        return 'owned by uid %d, the agent runs as uid %d: set run_as = "sudo", or log in as its owner' % (uid, own)
     if scope:
-        return 'run_as = "sudo"; or on the node: sysctl kernel.yama.ptrace_scope=0 (is %d)' % scope
-    return 'run_as = "sudo" (its owner is the agent\'s, but it has other privileges or is in another container)'
+        return 'set run_as = "sudo"; or on the node: sysctl kernel.yama.ptrace_scope=0 (is %d)' % scope
+    return 'set run_as = "sudo" (same owner as the agent, but other privileges or another container)'
 
 
-def _ptrace_scope():
+def _ptrace_scope() -> "int | None":
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope") as f:
             return int(f.read())
@@ -140,35 +176,37 @@ def _ptrace_scope():
         return None  # no Yama
 
 
-def _frame(said):
-    line = said["line"]
+def _frame(frame: "dict[str, Any]") -> "Frame":
+    line = frame["line"]
     return (
-        printable(str(said["name"]), _MOST_NAME),
-        printable(str(said["filename"]), _MOST_FILE),
+        printable(str(frame["name"]), _MAX_NAME),
+        printable(str(frame["filename"]), _MAX_FILE),
         _number(line) or 0,
-        bool(said.get("module")),  # py-spy names the library of native calls only
+        bool(frame.get("module")),  # set for native frames only
     )
 
 
-def _locals(frames, wanted):
-    found = []
-    most = MOST_OF_ALL if ALL in wanted else MOST_LOCALS
-    for at in range(len(frames) - 1, -1, -1):  # where there are too many, the innermost calls tell
-        function = str(frames[at].get("name")).rsplit(".", 1)[-1]
-        for one in frames[at].get("locals") or ():
-            name = str(one["name"])
-            asked = ALL in wanted or name in wanted or "%s:%s" % (function, name) in wanted
-            if asked and len(found) < most:
-                found.append((at, printable(name, _MOST_NAME), printable(str(one.get("repr")), _MOST_VALUE)))
-    return sorted(found, key=lambda one: one[0])
+def _locals(frames: "Sequence[dict[str, Any]]", names: "frozenset[str]") -> "list[Local]":
+    selected: "list[Local]" = []
+    limit = MAX_ALL_LOCALS if ALL in names else MAX_LOCALS
+    for index in range(len(frames) - 1, -1, -1):  # the innermost frames have priority
+        function = str(frames[index].get("name")).rsplit(".", 1)[-1]
+        for variable in frames[index].get("locals") or ():
+            name = str(variable["name"])
+            is_selected = ALL in names or name in names or "%s:%s" % (function, name) in names
+            if is_selected and len(selected) < limit:
+                value = printable(str(variable.get("repr")), _MAX_VALUE)
+                selected.append((index, printable(name, _MAX_NAME), value))
+    return sorted(selected, key=lambda local: local[0])
 
 
-def _cut(frames):
-    if len(frames) <= MOST_FRAMES:
+def _cut(frames: "list[Frame]") -> "tuple[Frame, ...]":
+    if len(frames) <= MAX_FRAMES:
         return tuple(frames)
-    half = MOST_FRAMES // 2
-    return tuple(frames[:half] + [("… %d calls …" % (len(frames) - 2 * half), "", 0, False)] + frames[-half:])
+    half = MAX_FRAMES // 2
+    omitted: "Frame" = ("… %d frames …" % (len(frames) - 2 * half), "", 0, False)
+    return tuple(frames[:half] + [omitted] + frames[-half:])
 
 
-def _number(value):
+def _number(value: "Any") -> "int | None":
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64 else None

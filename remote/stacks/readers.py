@@ -1,70 +1,79 @@
-"""What reads the stack of a process: py-spy, and where that does not know its Python, the pystack that is there."""
+"""Reads the stacks of a process by py-spy, or by the node's pystack if py-spy does not support its Python."""
 
 import os
 import time
 
 from ..proc import interpreter
 from . import py_spy, pystack
-from .py_spy import NoStack
+from .py_spy import StackError
 
-#: The newest Python whose insides py-spy 0.4.3 knows; and it knows no free-threaded one.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..proc.interpreter import Version
+    from ..proc.procfs import ProcFs
+    from .py_spy import PythonThread
+
+#: The newest Python that py-spy 0.4.3 supports; it supports no free-threaded one.
 NEWEST = (3, 14)
-#: What py-spy may mean by these is that it does not know this Python.
-_DOUBTFUL = ("not_python", "unreadable")
+#: Statuses that py-spy also returns for an unsupported Python.
+_AMBIGUOUS = ("not_python", "unreadable")
 
 
-class Engines(object):
-    """Of one capture. `blob` is the path of py-spy, or None, and `lacking` then says why."""
+class StackReader(object):
+    """Reads stacks for one capture. `blob` is the path of py-spy, or None for the reason `lacking`."""
 
-    def __init__(self, blob, lacking, procfs):
+    def __init__(self, blob: "str | None", lacking: "str | None", procfs: "ProcFs") -> None:
         self._blob, self._lacking, self._procfs = blob, lacking, procfs
-        self._others = {}  # pid → the pystack that reads it
+        self._pystacks: "dict[int, str]" = {}  # pid → pystack program
 
-    def read(self, pid, timeout_s, wanted):
-        """(name of the engine, threads) of a process, without stopping it. Raises NoStack."""
+    def read(self, pid: int, timeout_s: float, names: "frozenset[str]") -> "tuple[str, list[PythonThread]]":
+        """(engine, threads) of a process, without stopping it. Raises StackError."""
         deadline = time.monotonic() + timeout_s
-        if pid not in self._others:
+        if pid not in self._pystacks:
             try:
-                return py_spy.ENGINE, self._by_pyspy(pid, timeout_s, wanted)
-            except NoStack as error:
-                problem = self._known_better(pid, error)
+                return py_spy.ENGINE, self._by_py_spy(pid, timeout_s, names)
+            except StackError as error:
+                problem = self._refine(pid, error)
             if problem.status not in ("unsupported_python", "tool_missing"):
                 raise problem
-            command = pystack.command_for(self._procfs, pid)
-            if command is None:
+            program = pystack.find_program(self._procfs, pid)
+            if program is None:
                 raise problem
-            self._others[pid] = command
-        threads = pystack.threads_of(self._others[pid], pid, max(0.0, deadline - time.monotonic()), wanted)
+            self._pystacks[pid] = program
+        threads = pystack.read_threads(self._pystacks[pid], pid, max(0.0, deadline - time.monotonic()), names)
         for thread in threads:
-            thread.active = self._runs(pid, thread.os_thread_id)
+            thread.active = self._is_running(pid, thread.os_thread_id)
         return pystack.ENGINE, threads
 
-    def _by_pyspy(self, pid, timeout_s, wanted):
+    def _by_py_spy(self, pid: int, timeout_s: float, names: "frozenset[str]") -> "list[PythonThread]":
         if not self._blob:
-            raise NoStack("tool_missing", self._lacking, "gconsole doctor says more; here: gconsole bundle")
-        return py_spy.threads_of(self._blob, pid, timeout_s, wanted)
+            remedy = "gconsole doctor shows details; gconsole bundle prepares py-spy"
+            raise StackError("tool_missing", self._lacking or "no py-spy", remedy)
+        return py_spy.read_threads(self._blob, pid, timeout_s, names)
 
-    def _known_better(self, pid, error):
-        """What py-spy says of a Python that it does not know is mostly something else."""
+    def _refine(self, pid: int, error: "StackError") -> "StackError":
+        """The same error, or that the Python is unsupported, which py-spy often reports as something else."""
         version = interpreter.version_of(self._procfs, pid) if error.status != "tool_missing" else None
-        if error.status in _DOUBTFUL and version and (version.free_threaded or version.number > NEWEST):
-            error = NoStack("unsupported_python", "py-spy does not know %s: %s" % (version, error.text))
+        if error.status in _AMBIGUOUS and version and (version.free_threaded or version.number > NEWEST):
+            error = StackError("unsupported_python", "py-spy does not support %s: %s" % (version, error.text))
         if error.status == "unsupported_python":
-            error.try_ = remedy(self._procfs, pid, version)
+            error.try_ = _install_pystack(self._procfs, pid, version)
         return error
 
-    def _runs(self, pid, tid):
-        """Whether a thread has a processor, as the kernel says: pystack does not tell."""
+    def _is_running(self, pid: int, tid: "int | None") -> bool:
+        """Whether the kernel lists a thread as running; pystack has no such field."""
+        if tid is None:
+            return False
         try:
             data = self._procfs.read_at_once(pid, "task/%d/stat" % tid)
-        except (OSError, TypeError):
+        except OSError:
             return False
         return data.rpartition(b")")[2].split()[:1] == [b"R"]
 
 
-def remedy(procfs, pid, version):
-    """What lets a Python be read that py-spy does not know."""
-    beside = next((folder for folder in interpreter.folders_of(procfs, pid) if os.path.isdir(folder)), None)
-    python = os.path.join(beside, "python") if beside else "that Python's"
-    known = " (py-spy knows up to %d.%d, none free-threaded)" % NEWEST if version else ""
-    return "install pystack where the job runs, it is found there: %s -m pip install pystack%s" % (python, known)
+def _install_pystack(procfs: "ProcFs", pid: int, version: "Version | None") -> str:
+    """Remedy for a Python that py-spy does not support."""
+    folder = next((folder for folder in interpreter.folders_of(procfs, pid) if os.path.isdir(folder)), None)
+    python = os.path.join(folder, "python") if folder else "that Python's"
+    supported = " (py-spy supports up to %d.%d, none free-threaded)" % NEWEST if version else ""
+    return "install pystack in the environment of the job: %s -m pip install pystack%s" % (python, supported)

@@ -87,12 +87,12 @@ class Ranks:
 def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=None, ahead_s=0.0, **more):
     """The answer of the verb, and its records."""
     at = stamps.realtime_ns() + int(ahead_s * 1e9)
-    plan = stacks.Plan({
+    request = stacks.CaptureRequest({
         "id": "c", "at": at, "jobs": jobs, "samples": samples, "every_ms": every_ms,
         "deadline": at + int(deadline_s * 1e9), **more,
     })  # fmt: skip
     said = []
-    answer = stacks.Capture(plan, seen, blobs or Blobs(), lambda facts: said.extend(facts)).run()
+    answer = stacks.Capture(request, seen, blobs or Blobs(), lambda facts: said.extend(facts)).run()
     return answer, [check(kind, fields) for kind, fields in said]
 
 

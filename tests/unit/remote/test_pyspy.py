@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.process_snapshot import RankRef
 from gconsole_remote.stacks import capture, py_spy
-from gconsole_remote.stacks.source_lines import Sources
+from gconsole_remote.stacks.source_lines import SourceLines
 
 
 def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
     monkeypatch.setattr(py_spy.os, "geteuid", lambda: 1000)
-    assert "uid 0" in py_spy.remedy(0) and 'run_as = "sudo"' in py_spy.remedy(0)
+    assert "uid 0" in py_spy.permission_remedy(0) and 'run_as = "sudo"' in py_spy.permission_remedy(0)
     monkeypatch.setattr(py_spy, "_ptrace_scope", lambda: 1)
-    assert "kernel.yama.ptrace_scope=0 (is 1)" in py_spy.remedy(1000)
+    assert "kernel.yama.ptrace_scope=0 (is 1)" in py_spy.permission_remedy(1000)
     monkeypatch.setattr(py_spy.os, "geteuid", lambda: 0)
-    assert "SYS_PTRACE" in py_spy.remedy(1000)
+    assert "SYS_PTRACE" in py_spy.permission_remedy(1000)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
     ],
 )
 def test_py_spys_words_have_a_status(said, status):
-    assert py_spy.refusal(said, 1).status == status
+    assert py_spy.classify_error(said, 1).status == status
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'[{"active": true}]', b"\xff[", b'[{"frames": 3}]'])
@@ -60,8 +60,8 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
     except ValueError:
         return
     maker = capture.Capture.__new__(capture.Capture)
-    maker._paths, maker._sources = {}, Sources(ProcFs())
-    maker.plan = capture.Plan({"id": "c", "at": 0, "deadline": 1})
+    maker._paths, maker._sources = {}, SourceLines(ProcFs())
+    maker.request = capture.CaptureRequest({"id": "c", "at": 0, "deadline": 1})
     me = capture.Target(RankRef({
         "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,
         "ns_pid": None,

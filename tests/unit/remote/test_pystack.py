@@ -93,11 +93,11 @@ def test_where_py_spy_is_not_on_the_node_pystack_reads_too(ranks, environment):
 
 
 def test_without_pystack_the_reason_and_what_to_install_are_said(ranks, old_py_spy, monkeypatch):
-    monkeypatch.setattr(pystack, "may_run", lambda path: False)
+    monkeypatch.setattr(pystack, "is_trusted", lambda path: False)
     ranks.python(LOOP)
     _, [record] = capture(ranks.seen(), blobs=old_py_spy)
     assert (record.status, record.reason) == ("unsupported_python", "Unsupported version of Python: 3.99.0")
-    assert record.try_.startswith("install pystack where the job runs")
+    assert record.try_.startswith("install pystack in the environment of the job")
     assert f"{Path(sys.executable).parent}/python -m pip install pystack" in record.try_
 
 
@@ -110,8 +110,8 @@ def test_without_pystack_the_reason_and_what_to_install_are_said(ranks, old_py_s
 )  # fmt: skip
 def test_what_py_spy_says_of_a_python_beyond_it_is_understood(proc, name, said, status):
     proc.process(41, "/opt/bin/x train.py", exe=f"/opt/nowhere/bin/{name}")
-    made = readers.Engines("/nonexistent", None, ProcFs(str(proc.root)))
-    known = made._known_better(41, py_spy.refusal(f"Error: {said}", 1))
+    made = readers.StackReader("/nonexistent", None, ProcFs(str(proc.root)))
+    known = made._refine(41, py_spy.classify_error(f"Error: {said}", 1))
     assert known.status == status
     assert ("pip install pystack" in known.try_) == (status == "unsupported_python")
 
@@ -134,24 +134,24 @@ class TestWhoMayRun:
         return path
 
     def test_ones_own_program_is_run(self, tmp_path):
-        assert pystack.may_run(str(self.program(tmp_path)))
+        assert pystack.is_trusted(str(self.program(tmp_path)))
 
     def test_one_that_others_may_write_is_not(self, tmp_path):
-        assert not pystack.may_run(str(self.program(tmp_path, 0o777)))
+        assert not pystack.is_trusted(str(self.program(tmp_path, 0o777)))
 
     def test_one_in_a_folder_that_others_may_write_is_not(self, tmp_path):
         path = self.program(tmp_path)
         tmp_path.chmod(0o777)
-        assert not pystack.may_run(str(path))
+        assert not pystack.is_trusted(str(path))
 
     def test_one_that_is_not_there_is_not(self, tmp_path):
-        assert not pystack.may_run(str(tmp_path / "pystack"))
+        assert not pystack.is_trusted(str(tmp_path / "pystack"))
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
     def test_root_does_not_run_what_is_a_users(self, tmp_path):
         path = self.program(tmp_path)
         os.chown(path, 1234, -1)
-        assert not pystack.may_run(str(path))
+        assert not pystack.is_trusted(str(path))
 
 
 def test_text_of_a_thread_with_colons_quotes_and_the_gil():

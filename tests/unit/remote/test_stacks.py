@@ -146,8 +146,8 @@ def test_a_capture_begins_at_the_instant_that_was_asked_for(ranks):
 
 def test_a_plan_of_another_year_is_refused():
     now = stamps.realtime_ns()
-    with pytest.raises(stacks.BadPlan, match="clocks"):
-        stacks.Plan({"id": "c", "at": now + 10**15, "deadline": now + 2 * 10**15})
+    with pytest.raises(stacks.BadCaptureRequest, match="clocks"):
+        stacks.CaptureRequest({"id": "c", "at": now + 10**15, "deadline": now + 2 * 10**15})
 
 
 def test_names_with_control_characters_and_two_hundred_threads_do_no_harm(ranks):

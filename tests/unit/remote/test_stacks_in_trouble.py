@@ -17,7 +17,7 @@ def test_a_node_without_py_spy_says_why(ranks):
 
 
 def test_a_reader_that_hangs_is_killed_with_all_it_started_and_not_tried_again(ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(stacks, "PROCESS_S", 0.3)
+    monkeypatch.setattr(stacks, "PROCESS_TIMEOUT_S", 0.3)
     ranks.python(SLEEP)
     answer, records = capture(ranks.seen(), samples=2, blobs=a_slow_py_spy(tmp_path))
     assert [stack.status for stack in records] == ["timed_out", "timed_out"]

@@ -24,9 +24,9 @@ pid = int(sys.argv[3])
 fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=ProcFs().stat(pid).start_ticks,
               gpu=None, ns_pid=None)
 now = clock.realtime_ns()
-plan = stacks.Plan({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
+request = stacks.CaptureRequest({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
 seen = Seen((RankRef(fields),), (), 0, 0, 0, 0)
-stacks.Capture(plan, seen, Blobs(), lambda facts: [print(json.dumps(fact)) for fact in facts]).run()
+stacks.Capture(request, seen, Blobs(), lambda facts: [print(json.dumps(fact)) for fact in facts]).run()
 """
 
 

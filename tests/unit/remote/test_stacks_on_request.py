@@ -8,7 +8,7 @@ import time
 from liveranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.stacks import native, source_lines
+from gconsole_remote.stacks import py_spy, source_lines
 
 CALLS = READY + (
     "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
@@ -68,7 +68,8 @@ def test_a_process_that_was_stopped_by_the_reading_is_let_go(ranks):
     ranks.python(SLEEP)
     ranks.processes[0].send_signal(signal.SIGSTOP)
     ranks.until_state(0, "T")
-    native.let_go(ProcFs(), ranks.seen().ranks[0])
+    rank = ranks.seen().ranks[0]
+    py_spy.resume(ProcFs(), rank.pid, rank.start_ticks)
     ranks.until_state(0, "S")
 
 
@@ -89,10 +90,10 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
 
 def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
     monkeypatch.setattr(source_lines, "_lines_of", lambda path: time.sleep(60))
-    monkeypatch.setattr(source_lines, "PATIENCE_S", 0.05)
-    reader = source_lines.Sources(ProcFs())
+    monkeypatch.setattr(source_lines, "READ_TIMEOUT_S", 0.05)
+    reader = source_lines.SourceLines(ProcFs())
     began = time.monotonic()
     frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
     for frame in frames:
-        reader.frames(os.getpid(), [frame])
+        reader.encode_frames(os.getpid(), [frame])
     assert time.monotonic() - began < 5

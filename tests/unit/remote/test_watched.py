@@ -14,7 +14,7 @@ from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.locals import WatchedSampler, step_of, value_in, value_of
 from gconsole_remote.samplers.process_snapshot import RankRef, Seen
-from gconsole_remote.stacks.py_spy import Thread
+from gconsole_remote.stacks.py_spy import PythonThread
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 SITE = "/opt/venv/lib/python3.11/site-packages/"
@@ -87,7 +87,7 @@ def thread(*frames, tid=1):
         for name, file, variables in reversed(frames)
     ]  # fmt: skip
     told = {"thread_id": tid, "os_thread_id": tid, "thread_name": "MainThread", "active": False, "owns_gil": False}
-    return Thread({**told, "frames": said}, frozenset({"step", "loss"}))
+    return PythonThread({**told, "frames": said}, frozenset({"step", "loss"}))
 
 
 def test_a_running_process_tells_what_was_asked_for_and_nothing_else(loop):
