@@ -123,7 +123,7 @@ def _kinds(text: str | None) -> frozenset[str] | None:
     """Kinds of records. Raises UsageError for one that is none."""
     if text is None:
         return None
-    from ..session.query.table_names import TABLES
+    from ..session.format.table_schema import TABLES
 
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
     if unknown := wanted - set(TABLES):

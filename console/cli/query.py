@@ -113,7 +113,7 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
     from ..session.ndjson import RecordFileError
     from ..session.query.engine import Database, QueryCancelled, QueryError
     from ..session.query.limits import bounded_memory
-    from ..session.query.output import Limited, write
+    from ..session.query.output import LimitedRows, write
     from ..session.query.sources import RecordedSource
 
     if how == "parquet" and output is None and sys.stdout.isatty():
@@ -124,10 +124,10 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
     ):  # fmt: skip
         try:
             with _cancelled_by_signals(source, database):
-                schema, batches = database.stream(sql, deadline_s=deadline_s)
-                rows = Limited(batches, limit or None)
+                columns, batches = database.stream(sql, deadline_s=deadline_s)
+                rows = LimitedRows(batches, limit or None)
                 with _written(output) as out:
-                    write(how, schema, rows, out)
+                    write(how, columns, rows, out)
         except QueryCancelled:
             return EXIT_INTERRUPTED
         except (QueryError, SessionError, RecordFileError) as error:
@@ -150,7 +150,7 @@ def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterato
     """Ctrl-C ends the question, which then says so itself; and so does SIGTERM: nothing unpacked is left behind."""
 
     def cancel(number: int, frame: object) -> None:
-        source.give_up()
+        source.cancel()
         database.cancel()
 
     before = {number: signal.signal(number, cancel) for number in (signal.SIGINT, signal.SIGTERM)}

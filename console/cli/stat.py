@@ -80,17 +80,18 @@ def _tell(database: Database, by: By, how: Format) -> None:
     from ..session.query.output import write
     from ..session.query.stat import figures
 
-    schema, batches = figures(database, by, DEADLINE_S)
-    write(how, schema, batches, sys.stdout.buffer)
+    columns, batches = figures(database, by, DEADLINE_S)
+    write(how, columns, batches, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
 
 def _draw(database: Database, path: Path, picture: Path) -> None:
-    from ..session.export.plots import plot
+    from ..session.export.plots import plot, require_matplotlib
     from ..session.export.slice import chosen
     from ..session.query.stat import STEP_TIMES
 
-    times = database.ask(STEP_TIMES, limit=100_000, deadline_s=DEADLINE_S).rows.to_pylist()
+    require_matplotlib()
+    times = database.query(STEP_TIMES, limit=100_000, deadline_s=DEADLINE_S).to_dicts()
     jobs = dict.fromkeys(row["job"] for row in times)
     steps: list[Steps] = [
         (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs

@@ -3,5 +3,5 @@
 `layout` says where everything lies, `frames` how bytes are safe there, `reading` gives the records back; `recorder`
 writes them. `columns` and `compact` make tables of them, `database` answers SQL over those, `export/` writes the forms
 that other tools read. Nothing here knows a screen or a node; nothing here is asked by the fleet. What costs much to
-import (duckdb, pyarrow, matplotlib) only those modules import that need it.
+import (duckdb, matplotlib) only those modules import that need it.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core.store import Store
 from ..session.query import live
 from ..session.query.clock_columns import tables_for
-from ..session.query.worker_client import Apart
+from ..session.query.worker_client import QueryWorkerClient
 from .views.query.model import QueryResult, rows_of
 
 #: Rows that the view shows; `gconsole query` writes more into a file.
@@ -22,7 +22,7 @@ class QueryClient:
 
     def __init__(self, store: Store, recorded: Path | None = None) -> None:
         self._store, self._recorded = store, recorded
-        self._worker = Apart()
+        self._worker = QueryWorkerClient()
         self._lock = asyncio.Lock()
         self.is_busy = False
 
@@ -31,7 +31,7 @@ class QueryClient:
         if self.is_busy:
             return None
         self.is_busy = True
-        self._worker.forget_cancel()
+        self._worker.reset_cancel()
         try:
             tables = live.snapshot(self._store, tables_for(sql)[0]) if self._recorded is None else None
             async with self._lock:
@@ -53,16 +53,16 @@ class QueryClient:
         async with self._lock:
             return await asyncio.to_thread(self._names)
 
-    def _run(self, sql: str, tables: live.Snapshot | None) -> QueryResult | None:
-        from ..session.query.output import rows_of as values_of
+    def _run(self, sql: str, tables: live.StoreSnapshot | None) -> QueryResult | None:
         from ..session.query.validate import QueryCancelled, QueryError
 
         try:
             source = self._recorded if tables is None else tables.tables(tables_for(sql)[0])
             assert source is not None
-            result = self._worker.ask(sql, source, limit=MOST_ROWS, deadline_s=DEADLINE_S)
-            rows = rows_of([row for batch in result.rows.to_batches() for row in values_of(batch)])
-            return QueryResult(sql, result.columns, result.units, rows, result.truncated, result.took_s, result.damage)
+            result = self._worker.query(sql, source, limit=MOST_ROWS, deadline_s=DEADLINE_S)
+            names, units = (tuple(getattr(column, name) for column in result.columns) for name in ("name", "unit"))
+            rows = rows_of([list(row) for row in result.rows])
+            return QueryResult(sql, names, units, rows, result.truncated, result.took_s, result.damage)
         except QueryCancelled:
             return None
         except (QueryError, OSError) as error:

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from gconsole.core.bus import Published
 from gconsole.records import encode
@@ -30,7 +28,6 @@ from gconsole.session.format import zstd_frames
 from gconsole.session.format.counts import Batch, add, count
 from gconsole.session.format.layout import Heard, Meta, Part, Session, named
 from gconsole.session.format.segments import SegmentWriter
-from gconsole.session.format.to_arrow import to_batch
 from gconsole.session.manage import create
 from gconsole.session.manage.compact import MANIFEST, Compacted, PartWriter, hour_of
 from gconsole.text.atomic_files import write_atomically
@@ -76,7 +73,6 @@ def make_long(
     began = list(fleet.beginning())
     minute = [list(second) for second in islice(fleet.seconds(), 60)]
     seconds = [_second(brought) for brought in minute]
-    columns = _columns(minute) if parquet else {}
     agents = {record.agent: record for second in minute for record in second}
     each = sum(len(second.lines) for second in seconds)
     minutes = max(1, -(-records // each))
@@ -89,7 +85,7 @@ def make_long(
         else:
             _count_minute(meta, number, seconds, events)
         if tables is not None:
-            tables.minute(number, columns, events)
+            tables.minute(number, seconds, events)
         progress(number)
     if writer is not None:
         writer.close()
@@ -174,39 +170,8 @@ def _count_minute(meta: Meta, number: int, seconds: Sequence[Second], events: Se
 # -- Parquet -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The records of one kind of the first minute, and by how much which columns grow each minute (one a row)."""
-
-    batch: pa.RecordBatch
-    later: dict[str, pa.Array]
-
-    def at(self, minute: int) -> pa.RecordBatch:
-        batch = self.batch
-        for name, growth in self.later.items():
-            place, known = batch.schema.get_field_index(name), batch.schema.field(name)
-            moved = pc.add(batch.column(place), pc.multiply(growth, pa.scalar(minute, growth.type)))
-            batch = batch.set_column(place, known, moved)
-        return batch
-
-
-def _columns(minute: Sequence[Sequence[Any]]) -> dict[str, _Columns]:
-    kinds: dict[str, list[Any]] = {}
-    for record in (record for second in minute for record in second):
-        kinds.setdefault(str(record.__struct_config__.tag), []).append(record)
-    found = {}
-    for kind, records in kinds.items():
-        batch = to_batch(kind, records)
-        changes = [AGAIN[kind](record) for record in records]
-        later = {
-            name: pa.array([change[name] for change in changes], batch.schema.field(name).type) for name in changes[0]
-        }
-        found[kind] = _Columns(batch, later)
-    return found
-
-
 class _Tables:
-    """Writes Parquet as compaction does: a file when enough columns are together."""
+    """Writes Parquet as compaction does: a file when enough records are together."""
 
     #: Minutes that are one step; so many the product has in about four segments of this fleet.
     STEP_MINUTES: Final = 20
@@ -216,14 +181,17 @@ class _Tables:
         self._session, self._done = session, Compacted()
         self._begin(0)
 
-    def minute(self, number: int, columns: dict[str, _Columns], events: Sequence[Published]) -> None:
+    def minute(self, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:
         if number and number % self.STEP_MINUTES == 0:
             self._end()
             self._begin(number // self.STEP_MINUTES)
         hour = hour_of(BEGAN_NS + number * MINUTE_NS)
         self._writer.add(events)
-        for kind, told in columns.items():
-            self._writer.add_columns(kind, hour, told.at(number))
+        kinds: dict[str, list[str]] = {}
+        for line in (line for second in seconds for line in second.lines):
+            kinds.setdefault(line.kind, []).append(line.at(number).decode())
+        for kind, lines in kinds.items():
+            self._writer.add_lines(kind, hour, lines)
 
     def close(self) -> None:
         self._end()

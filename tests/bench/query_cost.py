@@ -88,42 +88,35 @@ class _Table:
         self._files, self._ranks = files, ranks
 
     def tables(self, wanted: object) -> object:
-        import pyarrow as pa
+        from gconsole.session.query.sources import SourceTables
 
-        from gconsole.session.format.to_arrow import to_batch
-        from gconsole.session.query.sources import Tables
-
-        ranks = pa.Table.from_batches([to_batch("gpu_process", self._ranks)])
-        return Tables({"gpu": self._files}, {"gpu_process": ranks})
+        return SourceTables({"gpu": self._files}, {"gpu_process": [encode(rank).decode() for rank in self._ranks]})
 
 
 def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
     """Seconds of the question: with all that a first one needs, and the best of three more."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    from gconsole.session.format.parquet import write_part
+    from gconsole.session.format.to_parquet import ROW_GROUP, connect
     from gconsole.session.query.engine import Database
 
     parts = sorted((folder / "made" / "parquet" / "gpu").rglob("*.parquet"))
-    table = pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
-    files = []
-    for again in range(samples // made):
-        path = folder / f"again-{again}.parquet"
-        shifted = table
-        for name in ("t", "mono", "rx"):
-            later = pc.add(table.column(name), again * 3_600_000_000_000)
-            shifted = shifted.set_column(table.schema.get_field_index(name), table.schema.field(name), later)
-        write_part(path, shifted.to_batches())
-        files.append(path)
-    keys = table.select(["node", "index", "uuid"]).group_by(["node", "index", "uuid"]).aggregate([]).to_pylist()
+    files, listed = [], [str(part) for part in parts]
+    with connect() as connection:
+        for again in range(samples // made):
+            path = folder / f"again-{again}.parquet"
+            later = ", ".join(f"{name} + {again * 3_600_000_000_000} AS {name}" for name in ("t", "mono", "rx"))
+            connection.execute(
+                f"""COPY (SELECT * REPLACE ({later}) FROM read_parquet({listed}, hive_partitioning = false)
+                    ORDER BY node, uuid, agent, mono, seq)
+                    TO '{path}' (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"""
+            )
+            files.append(path)
+        query = f"""SELECT DISTINCT node, "index", uuid FROM read_parquet({listed}, hive_partitioning = false)"""
+        keys = connection.execute(query).fetchall()
     ranks = [
-        GpuProcess(node=key["node"], index=key["index"], uuid=key["uuid"], pid=rank, type="compute", job="j", attempt=0,
+        GpuProcess(node=node, index=index, uuid=uuid, pid=rank, type="compute", job="j", attempt=0,
                    rank=rank)
-        for rank, key in enumerate(keys)
+        for rank, (node, index, uuid) in enumerate(keys)
     ]  # fmt: skip
-    del table
     database = Database(_Table(tuple(files), ranks))  # type: ignore[arg-type]
     took = []
     for _ in range(4):

@@ -241,5 +241,6 @@ def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> Non
     for path in sound.parquet_folder.rglob("*.parquet"):
         meta = pq.read_metadata(path)
         assert (
-            meta.serialized_size < parquet_guard.MOST_FOOTER / 20 and meta.num_columns < parquet_guard.MOST_COLUMNS / 4
+            meta.serialized_size < parquet_guard.MAX_FOOTER_BYTES / 20
+            and meta.num_columns < parquet_guard.MAX_COLUMNS / 4
         )

@@ -41,7 +41,7 @@ async def asked(pilot, sql: str) -> QueryView:
     await pilot.press("slash")
     view._editor.line.text = sql
     await pilot.press("enter")
-    await until(pilot, lambda: view._asked_at is None, "an answer")
+    await until(pilot, lambda: view._started_at is None, "an answer")
     await settle(pilot)
     return view
 
@@ -159,7 +159,7 @@ async def test_escape_gives_a_question_up():
         view._editor.line.text = ENDLESS
         await pilot.press("enter")
         await shows(pilot, "looking")
-        while view._asked_at is not None:  # whatever instant it comes at
+        while view._started_at is not None:  # whatever instant it comes at
             await pilot.press("escape")
             await pilot.pause(0.02)
         assert not app.queries.client.is_busy
@@ -168,7 +168,7 @@ async def test_escape_gives_a_question_up():
 @pytest.mark.parametrize(
     ("sql", "words"),
     [("SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "needs more than 1GB of memory"),
-     ("SELECT repeat('x', 90000000)", "the answer needs 85.8 MiB of room on a screen")],
+     ("SELECT repeat('x', 90000000)", "the result needs more than 64.0 MiB")],
 )  # fmt: skip
 async def test_what_would_take_all_memory_is_answered_with_a_word_and_the_console_goes_on(sql, words):
     app = demo().app()
@@ -212,7 +212,7 @@ async def test_instants_of_a_year_that_nobody_can_write_harm_nobody():
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
         await asked(pilot, "SELECT make_timestamp(t) AS wrong FROM rank LIMIT 1")
-        await shows(pilot, "out of range")
+        await shows(pilot, "58692-")
 
 
 async def test_the_picture_goes_on_while_a_question_is_under_way():

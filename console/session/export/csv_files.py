@@ -14,7 +14,7 @@ from ...records import KINDS, RawRecord, Record, encode
 from ...records.kinds import kind_of
 from ...text.atomic_files import new_text
 from ...text.csv_cell import cell
-from ..query.table_names import UNKNOWN
+from ..format.table_schema import UNKNOWN
 from .slice import Chosen
 
 #: Fields that say how a record travelled come last: a spreadsheet shows the first ones.

@@ -24,7 +24,7 @@ from ...records.kinds import SPECS, kind_of
 from ...records.metrics import HISTORY
 from ..format.layout import Meta, Part
 from ..format.redact import Redactor
-from ..query.live import Kept, history_of, records_of
+from ..query.live import EntityHistory, history_of, records_of
 from .slice import Chosen
 
 _SECOND: Final = 1_000_000_000
@@ -47,7 +47,7 @@ class Held(Chosen):
     """The records of a store as they were at one instant: taken where the store lives, read anywhere."""
 
     taken: tuple[Published, ...] = ()  # in the order of their arrival
-    history: tuple[tuple[str, Kept], ...] = ()  # by family
+    history: tuple[tuple[str, EntityHistory], ...] = ()  # by family
     ahead: dict[str, _Ahead]  # by node
     still: Mapping[ProcessKey, tuple[int, RankStat]]  # since when, in `mono`, and how, of those that stand still
     agent: str = ""  # of the records that are made here
@@ -64,11 +64,11 @@ class Held(Chosen):
             if wanted is None or family in wanted:
                 yield self._figures(family, kept, f"{self.agent}{number}")
 
-    def _figures(self, family: str, kept: Kept, agent: str) -> Iterator[Published]:
+    def _figures(self, family: str, kept: EntityHistory, agent: str) -> Iterator[Published]:
         """A record an instant and thing of which something is known."""
         known, names = kept.known, HISTORY[family]
         heads = [kept.heads[key] for key in known.keys]
-        for number, (at, thing) in enumerate(zip(*np.nonzero(kept.told()), strict=True), 1):
+        for number, (at, thing) in enumerate(zip(*np.nonzero(kept.known_points()), strict=True), 1):
             if _tells_whose(family, heads[thing]):
                 figures = dict(zip(names, known.values[at, thing], strict=True))
                 yield self._record(family, heads[thing] | {"agent": agent, "seq": number}, int(known.t[at]), figures)
@@ -127,7 +127,7 @@ def held(store: Store, name: str) -> Held:
     )
 
 
-def _seconds(history: Iterable[tuple[str, Kept]]) -> list[int]:
+def _seconds(history: Iterable[tuple[str, EntityHistory]]) -> list[int]:
     """When the oldest figure of each family was taken, ns."""
     firsts = ((kept.known, np.flatnonzero(~np.isnan(kept.known.values).all(axis=(1, 2)))) for _, kept in history)
     return [int(known.t[found[0]]) * _SECOND for known, found in firsts if found.size]

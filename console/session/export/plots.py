@@ -7,6 +7,7 @@ bound of that; where the clocks cannot tell, the point is hollow.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,15 @@ _SKEW_KINDS: Final = ("clock_node", "clock_snapshot", "collective", "pg_status")
 Steps = tuple[str, Sequence[int], Sequence[float]]
 
 
+def require_matplotlib() -> None:
+    """Raises ValueError where the extra `plots` is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ValueError("plots need matplotlib; install gconsole[plots]")
+
+
 def plot(what: Chosen, steps: Sequence[Steps], path: Path) -> None:
     """Draw everything there is to draw into one file. Raises OSError, ValueError where there is nothing to draw."""
+    require_matplotlib()
     import matplotlib as mpl
 
     mpl.use("agg")  # no screen is asked for

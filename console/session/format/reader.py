@@ -104,10 +104,10 @@ def _chained(path: Path, pieces: list[Path | Step], choice: Choice, on_damage: O
 
 def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterator[Published]:
     """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
-    from . import from_arrow  # what reads Parquet takes long to load
+    from . import from_parquet  # DuckDB takes long to load
 
     with _called_damaged(session):
-        yield from from_arrow.records(session.parquet_folder, step.parts, choice)
+        yield from from_parquet.records(session.parquet_folder, step.parts, choice)
 
 
 def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
@@ -115,21 +115,21 @@ def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
 
     Raises SessionError where their Parquet is broken, OSError.
     """
-    from . import from_arrow
+    from . import from_parquet
 
     with _called_damaged(session):
-        found = from_arrow.span(session.parquet_folder, step.parts)
+        found = from_parquet.span(session.parquet_folder, step.parts)
     if found is not None:
         yield found
 
 
 @contextlib.contextmanager
 def _called_damaged(session: Session) -> Iterator[None]:
-    from . import from_arrow
+    from . import from_parquet
 
     try:
         yield
-    except from_arrow.Broken as error:
+    except from_parquet.Broken as error:
         raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
 
 

@@ -17,33 +17,29 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow as pa
 
 from ...core.bus import Published
 from ...text.atomic_files import write_atomically
 from ..format.layout import Session, SessionError, inside, sync_folder
 from ..format.manifest import MANIFEST, Compacted, Part, compacted
-from ..format.parquet import write_part
 from ..format.reader import lenient
-from ..format.to_arrow import TABLES, table_of, to_batch
+from ..format.table_schema import TABLES, line_of, table_of
 from ..format.zstd_frames import Damage
 
 #: So many segments are one step: what an interruption costs at most.
 STEP_SEGMENTS: Final = 4
-#: Records of one kind that are turned into columns at once: as objects they take ten times as much as then.
-BATCH_RECORDS: Final = 2048
-#: Columns held in memory before a file is written of the largest table.
-BUFFER_BYTES: Final = 24 << 20
+#: Characters of JSON held in memory before a file is written of the largest table: some 60,000 records of GPUs.
+BUFFER_CHARS: Final = 72 << 20
 
+if TYPE_CHECKING:
+    import duckdb
 
-#: What sorting and encoding a file takes is given back with it; Arrow's own allocators keep 30 MB of it.
-pa.set_memory_pool(pa.system_memory_pool())
-
-#: Told how far things are: segments done, segments in all.
+#: Called with progress: segments done, segments in all.
 Progress = Callable[[int, int], None]
 
 
@@ -124,72 +120,75 @@ def _step(session: Session, done: Compacted, segments: Sequence[Path]) -> None:
 class PartWriter:
     """Writes records into the tables of a folder, a file when enough are together; memory stays bounded.
 
-    All is on the disk once `finish` returns; unless it is `passing`: files that nobody keeps, written quickly.
+    Everything is on disk once `finish` returns, unless `is_temporary`: files that nobody keeps, written quickly.
     """
 
-    def __init__(self, folder: Path, prefix: str, *, passing: bool = False) -> None:
-        self._folder, self._prefix, self._passing = folder, prefix, passing
-        self._records: dict[str, list[Published]] = {}
-        self._columns: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+    def __init__(self, folder: Path, prefix: str, *, is_temporary: bool = False) -> None:
+        self._folder, self._prefix, self._is_temporary = folder, prefix, is_temporary
+        self._lines: dict[tuple[str, str], list[str]] = {}
         self._sizes: Counter[tuple[str, str]] = Counter()
+        self._size = 0
         self._written: Counter[tuple[str, str]] = Counter()
         self._parts: list[Part] = []
 
     def add(self, records: Iterable[Published], wanted: Collection[str] = TABLES) -> None:
-        """Take in those that belong into the wanted tables. Raises OSError."""
+        """Write those that belong into the wanted tables. Raises OSError."""
         for record in records:
             table = table_of(record)
-            if table not in wanted:
-                continue
-            batch = self._records.setdefault(table, [])
-            batch.append(record)
-            if len(batch) >= BATCH_RECORDS:
-                self._columns_of(table)
+            if table in wanted:
+                self.add_lines(table, hour_of(record.rx), [line_of(table)(record).decode()])
 
-    def add_columns(self, table: str, hour: str, batch: pa.RecordBatch) -> None:
-        """Take in rows of one table that all arrived in that hour (`hour_of`). Raises OSError."""
-        self._columns.setdefault((table, hour), []).append(batch)
-        self._sizes[table, hour] += batch.nbytes
-        while self._sizes.total() > BUFFER_BYTES:
+    def add_lines(self, table: str, hour: str, lines: Sequence[str]) -> None:
+        """Write records of one table that all arrived in that hour (`hour_of`), as `line_of` formats them.
+
+        Raises OSError.
+        """
+        self._lines.setdefault((table, hour), []).extend(lines)
+        size = sum(map(len, lines))
+        self._sizes[table, hour] += size
+        self._size += size
+        while self._size > BUFFER_CHARS:
             self._write(self._sizes.most_common(1)[0][0])
 
     def finish(self) -> tuple[Part, ...]:
-        """Write what is left; all the files. Raises OSError."""
-        for table in list(self._records):
-            self._columns_of(table)
-        for key in sorted(self._columns):
+        """Write what is left; return all the files. Raises OSError."""
+        for key in sorted(self._lines):
             self._write(key)
-        if not self._passing:
+        if not self._is_temporary:
             for folder in {(self._folder / part.path).parent for part in self._parts}:
                 sync_folder(folder)
                 sync_folder(folder.parent)
         return tuple(self._parts)
 
-    def _columns_of(self, table: str) -> None:
-        hours: dict[str, list[Published]] = {}
-        for record in self._records.pop(table):
-            hours.setdefault(hour_of(record.rx), []).append(record)
-        for hour, records in hours.items():
-            self.add_columns(table, hour, to_batch(table, records))
-
     def _write(self, key: tuple[str, str]) -> None:
-        (table, hour), batches = key, self._columns.pop(key)
-        del self._sizes[key]
+        from ..format.to_parquet import write_file  # DuckDB takes long to load
+
+        (table, hour), lines = key, self._lines.pop(key)
+        self._size -= self._sizes.pop(key)
         name = f"{table}/hour={hour}/{self._prefix}-{self._written[key]}.parquet"
         self._written[key] += 1
         (self._folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = inside(self._folder, name)
-        rows = write_part(path, batches, quick=self._passing)
-        del batches
-        pa.default_memory_pool().release_unused()  # it would keep what sorting and encoding took
-        if not self._passing:
+        rows = write_file(self._connection, path, table, lines, is_temporary=self._is_temporary)
+        if not self._is_temporary:
             _sync(path)
         self._parts.append(Part(name, table, hour, rows))
 
+    @cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        from ..format.to_parquet import connect
+
+        return connect()
+
 
 def hour_of(rx: int) -> str:
-    """The hour of the console's clock, UTC, by which tables are partitioned."""
-    return datetime.fromtimestamp(rx / 1e9, UTC).strftime("%Y-%m-%dT%H")
+    """Return the hour of the console's clock, UTC, by which tables are partitioned."""
+    return _hour(rx // 3_600_000_000_000)
+
+
+@lru_cache(maxsize=64)
+def _hour(hours: int) -> str:
+    return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 def _sync(path: Path) -> None:

@@ -32,7 +32,7 @@ def drop_segments(session: Session) -> int:
 
 def _check(session: Session, done: Compacted) -> None:
     """Raises SessionError where anything of the segments is not in Parquet."""
-    import pyarrow.parquet as pq  # takes long to load
+    from ..format.parquet_guard import checked_paths  # DuckDB takes long to load
 
     why = "its segments stay"
     if done.damaged_bytes:
@@ -40,9 +40,10 @@ def _check(session: Session, done: Compacted) -> None:
     there = {int(path.name.partition(".")[0]): path for path in session.segments()}
     rows = records = 0
     for part in done.parts:
-        path = session.parquet_folder / part.path
-        if not path.is_file() or pq.read_metadata(path).num_rows != part.rows:
-            raise SessionError(f"{session.name}: {part.path} is not as it was written: {why}")
+        try:
+            checked_paths(session.parquet_folder, [part])
+        except (SessionError, OSError) as error:
+            raise SessionError(f"{session.name}: {part.path} is not as it was written: {why}") from error
         if _is_of(part, there):
             rows += part.rows
     for path in there.values():

@@ -15,8 +15,7 @@ from typing import Final, Self
 from ...analysis.clock import CommonClock
 from ...core.bus import Published
 from ...records import ClockNode, ClockSnapshot, Record
-from .table_names import tables_named
-from .views import SHORT_VIEWS
+from .views import SHORT_VIEWS, tables_named
 
 #: Kinds of records that tell the common clock.
 CLOCK_KINDS: Final = ("clock_node", "clock_snapshot")

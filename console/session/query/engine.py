@@ -1,7 +1,7 @@
-"""SQL over the records of a source: DuckDB with a view a kind, read-only, and shut off from everything else.
+"""SQL over the records of a source: DuckDB with a view per kind, read-only, and shut off from everything else.
 
-A question is one statement that reads: anything that writes, loads, attaches or sets is refused by what it is, and
-DuckDB itself may then open no file but those of the source, load no extension, and let nobody change that.
+A query is one statement that reads: anything that writes, loads, attaches or sets is refused by its statement type, and
+DuckDB itself may then open no file but those of the source, load no extension, and keeps that configuration locked.
 """
 
 from __future__ import annotations
@@ -10,145 +10,139 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import msgspec
-import pyarrow as pa
+import numpy as np
 
-from ...records import ClockNode
-from ..format.to_arrow import TABLES, schema_of
+from ...records import BadRecord, ClockNode, decode
+from ..format.table_schema import TABLES, columns_of, formatted_lines, literal, parsed_lines, quoted
+from ..format.to_parquet import connect, register_lines
 from .clock_columns import Piece, pieces, tables_for, with_cluster_time
 from .dictionary import meaning_of, unit_of, words_of
-from .output import unit_of_column
-from .schema_groups import alike
-from .sources import GivenUp, Source, Tables
+from .output import ResultColumn, Rows
+from .sources import HistoryRows, LoadCancelled, Source, SourceTables
 from .validate import QueryCancelled, QueryError, QueryRefused, check
 from .views import SHORT_VIEWS
-from .watchdog import Watch
 
 #: What DuckDB may use of the console's machine.
 MEMORY: Final = "1GB"
 SPILL: Final = "4GB"
 DEADLINE_S: Final = 60.0
-#: Rows of an answer, unless more are asked for.
+#: Rows of a result, unless more are requested.
 ROW_LIMIT: Final = 10_000
 _BATCH_ROWS: Final = 8192
+#: Seconds between two checks for cancellation and the deadline.
+_POLL_S: Final = 0.05
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
+#: Types that Python cannot hold without losing part of the value, or only with another package: fetched as text.
+_AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The rows of a question."""
+class ResultSet:
+    """The rows of a query, in memory."""
 
-    columns: tuple[str, ...]
-    units: tuple[str, ...]  # "" where a column's name tells none
-    rows: pa.Table
+    columns: tuple[ResultColumn, ...]
+    rows: Rows
     truncated: bool  # there were more than the limit
     took_s: float
-    damage: tuple[str, ...] = ()  # what could not be read, in words: the answer is without it
+    damage: tuple[str, ...] = ()  # what could not be read, as text: the result is without it
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return every row as column name → value."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
 class Database:
-    """The tables of one source. One question at a time; `cancel` may be called from another thread."""
+    """The tables of one source. One query at a time; `cancel` may be called from another thread."""
 
     def __init__(self, source: Source, scratch: Path | None = None, memory: str = MEMORY) -> None:
-        """`scratch` is a folder for what does not fit into memory; without one such a question fails."""
+        """`scratch` is a folder for what does not fit into memory; without one such a query fails."""
         self._source, self._scratch, self._memory = source, scratch, memory
-        self._folders: set[Path] = set()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._tables: frozenset[str] = frozenset()
-        self._timed = False  # whether the tables have the time of the cluster
+        self._timed = False  # whether the tables have cluster time
         self._cancelled = threading.Event()
 
     def close(self) -> None:
+        """Release the tables."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def cancel(self) -> None:
-        """Give up the question under way, or about to be: it ends with QueryCancelled."""
+        """Cancel the running query, or the next one: it raises QueryCancelled."""
         self._cancelled.set()
 
-    def ask(self, sql: str, *, limit: int | None = ROW_LIMIT, deadline_s: float = DEADLINE_S) -> Answer:
-        """The answer in memory, of at most `limit` rows. Raises QueryError, and what the source raises."""
+    def query(self, sql: str, *, limit: int | None = ROW_LIMIT, deadline_s: float = DEADLINE_S) -> ResultSet:
+        """Return the result in memory, of at most `limit` rows. Raises QueryError, and what the source raises."""
         began = time.monotonic()
-        schema, batches = self.stream(sql, deadline_s=deadline_s)
-        kept: list[pa.RecordBatch] = []
-        rows = 0
+        columns, batches = self.stream(sql, deadline_s=deadline_s)
+        rows: Rows = []
         for batch in batches:
-            kept.append(batch)
-            rows += batch.num_rows
-            if limit is not None and rows > limit:
+            rows += batch
+            if limit is not None and len(rows) > limit:
                 break
-        batches.close()  # type: ignore[attr-defined]
-        table = pa.Table.from_batches(kept, schema=schema)
-        cut = table if limit is None else table.slice(0, limit)
-        units, took_s = tuple(map(unit_of_column, schema)), time.monotonic() - began
-        return Answer(tuple(schema.names), units, cut, cut.num_rows < table.num_rows, took_s)
+        batches.close()
+        kept = rows if limit is None else rows[:limit]
+        return ResultSet(columns, kept, len(kept) < len(rows), time.monotonic() - began)
 
-    def stream(self, sql: str, *, deadline_s: float = DEADLINE_S) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The columns of the answer, and its rows as they come. Raises QueryError, and what the source raises."""
+    def stream(
+        self, sql: str, *, deadline_s: float = DEADLINE_S
+    ) -> tuple[tuple[ResultColumn, ...], Generator[Rows, None, None]]:
+        """Return the columns of the result and its rows as they come. Raises QueryError, and what the source raises."""
         sql = _described(sql)
         connection = self._connect(sql)
         check(connection, sql)
         _only_read(connection)
-        watch = Watch(connection, deadline_s, self._cancelled)
+        watchdog = QueryWatchdog(connection, deadline_s, self._cancelled)
         try:
-            with watch:
-                reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
-        except duckdb.Error as error:
-            raise self._why(error, watch) from error
-        schema = _told_apart(reader.schema)
-        return schema, self._batches(reader, schema, connection, watch)
+            with watchdog:
+                columns = _execute(connection, sql)
+        except (duckdb.Error, MemoryError) as error:
+            raise self._why(error, watchdog) from error
+        return columns, self._batches(connection, watchdog)
 
-    def _batches(
-        self, reader: pa.RecordBatchReader, schema: pa.Schema, connection: duckdb.DuckDBPyConnection, watch: Watch
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, connection: duckdb.DuckDBPyConnection, watchdog: QueryWatchdog) -> Generator[Rows, None, None]:
         try:
-            with watch:
-                while True:
-                    try:
-                        yield pa.RecordBatch.from_arrays(reader.read_next_batch().columns, schema=schema)
-                    except StopIteration:
-                        return
-        except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise self._why(error, watch) from error
+            with watchdog:
+                while rows := connection.fetchmany(_BATCH_ROWS):
+                    yield rows
+        except (duckdb.Error, MemoryError) as error:
+            raise self._why(error, watchdog) from error
 
-    def _why(self, error: Exception, watch: Watch) -> QueryError:
+    def _why(self, error: Exception, watchdog: QueryWatchdog) -> QueryError:
         if self._cancelled.is_set():
             self._cancelled.clear()
             return QueryCancelled("cancelled")
-        if watch.is_over:
-            return QueryError(f"no answer within {watch.deadline_s:g} s; ask for less, or give it longer: --timeout")
+        if watchdog.is_over:
+            return QueryError(f"no result within {watchdog.deadline_s:g} s; select less, or raise --timeout")
         text = str(error).split("\n\nLINE 1")[0].strip()
-        if "Out of Memory" in text:
-            return QueryError(f"the answer needs more than {self._memory} of memory; ask for fewer columns or rows")
+        if "Out of Memory" in text or isinstance(error, MemoryError):
+            return QueryError(f"the result needs more than {self._memory} of memory; select fewer columns or rows")
         if "read-only mode" in text:
-            return QueryRefused("only questions: this would write")
+            return QueryRefused("only queries: this statement would write")
         if "disabled by configuration" in text or "Permission Error" in text:
-            return QueryRefused(f"only the records can be read here: {text.splitlines()[0]}")
+            return QueryRefused(f"only records can be read here: {text.splitlines()[0]}")
         return QueryError(text)
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def names(self) -> dict[str, tuple[str, ...]]:
-        """Every table and short view, with its columns: for completion."""
-        connection = self._connect("")
-        found: dict[str, tuple[str, ...]] = {}
+        """Return every table and short view with its columns: for completion."""
         query = """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns()
                    WHERE schema_name = 'main' GROUP BY ALL ORDER BY ALL"""
-        for name, columns in connection.execute(query).fetchall():
-            found[name] = tuple(columns)
-        return found
+        return {name: tuple(columns) for name, columns in self._connect("").execute(query).fetchall()}
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
     def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
-        """A connection that has the tables which the question names, and is locked."""
+        """Return a connection that has the tables which the query names, and is locked."""
         named, timed = tables_for(sql)
         wanted, timed = self._tables | named, self._timed or timed
         if self._connection is None or wanted != self._tables or timed != self._timed:
@@ -160,22 +154,22 @@ class Database:
     def _open(self, wanted: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
         try:
             tables = self._source.tables(wanted)
-        except GivenUp as error:
+        except LoadCancelled as error:
             raise QueryCancelled("cancelled") from error
-        connection = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": self._memory})
+        connection = connect(self._memory)
         try:
-            connection.execute("CREATE SCHEMA plain; CREATE SCHEMA told")
+            connection.execute("CREATE SCHEMA plain; CREATE SCHEMA source")
             for table in TABLES:
                 _make_table(connection, table, tables)
-            lines = _make_lines(connection) if timed else ""
+            clock_pieces = _make_clock_pieces(connection) if timed else ""
             for table in TABLES:
-                told = with_cluster_time(f"SELECT * FROM told.{table}", lines)
-                connection.execute(f"CREATE VIEW {table} AS {told}")
-            for view in SHORT_VIEWS:
-                connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+                view = with_cluster_time(f"SELECT * FROM source.{table}", clock_pieces)
+                connection.execute(f"CREATE VIEW {table} AS {view}")
+            for short_view in SHORT_VIEWS:
+                connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
             _make_dictionary(connection)
             self._lock(connection, tables)
-        except duckdb.Error as error:
+        except (duckdb.Error, BadRecord, OverflowError) as error:
             connection.close()
             raise QueryError(f"its Parquet cannot be read: {str(error).splitlines()[0]}") from error
         except BaseException:
@@ -183,95 +177,151 @@ class Database:
             raise
         return connection
 
-    def _lock(self, connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
+    def _lock(self, connection: duckdb.DuckDBPyConnection, tables: SourceTables) -> None:
         paths = [str(path) for files in tables.files.values() for path in files]
         connection.execute("SET allowed_paths = ?", [paths])
         if self._scratch is not None:
             connection.execute("SET temp_directory = ?", [str(self._scratch / "spill")])
             connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
-        else:
-            connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
 
-_CONFIG: Final[dict[str, Any]] = {
-    "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
-    "allow_community_extensions": "false", "allow_persistent_secrets": "false", "python_enable_replacements": "false",
-}  # fmt: skip
+class QueryWatchdog:
+    """Interrupts a query that is cancelled or exceeds its deadline; only time within `with` is checked."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float, cancelled: threading.Event) -> None:
+        self.deadline_s, self.is_over = deadline_s, False
+        self._connection, self._cancelled = connection, cancelled
+        self._end = time.monotonic() + deadline_s
+
+    def __enter__(self) -> None:
+        self._done = threading.Event()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    def _wait(self) -> None:
+        """Interrupt repeatedly: an interrupt before execution begins has no effect."""
+        while not self._done.wait(_POLL_S):
+            self.is_over = time.monotonic() >= self._end
+            if self.is_over or self._cancelled.is_set():
+                self._connection.interrupt()
 
 
-def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Tables) -> None:
-    """The records of one kind: its columns as this version knows them, whatever an older or newer file has."""
-    connection.register(f"empty_{table}", schema_of(table).empty_table())
-    connection.execute(f"CREATE TABLE plain.{table} AS FROM empty_{table}")
-    connection.unregister(f"empty_{table}")
+def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: SourceTables) -> None:
+    """Create the records of one kind: its columns as this version defines them, whatever an older or newer file has."""
+    columns = columns_of(table)
+    defined = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+    connection.execute(f"CREATE TABLE plain.{table} ({defined})")
     parts = [f"SELECT * FROM plain.{table}"]
-    if table in tables.columns:
-        connection.register(f"live_{table}", tables.columns[table])
-        parts.append(f"SELECT * FROM live_{table}")
-    for files in alike(tables.files.get(table, ())):
-        listed = ", ".join(_quoted(str(path)) for path in files)
-        known, read = set(schema_of(table).names), f"read_parquet([{listed}], hive_partitioning = false)"
-        had = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
-        columns = ", ".join(f'"{row[0]}"' for row in had if row[0] in known)
-        parts.append(f"SELECT {columns} FROM {read}")
-    connection.execute(f"CREATE VIEW told.{table} AS {' UNION ALL BY NAME '.join(parts)}")
+    if table in tables.lines:
+        register_lines(connection, "lines", tables.lines[table])
+        connection.execute(f"INSERT INTO plain.{table} {parsed_lines(table, 'lines')}")
+        connection.unregister("lines")
+    if table in tables.history:
+        parts.append(_history_rows(connection, table, tables.history[table]))
+    names = {column.name for column in columns}
+    for files in _by_columns(connection, tables.files.get(table, ())):
+        read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false)"
+        there = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
+        kept = ", ".join(quoted(row[0]) for row in there if row[0] in names)
+        parts.append(f"SELECT {kept} FROM {read}")
+    connection.execute(f"CREATE VIEW source.{table} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
-def _make_lines(connection: duckdb.DuckDBPyConnection) -> str:
-    """The lines of the nodes to the common clock; the table's name, "" where no node has one."""
-    rows = connection.sql("SELECT * FROM told.clock_node ORDER BY rx, seq").to_arrow_table().to_pylist()
-    found = [astuple(piece) for piece in pieces(msgspec.convert(row, ClockNode) for row in rows)]
+def _history_rows(connection: duckdb.DuckDBPyConnection, table: str, history: HistoryRows) -> str:
+    """Return the SQL of what a store keeps over time of one kind, as rows with the columns it has."""
+    types = {column.name: column.type for column in columns_of(table)}
+    register_lines(connection, "lines", history.heads)
+    connection.execute(f"""CREATE TABLE plain.heads_{table} AS SELECT *, row_number() OVER () - 1 AS entity
+                           FROM ({parsed_lines(table, "lines")})""")
+    connection.unregister("lines")
+    connection.register(f"history_{table}", {"entity": history.entity, "t": history.t, **history.metrics})
+    heads = [f"head.{quoted(name)}" for name in history.head_names]
+    metrics = [
+        f"TRY_CAST({'trunc' if types[name] == 'BIGINT' else ''}(CASE WHEN NOT isnan(past.{quoted(name)}) "
+        f"THEN past.{quoted(name)} END) AS {types[name]}) AS {quoted(name)}"
+        for name in history.metrics
+    ]
+    return f"""SELECT past.t, past.t AS rx, {", ".join([*heads, *metrics])}
+               FROM history_{table} past JOIN plain.heads_{table} head USING (entity)"""
+
+
+def _by_columns(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> list[list[str]]:
+    """Return Parquet files in groups of those that have the same columns, so that one is opened after the other.
+
+    `union_by_name` of DuckDB opens all files first and keeps their footers: 125 MB for a thousand files of 60 columns.
+    """
+    if not paths:
+        return []
+    listed = ", ".join(literal(str(path)) for path in paths)
+    query = f"""SELECT list(file_name ORDER BY file_name) FROM (
+                    SELECT file_name, list_sort(list(concat_ws(' ', name, type, repetition_type, num_children,
+                                                               converted_type, logical_type::VARCHAR))) AS columns
+                    FROM parquet_schema([{listed}]) GROUP BY file_name
+                ) GROUP BY columns ORDER BY 1"""
+    return [row[0] for row in connection.execute(query).fetchall()]
+
+
+def _make_clock_pieces(connection: duckdb.DuckDBPyConnection) -> str:
+    """Create the table of the nodes' lines to the common clock; return its name, "" where no node has one."""
+    names = [column.name for column in columns_of("clock_node")]
+    query = formatted_lines("clock_node", names, "(FROM source.clock_node ORDER BY rx, seq)")
+    records = (decode(line.encode()) for (line,) in connection.execute(query).fetchall())
+    found = [astuple(piece) for piece in pieces(record for record in records if isinstance(record, ClockNode))]
     if not found:
         return ""
-    connection.register("pieces", _table([field.name for field in fields(Piece)], found))
-    connection.execute("CREATE TABLE plain.clock_pieces AS FROM pieces")
-    connection.unregister("pieces")
+    kinds: dict[Any, Any] = {"str": object, "int": np.int64, "float": np.float64}
+    columns = zip(fields(Piece), zip(*found, strict=True), strict=True)
+    _create(connection, "clock_pieces", {field.name: np.array(values, kinds[field.type]) for field, values in columns})
     return "plain.clock_pieces"
 
 
 def _make_dictionary(connection: duckdb.DuckDBPyConnection) -> None:
-    """The table that DESCRIBE reads."""
+    """Create the tables that DESCRIBE reads."""
     rows = connection.execute(
         "SELECT table_name, column_name, data_type, column_index FROM duckdb_columns() WHERE schema_name = 'main'"
     ).fetchall()
     meanings = {(table, word.field): word.meaning for table in TABLES[:-1] for word in words_of(table)}
-    facts = [(table, column, kind, place, unit_of(column), meanings.get((table, column), _OURS.get(column, "")))
-             for table, column, kind, place in rows]  # fmt: skip
-    connection.register("dictionary_rows", _table(("table", "column", "type", "place", "unit", "meaning"), facts))
-    told = [(table, "records", _first_sentence(meaning_of(table))) for table in TABLES[:-1]]
-    told += [("unknown", "records", "Records of kinds that this version does not know.")]
-    told += [(view.name, "view", view.meaning) for view in SHORT_VIEWS]
-    connection.register("tables_rows", _table(("name", "what", "meaning"), told))
-    for name in ("dictionary", "tables"):
-        connection.execute(f"CREATE TABLE plain.{name} AS FROM {name}_rows")
-        connection.unregister(f"{name}_rows")
+    facts = [
+        (table, column, kind, place, unit_of(column), meanings.get((table, column), _CLUSTER_COLUMNS.get(column, "")))
+        for table, column, kind, place in rows
+    ]
+    _create(connection, "dictionary", _arrays(("table", "column", "type", "place", "unit", "meaning"), facts))
+    tables = [(table, "records", _first_sentence(meaning_of(table))) for table in TABLES[:-1]]
+    tables += [("unknown", "records", "Records of kinds that this version does not know.")]
+    tables += [(view.name, "view", view.meaning) for view in SHORT_VIEWS]
+    _create(connection, "tables", _arrays(("name", "what", "meaning"), tables))
 
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(":")
 
 
-_OURS: Final = {
-    "t_cluster": "when it was, on the clock of the cluster, ns; null where no clock model reaches",
-    "bound_ns": "how far t_cluster may be off, ns",
+_CLUSTER_COLUMNS: Final = {
+    "t_cluster": "instant on the clock of the cluster, ns; null where no clock model reaches",
+    "bound_ns": "error bound of t_cluster, ns",
 }
 
 
-def _table(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+def _arrays(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, np.ndarray[Any, Any]]:
+    columns = zip(*rows, strict=True)
+    return {name: np.array(values, object) for name, values in zip(names, columns, strict=True)}
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _create(connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+    connection.register("columns", columns)
+    connection.execute(f"CREATE TABLE plain.{name} AS FROM columns")
+    connection.unregister("columns")
 
 
-# -- the question ------------------------------------------------------------------------------------------------------
+# -- the query ---------------------------------------------------------------------------------------------------------
 
 
 def _described(sql: str) -> str:
-    """DESCRIBE of one of our tables has units and meanings; of anything else it is DuckDB's own."""
+    """Return the query for DESCRIBE of one of our tables, with units and meanings; any other as it is."""
     match = _DESCRIBE.fullmatch(sql)
     if match is None:
         return sql
@@ -284,23 +334,31 @@ def _described(sql: str) -> str:
 
 
 def _only_read(connection: duckdb.DuckDBPyConnection) -> None:
-    """From here to the next question nothing can be written: a SELECT may hold an INSERT, which no kind of it tells."""
-    with contextlib.suppress(duckdb.TransactionException):  # the first question ends none before it
+    """Forbid writing until the next query: a SELECT may contain an INSERT, which its statement type does not show."""
+    with contextlib.suppress(duckdb.TransactionException):  # the first query ends no transaction
         connection.execute("ROLLBACK")
     connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
-def _told_apart(schema: pa.Schema) -> pa.Schema:
-    """Columns of the same name get numbers, as in `SELECT a.node, b.node`: JSON and Parquet would lose one of them."""
+def _execute(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[ResultColumn, ...]:
+    """Execute a query; return its columns, each by a name of its own: JSON and Parquet would lose one of two."""
+    found = [(str(item[0]), str(item[1])) for item in connection.execute(sql).description]
+    if any(_AS_TEXT.search(kind) for _, kind in found):
+        names = [f"c{place}" for place in range(len(found))]
+        values = [
+            f"{name}::VARCHAR" if _AS_TEXT.search(kind) else name for name, (_, kind) in zip(names, found, strict=True)
+        ]
+        inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")
+        connection.execute(f"SELECT {', '.join(values)} FROM (\n{inner}\n) AS result({', '.join(names)})")
     taken: set[str] = set()
-    made = []
-    for field in schema:
-        name, number = field.name, 1
+    columns = []
+    for original, kind in found:
+        name, number = original, 1
         while name.lower() in taken:
-            name, number = f"{field.name}_{number}", number + 1
+            name, number = f"{original}_{number}", number + 1
         taken.add(name.lower())
-        made.append(field.with_name(name))
-    return pa.schema(made)
+        columns.append(ResultColumn(name, kind))
+    return tuple(columns)
 
 
-__all__ = ["Answer", "Database", "QueryCancelled", "QueryError", "QueryRefused"]
+__all__ = ["Database", "QueryCancelled", "QueryError", "QueryRefused", "ResultSet"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,18 +15,31 @@ from typing import Final
 LIMIT_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
 
 
+_lock: Final = threading.Lock()
+_before: list[tuple[int, int]] = []  # the outer limit, once for every block that is open, in any thread
+
+
 @contextlib.contextmanager
 def bounded_memory() -> Iterator[None]:
     """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where supported."""
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = [limit for limit in (*before, _data_bytes() + LIMIT_BYTES) if limit != resource.RLIM_INFINITY]
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
+    with _lock:
+        before = _before[0] if _before else resource.getrlimit(resource.RLIMIT_DATA)
+        if not _before:
+            limits = [limit for limit in (*before, _data_bytes() + LIMIT_BYTES) if limit != resource.RLIM_INFINITY]
+            _set((min(limits), before[1]))
+        _before.append(before)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_DATA, before)
+        with _lock:
+            before = _before.pop()
+            if not _before:
+                _set(before)
+
+
+def _set(limits: tuple[int, int]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def _data_bytes() -> int:

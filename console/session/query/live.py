@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,25 +21,23 @@ from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import SPECS, kind_of
 from ...records.metrics import HISTORY
+from ..format.table_schema import TABLES, line_of
 from ..record.initial_snapshot import known
-from .table_names import TABLES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...core.metric_history import Known
-    from .sources import Tables
+    from .sources import HistoryRows, SourceTables
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept over time of one family, and of each entity what its rows have beside figures."""
+class EntityHistory:
+    """Metric history of one kind of entity, and per entity what identifies it."""
 
     known: Known
     heads: dict[Hashable, dict[str, Any]]
 
-    def told(self) -> NDArray[np.bool_]:
-        """At which [instant, entity] anything is known, without the newest: that is there as a record."""
+    def known_points(self) -> NDArray[np.bool_]:
+        """Return where [instant, entity] anything is known, without the newest: that exists as a record."""
         is_known: NDArray[np.bool_] = np.asarray(~np.isnan(self.known.values).all(axis=2))
         if self.known.keys:
             newest = np.where(is_known, np.arange(len(self.known.t))[:, None], -1).max(axis=0)
@@ -46,56 +46,48 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """What the store held at one instant: taken where the store lives, read anywhere. A source of tables."""
+class StoreSnapshot:
+    """What the store held at one instant: copied where the store lives, read anywhere. A source of tables."""
 
     records: dict[str, list[Published]]
-    history: dict[str, Kept]  # by family
+    history: dict[str, EntityHistory]  # by kind
 
-    def tables(self, wanted: Collection[str]) -> Tables:
-        import pyarrow as pa
+    def tables(self, wanted: Collection[str]) -> SourceTables:
+        """Return these tables."""
+        from .sources import SourceTables
 
-        from .sources import Tables
-
-        found = {}
-        for table in wanted:
-            parts = [*self._columns(table)]
-            if parts:
-                found[table] = pa.concat_tables(parts, promote_options="none")
-        return Tables(columns=found)
-
-    def _columns(self, table: str) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        from ..format.to_arrow import to_batch
-
-        if self.records.get(table):
-            yield pa.Table.from_batches([to_batch(table, self.records[table])])
-        if table in self.history and self.history[table].known.keys:
-            yield _curves(table, self.history[table])
+        lines: dict[str, Sequence[str]] = {
+            table: [line_of(table)(record).decode() for record in self.records[table]]
+            for table in wanted if self.records.get(table)
+        }  # fmt: skip
+        history = {
+            table: _history_rows(table, self.history[table])
+            for table in wanted if table in self.history and self.history[table].known.keys
+        }  # fmt: skip
+        return SourceTables(lines=lines, history=history)
 
 
-def snapshot(store: Store, wanted: Collection[str]) -> Snapshot:
-    """These tables of the store, as they are now; copies only what changes."""
+def snapshot(store: Store, wanted: Collection[str]) -> StoreSnapshot:
+    """Return these tables of the store as they are now; copies only what changes."""
     records: dict[str, list[Published]] = {table: [] for table in TABLES if table in wanted}
     for record in records_of(store):
         table = kind_of(record)
         if table in records:
             records[table].append(record)
     found = ((family, history_of(store, family)) for family in HISTORY if family in wanted)
-    return Snapshot(records, {family: kept for family, kept in found if kept is not None})
+    return StoreSnapshot(records, {family: history for family, history in found if history is not None})
 
 
-def history_of(store: Store, family: str) -> Kept | None:
-    """A copy of what a store keeps of that family over time; None where it keeps nothing."""
+def history_of(store: Store, family: str) -> EntityHistory | None:
+    """Return a copy of a store's metric history of that kind; None where it keeps none."""
     if store.history is None:
         return None
     known = store.history.series[family].known()
-    return Kept(known, {key: _head(store, family, key) for key in known.keys})
+    return EntityHistory(known, {key: _head(store, family, key) for key in known.keys})
 
 
 def records_of(store: Store) -> Iterator[Published]:
-    """Every record that a store holds, each once."""
+    """Yield every record that a store holds, each once."""
     seen: set[tuple[str, int]] = set()
     held: list[Record] = [record for _, record in store.events]
     for book in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
@@ -125,25 +117,13 @@ def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
     return head | {name: getattr(labelled, name, None) for name in spec.labels}
 
 
-def _curves(family: str, history: Kept) -> pa.Table:
-    """A row an instant and entity that something is known of."""
-    import pyarrow as pa
+def _history_rows(family: str, history: EntityHistory) -> HistoryRows:
+    """Return a row per instant and entity of which anything is known."""
+    from .sources import HistoryRows
 
-    from ..format.to_arrow import schema_of
-
-    kept = history.known
-    at, entity = np.nonzero(history.told())
-    t = pa.array(kept.t[at] * 1_000_000_000)
-    columns: dict[str, pa.Array] = {"t": t, "rx": t}
-    facts = [history.heads[key] for key in kept.keys]
-    schema = schema_of(family)
-    for name in facts[0]:
-        values: Sequence[Any] = [fact.get(name) for fact in facts]
-        columns[name] = pa.array(values, schema.field(name).type).take(pa.array(entity))
-    for place, name in enumerate(HISTORY[family]):
-        figures = kept.values[at, entity, place].astype(np.float64)
-        columns[name] = pa.array(figures, from_pandas=True).cast(schema.field(name).type, safe=False)
-    rows = len(at)
-    return pa.table(
-        {field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema=schema
-    )
+    known = history.known
+    at, entity = np.nonzero(history.known_points())
+    heads = [history.heads[key] for key in known.keys]
+    metrics = {name: known.values[at, entity, place].astype(np.float64) for place, name in enumerate(HISTORY[family])}
+    lines = [msgspec.json.encode(head).decode() for head in heads]
+    return HistoryRows(lines, tuple(dict.fromkeys(chain.from_iterable(heads))), entity, known.t[at] * 10**9, metrics)

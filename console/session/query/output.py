@@ -1,15 +1,20 @@
-"""The rows of an answer as they leave the console: a table for people; JSON, CSV and Parquet for programs."""
+"""The rows of a query result in the formats they leave the console in: a text table, JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
-import pyarrow as pa
 
 from ...text.csv_cell import cell
 from ...text.sanitize import printable, printable_lines
@@ -18,40 +23,62 @@ from .dictionary import unit_of
 
 Format = Literal["table", "json", "csv", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv", "parquet")
-#: The columns of what EXPLAIN says, which is a drawing.
+#: Rows as they are fetched: one tuple per row, one Python value per column.
+Rows = list[tuple[Any, ...]]
+#: The columns of EXPLAIN, whose value is a drawing.
 _PLAN: Final = ["explain_key", "explain_value"]
-#: A cell of a table for people is cut off there.
+#: Characters. A cell of the text table is cut off there.
 WIDEST: Final = 100
+_INTEGERS: Final = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+)  # fmt: skip
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
-class Limited:
-    """At most so many rows of an answer; `truncated` once there were more."""
+@dataclass(frozen=True)
+class ResultColumn:
+    """One column of a query result: its name and SQL type."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], limit: int | None) -> None:
+    name: str
+    type: str
+
+    @property
+    def is_aligned_right(self) -> bool:
+        return self.type in _INTEGERS or self.type in ("FLOAT", "DOUBLE")
+
+    @property
+    def unit(self) -> str:
+        """The unit that the name implies, for figures; "" without one."""
+        return unit_of(self.name) if self.is_aligned_right or self.type.startswith("DECIMAL") else ""
+
+
+class LimitedRows:
+    """At most `limit` rows of a result; `truncated` once there were more."""
+
+    def __init__(self, batches: Iterable[Rows], limit: int | None) -> None:
         self._batches, self._limit = batches, limit
         self.rows = 0
         self.truncated = False
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Iterator[Rows]:
         for batch in self._batches:
-            room = batch.num_rows if self._limit is None else self._limit - self.rows
-            self.truncated = batch.num_rows > room
-            kept = batch.slice(0, room)
-            self.rows += kept.num_rows
-            if kept.num_rows:
+            room = len(batch) if self._limit is None else self._limit - self.rows
+            self.truncated = len(batch) > room
+            kept = batch[:room]
+            self.rows += len(kept)
+            if kept:
                 yield kept
             if self.truncated:
                 return
 
 
-def write(how: Format, schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
+def write(how: Format, columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
     """Write the rows as they come. Raises OSError, and what the rows raise."""
-    _WRITERS[how](schema, batches, out)
+    _WRITERS[how](columns, batches, out)
 
 
 def value_of(value: Any) -> Any:
-    """A value as JSON has it: whole decimals (sums of integers) are integers, what is not a number is null."""
+    """Return a value as JSON has it: whole decimals (sums of integers) are integers, NaN and infinity are null."""
     match value:
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
@@ -59,46 +86,21 @@ def value_of(value: Any) -> Any:
             return value if abs(value) != float("inf") and value == value else None
         case bytes():
             return value.decode(errors="replace")
-        case pa.MonthDayNano():
-            return _span(value)
         case list() | tuple():
-            return [value_of(each) for each in value]
+            return [value_of(item) for item in value]
         case dict():
-            return {str(key): value_of(each) for key, each in value.items()}
+            return {str(key): value_of(item) for key, item in value.items()}
     return value
 
 
-def _span(value: pa.MonthDayNano) -> str:
-    """An interval as people read it: `2 months 3 days 04:05:06.5`."""
-    whole_s, rest_ns = divmod(abs(value.nanoseconds), 1_000_000_000)
-    fraction = f".{rest_ns:09d}".rstrip("0") if rest_ns else ""
-    sign = "-" if value.nanoseconds < 0 else ""
-    clock = f"{sign}{whole_s // 3600:02d}:{whole_s // 60 % 60:02d}:{whole_s % 60:02d}{fraction}"
-    named = [f"{count} {word}" for count, word in ((value.months, "months"), (value.days, "days")) if count]
-    return " ".join([*named, clock] if value.nanoseconds or not named else named)
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
-    """The rows of a batch, as JSON has their values."""
-    columns = [_values(column) for column in batch.columns]
-    for row in zip(*columns, strict=True):
+def json_rows(batch: Rows) -> Iterator[list[Any]]:
+    """Yield the rows of a batch with their values as JSON has them."""
+    for row in batch:
         yield [value_of(value) for value in row]
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; where they are instants of years that nobody can write, as text."""
-    try:
-        values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError):
-        try:
-            values = column.cast(pa.string()).to_pylist()
-        except pa.ArrowException:
-            values = ["out of range"] * len(column)
-    return values
-
-
 def cell_text(value: Any) -> str:
-    """A value for people: one line, nothing that steers a terminal; unknown is a dash."""
+    """Return a value as one line of text without control characters; null is a dash."""
     match value:
         case None:
             return "–"
@@ -111,72 +113,119 @@ def cell_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
-    rows = [row for batch in batches for row in rows_of(batch)]
-    if schema.names == _PLAN:
+def _table(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
+    rows = [row for batch in batches for row in json_rows(batch)]
+    if [column.name for column in columns] == _PLAN:
         out.writelines(printable_lines(str(text)).encode() + b"\n" for _, text in rows)
         return
     rows = [[_cut(cell_text(value)) for value in row] for row in rows]
-    titles = [_title(field) for field in schema]
-    is_number = (pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema)
-    align = "".join(">" if right else "<" for right in is_number)
+    titles = [_title(column) for column in columns]
+    align = "".join(">" if column.is_aligned_right else "<" for column in columns)
     out.writelines(line.encode() + b"\n" for line in table(rows, header=titles, align=align, rule=True))
 
 
-def _title(field: pa.Field) -> str:
-    """A column's name; its unit too, where the name only hints at it."""
-    unit = unit_of_column(field)
-    return printable(field.name) + (f" [{unit}]" if unit in ("ns", "°C") and not field.name.endswith("_ns") else "")
-
-
-def unit_of_column(field: pa.Field) -> str:
-    """The unit that a column's name says, where it has figures; "" where not."""
-    is_figure = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-    return unit_of(field.name) if is_figure else ""
+def _title(column: ResultColumn) -> str:
+    """Return a column's name; its unit too, where the name only hints at it."""
+    unit = column.unit
+    return printable(column.name) + (f" [{unit}]" if unit in ("ns", "°C") and not column.name.endswith("_ns") else "")
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
-def _json(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
-    names, before = schema.names, b"[\n "
+def _json(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
+    names, before = [column.name for column in columns], b"[\n "
     for batch in batches:
-        for row in rows_of(batch):
+        for row in json_rows(batch):
             out.write(before + _encoder.encode(dict(zip(names, row, strict=True))))
             before = b",\n "
     out.write(b"[]\n" if before == b"[\n " else b"\n]\n")
 
 
-def _csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
+def _csv(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
     text = io.TextIOWrapper(out, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
     try:
-        writer.writerow([cell(name) for name in schema.names])
+        writer.writerow([cell(column.name) for column in columns])
         for batch in batches:
-            writer.writerows([cell(value) for value in row] for row in rows_of(batch))
+            writer.writerows([cell(value) for value in row] for row in json_rows(batch))
     finally:
         text.detach()
 
 
-def _parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO) -> None:
-    import pyarrow.parquet as pq
+def _parquet(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
+    """Write Parquet by way of a file of JSON lines, so that neither rows nor columns need to fit into memory."""
+    from ..format.table_schema import literal, quoted
+    from ..format.to_parquet import connect
 
-    kept = pa.schema([pa.field(field.name, _kept(field.type), metadata=field.metadata) for field in schema])
-    with pq.ParquetWriter(out, kept, compression="zstd") as writer:
-        for batch in batches:
-            columns = [
-                column if to.type == column.type else pa.array([value_of(one) for one in _values(column)], to.type)
-                for column, to in zip(batch.columns, kept, strict=True)
-            ]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=kept))
+    names = [f"c{place}" for place in range(len(columns))]
+    with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
+        lines, path = Path(scratch) / "rows.ndjson", Path(scratch) / "rows.parquet"
+        longest = 0
+        with lines.open("wb") as file:
+            for batch in batches:
+                for row in batch:
+                    cells = map(_parsable, row, (column.type for column in columns))
+                    line = _encoder.encode(dict(zip(names, cells, strict=True))) + b"\n"
+                    longest = max(longest, len(line))
+                    file.write(line)
+        types = ", ".join(
+            f"{name}: {literal(_json_type(column.type))}" for name, column in zip(names, columns, strict=True)
+        )
+        values = ", ".join(
+            f"{_from_json(name, column.type)} AS {quoted(column.name)}"
+            for name, column in zip(names, columns, strict=True)
+        )
+        with connect() as connection:
+            connection.execute(
+                f"""COPY (SELECT {values} FROM read_json({literal(str(lines))}, format = 'newline_delimited',
+                    columns = {{{types}}}, maximum_object_size = {max(longest, 1 << 20)}))
+                    TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"""
+            )
+        with path.open("rb") as made:
+            shutil.copyfileobj(made, out)
 
 
-def _kept(kind: pa.DataType) -> pa.DataType:
-    """What Parquet has no type for is text there."""
-    return pa.string() if pa.types.is_interval(kind) else kind
+def _parsable(value: Any, kind: str) -> Any:
+    """Return a value such that `read_json` makes the same of it; NaN and infinity are text in JSON."""
+    match value:
+        case bytes():
+            return value.hex()
+        case float():
+            return value if abs(value) != float("inf") and value == value else str(value)
+        case Decimal() | datetime():
+            return str(value)
+        case int() if not isinstance(value, bool) and abs(value) >> 63:
+            return str(value)
+        case list() | tuple():
+            return [_parsable(item, kind) for item in value]
+        case dict():
+            if kind.startswith("MAP(") and set(value) == {"key", "value"}:  # its keys have no hash
+                return str(value)
+            return {str(key): _parsable(item, kind) for key, item in value.items()}
+    return value
 
 
-_WRITERS: Final[dict[Format, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], None]]] = {
+def _json_type(kind: str) -> str:
+    """Return the type that a column of JSON is parsed as; what Parquet has no type for is text."""
+    if kind == "BLOB" or _TEXT_IN_PARQUET.search(kind):
+        return "VARCHAR"
+    return _HUGE.sub("DECIMAL(38,0)", kind)
+
+
+def _from_json(name: str, kind: str) -> str:
+    return f"unhex({name})" if kind == "BLOB" else name
+
+
+#: Parquet has no integers of 128 bits; DuckDB would write them as floats.
+_HUGE: Final = re.compile(r"U?HUGEINT")
+#: Types that are fetched as text, or that neither JSON nor Parquet has.
+_TEXT_IN_PARQUET: Final = re.compile(
+    r"INTERVAL|WITH TIME ZONE|TIMESTAMP_NS|UNION\(|BIT\b|BIGNUM|ENUM\(|MAP\((?!VARCHAR|\w*INT)|\bNULL\b|.\bBLOB\b"
+)
+
+
+_WRITERS: Final[dict[Format, Callable[[Sequence[ResultColumn], Iterable[Rows], BinaryIO], None]]] = {
     "table": _table, "json": _json, "csv": _csv, "parquet": _parquet,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Where the tables of a question come from: a session, a file of records, or the store of a console that is watching.
+"""Sources of the tables of a query: a session, a file of records, or the store of a live console.
 
-A source gives Parquet files, or columns in memory, by table. Of a session that is what compaction made, and what came
-after it, unpacked into files of their own that are gone with the source.
+A source provides Parquet files, records and metric history by table. Of a session that is what compaction wrote, and
+the records after it, unpacked into temporary Parquet files that are removed with the source.
 """
 
 from __future__ import annotations
@@ -12,49 +12,91 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-import pyarrow as pa
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ...core.bus import Published
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError
-from ..format.parquet_guard import looked_at
-from ..format.to_arrow import TABLES
+from ..format.parquet_guard import checked_paths
+from ..format.table_schema import TABLES
 from ..format.zstd_frames import Damage
 from ..manage.compact import PartWriter, compacted
 
 
 @dataclass(frozen=True)
-class Tables:
+class HistoryRows:
+    """Metric history of one kind: a row per instant and entity at which anything is known."""
+
+    heads: Sequence[str]  # JSON per entity: what identifies it
+    head_names: tuple[str, ...]
+    entity: NDArray[np.int64]  # per row: index in `heads`
+    t: NDArray[np.int64]  # per row: console CLOCK_REALTIME, ns
+    metrics: dict[str, NDArray[np.float64]]  # per row; NaN: unknown
+
+
+@dataclass(frozen=True)
+class SourceTables:
     """What there is of each table; one that is not named has no rows."""
 
     files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    columns: dict[str, pa.Table] = field(default_factory=dict)
+    lines: dict[str, Sequence[str]] = field(default_factory=dict)  # records, as `table_schema.line_of` formats them
+    history: dict[str, HistoryRows] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write records and history into a folder, for `load` in another process. Raises OSError."""
+        for table, lines in self.lines.items():
+            (folder / f"{table}.ndjson").write_text("\n".join(lines), encoding="utf-8")
+        for table, rows in self.history.items():
+            heads = msgspec.json.encode((rows.head_names, rows.heads))
+            (folder / f"{table}.heads.json").write_bytes(heads)
+            arrays: dict[str, Any] = {"entity": rows.entity, "t": rows.t, **rows.metrics}
+            np.savez(folder / f"{table}.npz", **arrays)
+
+    @classmethod
+    def load(cls, folder: Path, wanted: Collection[str]) -> Self:
+        """Read what `save` wrote. Raises OSError."""
+        lines: dict[str, Sequence[str]] = {}
+        history: dict[str, HistoryRows] = {}
+        for table in wanted:
+            if (path := folder / f"{table}.ndjson").exists():
+                lines[table] = path.read_text(encoding="utf-8").split("\n")
+            if (path := folder / f"{table}.npz").exists():
+                names, heads = msgspec.json.decode(
+                    (folder / f"{table}.heads.json").read_bytes(), type=tuple[tuple[str, ...], list[str]]
+                )
+                with np.load(path) as arrays:
+                    columns = {name: arrays[name] for name in arrays.files}
+                entity, t = columns.pop("entity"), columns.pop("t")
+                history[table] = HistoryRows(heads, names, entity, t, columns)
+        return cls(lines=lines, history=history)
 
 
-class GivenUp(Exception):
-    """Nobody wants the tables any more."""
+class LoadCancelled(Exception):
+    """Loading the tables was cancelled."""
 
 
 class Source(Protocol):
-    """Whatever can be asked."""
+    """Anything whose records can be queried."""
 
-    def tables(self, wanted: Collection[str]) -> Tables:
-        """These tables. Raises SessionError, RecordFileError, OSError."""
+    def tables(self, wanted: Collection[str]) -> SourceTables:
+        """Return these tables. Raises SessionError, RecordFileError, OSError."""
         ...
 
 
 class RecordedSource:
-    """A session's folder, or a file of records. Leave it (`with`) to remove what it unpacked."""
+    """A session's folder, or a file of records. Leaving it (`with`) removes what it unpacked."""
 
     def __init__(self, path: Path, within: Path | None = None) -> None:
-        """`within` is a folder for what is unpacked, which its owner removes; else it is one of the system's."""
+        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder."""
         self.path = path
-        self.damage: list[Damage] = []  # what could not be read so far
+        self.damage: list[Damage] = []  # what could not be read until now
         self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._loaded: dict[str, tuple[Path, ...]] = {}
-        self._given_up = False
+        self._cancelled = False
 
     def __enter__(self) -> Self:
         return self
@@ -65,29 +107,29 @@ class RecordedSource:
         self.close()
 
     def close(self) -> None:
-        """Remove what was unpacked."""
+        """Remove unpacked files."""
         self._scratch.cleanup()
 
-    def give_up(self) -> None:
-        """Let what is being unpacked be: `tables` raises GivenUp. From another thread, or a signal."""
-        self._given_up = True
+    def cancel(self) -> None:
+        """Stop unpacking: `tables` raises LoadCancelled. May be called from another thread or a signal handler."""
+        self._cancelled = True
 
     @property
     def scratch(self) -> Path:
-        """A folder that is gone with the source."""
+        """A folder that is removed with the source."""
         return Path(self._scratch.name)
 
-    def tables(self, wanted: Collection[str]) -> Tables:
+    def tables(self, wanted: Collection[str]) -> SourceTables:
         self._refuse_newer()
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
         if new:
             self._loaded.update(dict.fromkeys(new, ()))
             for table, path in chain(self._compacted(new), self._unpacked(new)):
                 self._loaded[table] = (*self._loaded[table], path)
-        return Tables(files={table: files for table, files in self._loaded.items() if files})
+        return SourceTables(files={table: files for table, files in self._loaded.items() if files})
 
     def _refuse_newer(self) -> None:
-        """Raises NewerSchema; what else is wrong with a session.json does not keep its records from being asked."""
+        """Raises NewerSchema; the records of a session whose session.json is damaged can be queried."""
         if self.path.is_dir():
             try:
                 Session(self.path).read()
@@ -100,31 +142,30 @@ class RecordedSource:
         if not self.path.is_dir():
             return []
         session = Session(self.path)
-        return [
-            (part.table, looked_at(session.parquet_folder, part))
-            for part in compacted(session).parts if part.table in wanted
-        ]  # fmt: skip
+        parts = [part for part in compacted(session).parts if part.table in wanted]
+        paths = checked_paths(session.parquet_folder, parts)
+        return [(part.table, path) for part, path in zip(parts, paths, strict=True)]
 
     def _unpacked(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
-        """What is not Parquet yet, as Parquet."""
+        """Write what is not Parquet yet as Parquet."""
         folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
-        writer = PartWriter(folder, "part", passing=True)
+        writer = PartWriter(folder, "part", is_temporary=True)
         choice = reader.Choice() if "unknown" in wanted else reader.Choice(kinds=wanted)
         if self.path.is_dir():
             done = compacted(Session(self.path)).segments
             for segment in reader.segment_files(self.path):
                 if segment.name not in done:
-                    writer.add(self._while_wanted(reader.lenient(segment, self._hear_of_damage, choice)), wanted)
+                    writer.add(self._until_cancelled(reader.lenient(segment, self._note_damage, choice)), wanted)
         else:
-            writer.add(self._while_wanted(reader.records(self.path, choice)), wanted)
+            writer.add(self._until_cancelled(reader.records(self.path, choice)), wanted)
         return [(part.table, folder / part.path) for part in writer.finish()]
 
-    def _while_wanted(self, records: Iterable[Published]) -> Iterator[Published]:
+    def _until_cancelled(self, records: Iterable[Published]) -> Iterator[Published]:
         for record in records:
-            if self._given_up:
-                raise GivenUp
+            if self._cancelled:
+                raise LoadCancelled
             yield record
 
-    def _hear_of_damage(self, damage: Damage) -> None:
+    def _note_damage(self, damage: Damage) -> None:
         if damage not in self.damage:
             self.damage.append(damage)

@@ -9,9 +9,8 @@ from ...records import Gpu
 from ...records.metrics import fields_for
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .engine import Database
+    from .output import ResultColumn, Rows
 
 By = Literal["gpu", "rank", "node"]
 #: A row of `_THINGS`.
@@ -40,22 +39,22 @@ _THINGS: Final[dict[By, str]] = {
 SAMPLES_AT_ONCE: Final = 400_000
 
 
-def figures(database: Database, by: By, deadline_s: float) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def figures(database: Database, by: By, deadline_s: float) -> tuple[tuple[ResultColumn, ...], Iterator[Rows]]:
     """A row each thing; some things at once, so that a long session needs no more memory than a short one.
 
     Raises QueryError, and what the source raises, also while the rows are read.
     """
     names = _NAMES[by].split(", ")
-    things = database.ask(f"{_THINGS[by]} ORDER BY {_NAMES[by]}", limit=None, deadline_s=deadline_s).rows.to_pylist()
+    things = database.query(f"{_THINGS[by]} ORDER BY {_NAMES[by]}", limit=None, deadline_s=deadline_s).to_dicts()
     slices = list(_slices(things)) or [[]]
-    schema, first = database.stream(question(by, names, slices[0]), deadline_s=deadline_s)
+    columns, first = database.stream(question(by, names, slices[0]), deadline_s=deadline_s)
 
-    def rows() -> Iterator[pa.RecordBatch]:
+    def rows() -> Iterator[Rows]:
         yield from first
         for some in slices[1:]:
             yield from database.stream(question(by, names, some), deadline_s=deadline_s)[1]
 
-    return schema, rows()
+    return columns, rows()
 
 
 def _slices(things: Sequence[Thing]) -> Iterator[list[Thing]]:

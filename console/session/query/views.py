@@ -5,8 +5,11 @@ They are plain SQL that anybody could type; `gconsole query SESSION DESCRIBE` li
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
+
+from ..format.table_schema import TABLES
 
 
 @dataclass(frozen=True)
@@ -125,3 +128,12 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
         """,
     ),
 )  # fmt: skip
+
+
+def tables_named(sql: str) -> frozenset[str]:
+    """Return the tables that a query may read: every word in it that is one, and those behind a short view."""
+    words = {word.lower() for word in re.findall(r"\w+", sql)}
+    for view in SHORT_VIEWS:
+        if view.name in words:
+            words |= set(view.tables)
+    return frozenset(words & set(TABLES))

@@ -1,7 +1,7 @@
-"""The process that answers questions for a console with a screen: `python -m gconsole.session.query.worker`.
+"""The process that runs queries for a console with a screen: `python -m gconsole.session.query.worker`.
 
-A line of JSON on stdin is a question, one on stdout says what became of it; the rows of the answer lie in the folder
-that the question names, as Arrow. It ends with its console: when stdin does.
+A line of JSON on stdin is a request, one on stdout the reply; rows of a result are a file in the folder that the
+request names. The process ends when its stdin closes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -21,20 +22,19 @@ from .limits import bounded_memory
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import pyarrow as pa
-
     from .engine import Database
-    from .sources import Tables
+    from .sources import SourceTables
 
-#: An answer is held by the console, too.
-MOST_ANSWER_BYTES: Final = 64 << 20
-ANSWER: Final = "answer.arrow"
-_TOO_MUCH: Final = "the answer needs"
-_LESS: Final = "ask for fewer columns or rows"
+#: Bytes of a result as JSON: the console holds it, too.
+MAX_RESULT_BYTES: Final = 64 << 20
+RESULT: Final = "result.json"
+_TOO_LARGE: Final = "the result needs"
+_SELECT_LESS: Final = "select fewer columns or rows"
+_encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, of a session or of tables that lie in the folder as `TABLE.arrow`; without SQL, for all names."""
+class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A query of a session, or of tables saved in `folder` (`SourceTables.save`); without SQL, of all names."""
 
     folder: str
     sql: str | None = None
@@ -43,11 +43,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 60.0
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a question."""
+class QueryReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a query: an error, names, or columns whose rows are in the file `RESULT`."""
 
     trouble: str = ""
     kind: Literal["", "refused", "error"] = ""
+    columns: tuple[tuple[str, str], ...] = ()  # name, SQL type
     truncated: bool = False
     took_s: float = 0.0
     damage: tuple[str, ...] = ()
@@ -55,89 +56,82 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Answer until stdin ends."""
-    questions: SimpleQueue[Question] = SimpleQueue()
-    threading.Thread(target=_read, args=(questions,), daemon=True).start()
+    """Run queries until stdin ends."""
+    requests: SimpleQueue[QueryRequest] = SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
     with bounded_memory():
         while True:
-            told = answer(questions.get())
-            sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+            reply = run(requests.get())
+            sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
             sys.stdout.buffer.flush()
 
 
-def _read(questions: SimpleQueue[Question]) -> None:
+def _read(requests: SimpleQueue[QueryRequest]) -> None:
     for line in sys.stdin.buffer:
-        questions.put(msgspec.json.decode(line, type=Question))
-    os._exit(0)  # the console is gone, whatever is being answered
+        requests.put(msgspec.json.decode(line, type=QueryRequest))
+    os._exit(0)  # the console is gone, whatever is running
 
 
-def answer(question: Question) -> Told:
-    """Answer one question; its rows are in the folder then."""
+def run(request: QueryRequest) -> QueryReply:
+    """Run one query; its rows are in the folder then."""
     from ..format.layout import SessionError
     from ..ndjson import RecordFileError
     from .engine import Database, QueryError, QueryRefused
     from .sources import RecordedSource
 
-    folder = Path(question.folder)
+    folder = Path(request.folder)
     try:
-        if question.session is None:
-            return _answer(question, Database(_Folder(folder)))
-        with RecordedSource(Path(question.session), folder) as source:
-            told = _answer(question, Database(source, source.scratch))
-            return msgspec.structs.replace(told, damage=tuple(map(str, source.damage)))
+        if request.session is None:
+            return _run(request, Database(_SavedTables(folder)))
+        with RecordedSource(Path(request.session), folder) as source:
+            reply = _run(request, Database(source, source.scratch))
+            return msgspec.structs.replace(reply, damage=tuple(map(str, source.damage)))
     except QueryRefused as error:
-        return Told(trouble=str(error), kind="refused")
+        return QueryReply(trouble=str(error), kind="refused")
     except MemoryError:
-        return Told(trouble=f"{_TOO_MUCH} more memory than it may have; {_LESS}", kind="error")
+        return QueryReply(trouble=f"{_TOO_LARGE} more memory than is allowed; {_SELECT_LESS}", kind="error")
     except (QueryError, SessionError, RecordFileError, OSError) as error:
-        return Told(trouble=str(error), kind="error")
+        return QueryReply(trouble=str(error), kind="error")
 
 
-def _answer(question: Question, database: Database) -> Told:
+def _run(request: QueryRequest, database: Database) -> QueryReply:
     """Raises QueryError, and what the source raises."""
+    from .output import json_rows
+
     try:
-        if question.sql is None:
-            return Told(names=database.names())
-        found = database.ask(question.sql, limit=question.limit, deadline_s=question.deadline_s)
-        if found.rows.nbytes > MOST_ANSWER_BYTES:
-            size = f"{format.size(found.rows.nbytes)} of room on a screen"
-            return Told(trouble=f"{_TOO_MUCH} {size}; {_LESS}, or a file: gconsole query", kind="error")
-        _write(found.rows, Path(question.folder) / ANSWER)
-        return Told(truncated=found.truncated, took_s=found.took_s)
+        if request.sql is None:
+            return QueryReply(names=database.names())
+        result = database.query(request.sql, limit=request.limit, deadline_s=request.deadline_s)
+        size = 0
+        with (Path(request.folder) / RESULT).open("wb") as out:
+            for row in json_rows(result.rows):
+                line = _encoder.encode([_as_text(value) for value in row]) + b"\n"
+                size += len(line)
+                if size > MAX_RESULT_BYTES:
+                    text = f"{_TOO_LARGE} more than {format.size(MAX_RESULT_BYTES)}; {_SELECT_LESS}, or write a file"
+                    return QueryReply(trouble=f"{text}: gconsole query", kind="error")
+                out.write(line)
+        columns = tuple((column.name, column.type) for column in result.columns)
+        return QueryReply(columns=columns, truncated=result.truncated, took_s=result.took_s)
     finally:
         database.close()
 
 
-class _Folder:
-    """Tables that a console has put into a folder, a file each: a source."""
+def _as_text(value: Any) -> Any:
+    """Return what JSON has no type for as people read it."""
+    return str(value) if isinstance(value, (date, datetime, time, timedelta)) else value
+
+
+class _SavedTables:
+    """Tables that a console has saved into a folder: a source."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def tables(self, wanted: Collection[str]) -> Tables:
-        import pyarrow as pa
+    def tables(self, wanted: Collection[str]) -> SourceTables:
+        from .sources import SourceTables
 
-        from .sources import Tables
-
-        found = {}
-        for table in wanted:
-            path = self._folder / f"{table}.arrow"
-            if path.exists():
-                with pa.memory_map(str(path)) as mapped:
-                    found[table] = pa.ipc.open_file(mapped).read_all()
-        return Tables(columns=found)
-
-
-def put(table: str, rows: pa.Table, folder: Path) -> None:
-    """Put a table where such a source looks for it. Raises OSError."""
-    _write(rows, folder / f"{table}.arrow")
-
-
-def _write(rows: pa.Table, path: Path) -> None:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, rows.schema) as file:
-        file.write_table(rows)
+        return SourceTables.load(self._folder, wanted)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Questions answered by a process of their own: whatever one takes of memory and time, the console goes on.
+"""Queries in a process of their own: whatever memory and time one takes, the console stays responsive.
 
-The process stays for the next question. Where one is given up, or takes more than it may, the process is ended, and the
-next question gets a new one; nothing that it unpacked is left behind.
+The process is kept for the next query. After a query that was cancelled or exceeded its limits it is ended, and a new
+one is started for the next; temporary files are removed.
 """
 
 from __future__ import annotations
@@ -18,54 +18,52 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
-from .worker import ANSWER, Question, Told, put
+from .worker import RESULT, QueryReply, QueryRequest
 
 if TYPE_CHECKING:
-    from .engine import Answer
-    from .sources import Tables
+    from .engine import ResultSet
+    from .sources import SourceTables
 
-#: How often it is looked whether a question was given up, s.
-_LOOK_S: Final = 0.05
+#: Seconds between two checks for cancellation.
+_POLL_S: Final = 0.05
 
 
-class Apart:
-    """One question at a time; `cancel` and `close` may be called from another thread."""
+class QueryWorkerClient:
+    """Runs one query at a time; `cancel` and `close` may be called from another thread."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._given_up = threading.Event()
+        self._cancelled = threading.Event()
 
-    def ask(self, sql: str, source: Path | Tables, *, limit: int | None, deadline_s: float) -> Answer:
-        """The answer, of a session's folder, a file of records, or of tables. Raises QueryError, OSError."""
-        import pyarrow as pa
-
-        from .engine import Answer
-        from .output import unit_of_column
+    def query(self, sql: str, source: Path | SourceTables, *, limit: int | None, deadline_s: float) -> ResultSet:
+        """Return the result, of a session's folder, a file of records, or of tables. Raises QueryError, OSError."""
+        from .engine import ResultSet
+        from .output import ResultColumn
 
         with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
             folder = Path(scratch)
             if not isinstance(source, Path):
-                for table, rows in source.columns.items():
-                    put(table, rows, folder)
+                source.save(folder)
             session = str(source) if isinstance(source, Path) else None
-            told = self._told(Question(folder=scratch, sql=sql, session=session, limit=limit, deadline_s=deadline_s))
-            with pa.OSFile(str(folder / ANSWER)) as file:
-                rows = pa.ipc.open_file(file).read_all()
-        units = tuple(map(unit_of_column, rows.schema))
-        return Answer(tuple(rows.schema.names), units, rows, told.truncated, told.took_s, told.damage)
+            request = QueryRequest(folder=scratch, sql=sql, session=session, limit=limit, deadline_s=deadline_s)
+            reply = self._send(request)
+            with (folder / RESULT).open("rb") as file:
+                rows = [tuple(msgspec.json.decode(line)) for line in file]
+        columns = tuple(ResultColumn(name, kind) for name, kind in reply.columns)
+        return ResultSet(columns, rows, reply.truncated, reply.took_s, reply.damage)
 
     def names(self) -> Mapping[str, tuple[str, ...]]:
-        """Every table and short view with its columns. Raises QueryError, OSError."""
+        """Return every table and short view with its columns. Raises QueryError, OSError."""
         with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
-            return self._told(Question(folder=scratch)).names or {}
+            return self._send(QueryRequest(folder=scratch)).names or {}
 
     def cancel(self) -> None:
-        """Give up the question under way, or about to be: it ends with QueryCancelled."""
-        self._given_up.set()
+        """Cancel the running query, or the next one: it raises QueryCancelled."""
+        self._cancelled.set()
 
-    def forget_cancel(self) -> None:
-        """What was given up was another question."""
-        self._given_up.clear()
+    def reset_cancel(self) -> None:
+        """Forget a cancellation that was meant for an earlier query."""
+        self._cancelled.clear()
 
     def close(self) -> None:
         """End the process."""
@@ -77,13 +75,13 @@ class Apart:
                 with contextlib.suppress(OSError):
                     _open(pipe).close()
 
-    def _told(self, question: Question) -> Told:
+    def _send(self, request: QueryRequest) -> QueryReply:
         """Raises QueryError, QueryRefused, QueryCancelled, OSError."""
         from .validate import QueryError, QueryRefused
 
         process = self._running()
         try:
-            _open(process.stdin).write(msgspec.json.encode(question) + b"\n")
+            _open(process.stdin).write(msgspec.json.encode(request) + b"\n")
             _open(process.stdin).flush()
             line = self._line(process)
         except BaseException:
@@ -91,26 +89,26 @@ class Apart:
             raise
         if not line:
             self.close()
-            raise QueryError("it took more memory than there is; ask for fewer columns or rows")
-        told = msgspec.json.decode(line, type=Told)
-        if told.trouble:
-            raise (QueryRefused if told.kind == "refused" else QueryError)(told.trouble)
-        return told
+            raise QueryError("the query ran out of memory; select fewer columns or rows")
+        reply = msgspec.json.decode(line, type=QueryReply)
+        if reply.trouble:
+            raise (QueryRefused if reply.kind == "refused" else QueryError)(reply.trouble)
+        return reply
 
     def _line(self, process: subprocess.Popen[bytes]) -> bytes:
-        """What the process says, which knows when time is up; nothing where it ended. Raises QueryCancelled."""
+        """Return the reply of the process, which enforces the deadline; empty where it ended. Raises QueryCancelled."""
         from .validate import QueryCancelled
 
         out = _open(process.stdout)
-        while not select.select([out], [], [], _LOOK_S)[0]:
-            if self._given_up.is_set():
+        while not select.select([out], [], [], _POLL_S)[0]:
+            if self._cancelled.is_set():
                 raise QueryCancelled("cancelled")
         return out.readline()
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            # without the folder where it runs: what lies there must not be taken for a module
+            # -P: files in the working directory must not be imported as modules
             argv = [sys.executable, "-P", "-m", "gconsole.session.query.worker"]
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True

@@ -149,11 +149,11 @@ def _bytes_of(parts: Sequence[Path | Step]) -> int:
 
 def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) -> None:
     """Count what stands for segments that are gone. Raises SessionError where it is damaged."""
-    from ..format import from_arrow  # what reads Parquet takes long to load
+    from ..format import from_parquet  # what reads Parquet takes long to load
 
     try:
-        span = from_arrow.span(session.parquet_folder, step.parts)
-    except (*from_arrow.Broken, OSError) as error:
+        span = from_parquet.span(session.parquet_folder, step.parts)
+    except (*from_parquet.Broken, OSError) as error:
         raise SessionError(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
     kinds = Counter[str]()
     for part in step.parts:

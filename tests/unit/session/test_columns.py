@@ -1,7 +1,6 @@
-"""Records as columns: whatever a node may say goes into Arrow and Parquet and comes back as it was."""
+"""Records as columns: whatever a node may send goes into Parquet and comes back as it was."""
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,9 +8,16 @@ from hypothesis import strategies as st
 from session_made import any_record, records_in
 
 from gconsole.records import KINDS, RawRecord, decode, encode
-from gconsole.session.format.parquet import write_part
-from gconsole.session.format.to_arrow import TABLES, UNKNOWN, schema_of, table_of, to_batch
+from gconsole.session.format.table_schema import TABLES, UNKNOWN, columns_of, line_of, table_of
+from gconsole.session.format.to_parquet import connect, write_file
 from gconsole.session.query.dictionary import words_of
+
+
+def written(path, table, records, **how):
+    """The table as another tool reads it."""
+    with connect() as connection:
+        write_file(connection, path, table, [line_of(table)(record).decode() for record in records], **how)
+    return pq.read_table(path, partitioning=None)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -21,38 +27,53 @@ from gconsole.session.query.dictionary import words_of
 @given(data=st.data())
 def test_any_record_comes_back_from_parquet_as_it_was(kind, data, tmp_path):
     records = data.draw(st.lists(any_record(kind), max_size=4))
-    path = tmp_path / "part.parquet"
 
-    write_part(path, [to_batch(kind, records)])
+    columns = written(tmp_path / "part.parquet", kind, records)
 
-    back = list(records_in(kind, pq.read_table(path, partitioning=None)))
-    assert sorted(map(encode, back)) == sorted(map(encode, records))
+    assert sorted(map(encode, records_in(kind, columns))) == sorted(map(encode, records))
 
 
-def test_a_record_of_a_kind_nobody_knows_is_kept_word_for_word():
+def test_a_record_of_an_unknown_kind_is_kept_word_for_word(tmp_path):
     line = b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":9,"t":7,"charm":[1,2]}'
     record = decode(line)
     assert isinstance(record, RawRecord)
 
-    batch = to_batch(table_of(record), [record])
+    columns = written(tmp_path / "part.parquet", table_of(record), [record])
 
-    assert [encode(back) for back in records_in(UNKNOWN, pa.Table.from_batches([batch]))] == [encode(record)]
-    assert batch.to_pylist()[0]["t"] == 7
+    assert [encode(back) for back in records_in(UNKNOWN, columns)] == [encode(record)]
+    assert columns.to_pylist()[0]["t"] == 7
 
 
-def test_no_record_at_all_is_a_table_with_all_its_columns():
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_no_record_at_all_is_a_table_with_all_its_columns(tmp_path, is_temporary):
     for table in TABLES:
-        assert to_batch(table, []).schema == schema_of(table)
+        columns = written(tmp_path / "part.parquet", table, [], is_temporary=is_temporary)
+        assert columns.column_names == [column.name for column in columns_of(table)]
 
 
 def test_columns_are_the_fields_of_the_json():
     for kind, struct in KINDS.items():
-        assert schema_of(kind).names == [field.encode_name for field in msgspec.structs.fields(struct)]
+        names = [column.name for column in columns_of(kind)]
+        assert names == [field.encode_name for field in msgspec.structs.fields(struct)]
 
 
-def test_every_column_says_its_unit_and_its_meaning_where_the_records_do():
-    field = schema_of("gpu").field("pcie_rx_bytes_s")
-    assert field.metadata[b"unit"] == b"bytes/s"
-    assert schema_of("gpu").field("dram_pct").metadata[b"description"].startswith(b"memory bandwidth")
+def test_integers_are_exact_to_the_last_of_64_bits_and_booleans_and_floats_have_their_types(tmp_path):
+    mark = decode(
+        b'{"kind":"mark","text":"x","t":9223372036854775807,"rx":-9223372036854775808,"mono":9007199254740993}'
+    )
+    row = written(tmp_path / "part.parquet", "mark", [mark]).to_pylist()[0]
+    assert (row["t"], row["rx"], row["mono"]) == (2**63 - 1, -(2**63), 2**53 + 1)
+    types = {column.name: column.type for column in columns_of("gpu")}
+    assert (types["util_pct"], types["seq"], types["simulated"]) == ("DOUBLE", "BIGINT", "BOOLEAN")
+
+
+def test_a_file_says_the_unit_and_the_meaning_of_every_column(tmp_path):
+    written(tmp_path / "part.parquet", "gpu", [])
+    facts = pq.read_schema(tmp_path / "part.parquet").metadata
+    assert (facts[b"gconsole.kind"], facts[b"gconsole.schema"]) == (b"gpu", b"gconsole.session/1")
+    assert facts[b"description"]
+    fields = msgspec.json.decode(facts[b"gconsole.fields"])
+    assert fields["pcie_rx_bytes_s"]["unit"] == "bytes/s"
+    assert fields["dram_pct"]["description"].startswith("memory bandwidth")
     assert {word.field: word.unit for word in words_of("gpu")}["temp_c"] == "°C"
     assert {word.field: word.meaning for word in words_of("gpu")}["rx"].startswith("CLOCK_REALTIME of the console")

@@ -197,4 +197,4 @@ def test_the_command_says_what_it_made(tmp_path):
     result = CliRunner().invoke(sessions, ["compact", "night", "--folder", str(tmp_path)])
 
     assert result.exit_code == 0
-    assert re.match(r"night: 2999 records in 1 files, [\d.]+ kB: .*/night/parquet", result.output)
+    assert re.match(r"night: 2999 records in 1 files, [\d.]+ KiB: .*/night/parquet", result.output)

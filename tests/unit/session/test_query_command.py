@@ -209,7 +209,7 @@ def test_an_interval_reads_as_one(tmp_path):
     sql = "SELECT INTERVAL '14 months 3 days' AS a, INTERVAL '-90.5 seconds' AS b, INTERVAL '0 seconds' AS c"
 
     assert json.loads(run(path, sql, "--format", "json").stdout) == [
-        {"a": "14 months 3 days", "b": "-00:01:30.5", "c": "00:00:00"}
+        {"a": "1 year 2 months 3 days", "b": "-00:01:30.5", "c": "00:00:00"}
     ]
 
 

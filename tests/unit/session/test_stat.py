@@ -94,3 +94,15 @@ def test_a_form_that_is_no_picture_is_refused(tmp_path):
     result = CliRunner().invoke(command, [str(a_session(tmp_path, a_job()).path), "--plot", str(tmp_path / "x.doc")])
 
     assert result.exit_code == 2 and "a picture is a .pdf, .png or .svg" in result.output
+
+
+def test_without_matplotlib_a_plot_names_the_extra_that_brings_it(tmp_path, monkeypatch):
+    from gconsole.session.export import plots
+
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+
+    result = run(a_session(tmp_path, a_job()).path, "--plot", tmp_path / "night.png")
+
+    assert result.return_value == 2
+    assert "plots need matplotlib; install gconsole[plots]" in result.stderr
+    assert not (tmp_path / "night.png").exists()

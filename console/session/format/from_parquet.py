@@ -1,0 +1,169 @@
+"""Records out of Parquet, in the order of arrival: for sessions whose segments were removed after compaction.
+
+A row holds all of a record (`table_schema`), so what is read is what was recorded; only the order is by `rx`, agent and
+number, where segments keep the order of writing. Files of a table follow each other in time and are sorted within by
+entity: they are read one after the other, a window of time at once, so that memory holds a part of one file per table.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from ...core.bus import Published
+from ...records import BadRecord, decode
+from ..query.limits import bounded_memory
+from .manifest import Part
+from .parquet_guard import checked_paths
+from .reader import Choice
+from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
+from .to_parquet import connect
+
+#: Rows that become records at once.
+_ROWS: Final = 1024
+#: Rows that are sorted at once; a file is read once for each window of so many.
+_WINDOW_ROWS: Final = 25_000
+#: DuckDB's buffers; a window of honest records takes a fifth of it.
+_MEMORY: Final = "512MB"
+
+#: What reading a damaged file raises; MemoryError where it unpacks to more than is allowed.
+Broken: Final = (duckdb.Error, MemoryError)
+
+
+def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Published]:
+    """Yield the chosen records of these files of a folder `parquet`.
+
+    Raises OSError, SessionError for a file that no compaction wrote, one of `Broken` for a damaged one.
+    """
+    wanted = [part for part in parts if choice.kinds is None or part.table in (*choice.kinds, TABLES[-1])]
+    tables: dict[str, list[Path]] = {}
+    for part, path in zip(wanted, checked_paths(folder, wanted), strict=True):
+        tables.setdefault(part.table, []).append(path)
+    streams = [_table(table, files, choice) for table, files in sorted(tables.items())]
+    for record in heapq.merge(*streams, key=_arrival):
+        if choice.takes(record):
+            yield record
+
+
+def span(folder: Path, parts: Sequence[Part]) -> tuple[int, int] | None:
+    """Return the arrival of the earliest and latest record in these files; None without records. Raises OSError."""
+    spans = [found for path in checked_paths(folder, parts) if (found := _span(path)) is not None]
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
+def _arrival(record: Published) -> tuple[int, str, int]:
+    return record.rx, record.agent, record.seq
+
+
+def _table(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+    """Yield the records of one table by arrival; files whose times overlap are sorted together."""
+    spans = sorted((*found, path) for path in files if (found := _span(path)) is not None)
+    group: list[Path] = []
+    until = 0
+    for first, last, path in spans:
+        if choice.to_rx is not None and first >= choice.to_rx:
+            break
+        if choice.from_rx is not None and last < choice.from_rx:
+            continue
+        if group and first > until:
+            yield from _group(table, group, choice)
+            group = []
+        group.append(path)
+        until = max(until, last)
+    if group:
+        yield from _group(table, group, choice)
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    return connect(_MEMORY, threads=1)
+
+
+@cache
+def _span(path: Path) -> tuple[int, int] | None:
+    """Return the arrival of a file's first and last row, by its rows: its statistics may claim anything."""
+    _types_in([path], "it has no column rx")
+    query = f"SELECT min(rx), max(rx), count(*), count(rx) FROM (SELECT rx + 0 AS rx FROM {_read([path])})"
+    with bounded_memory():
+        first, last, rows, known = _connection().cursor().execute(query).fetchall()[0]
+    if rows != known:
+        raise duckdb.InvalidInputException("it does not say when its rows arrived")
+    return (first, last) if rows else None
+
+
+def _read(files: Sequence[Path]) -> str:
+    listed = ", ".join(literal(str(path)) for path in files)
+    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
+
+
+def _types_in(files: Sequence[Path], otherwise: str) -> dict[str, str]:
+    """Return the columns of these files with their types. Raises duckdb.Error where there is no integer `rx`."""
+    with bounded_memory():
+        rows = _connection().cursor().execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
+    found = {str(row[0]): str(row[1]) for row in rows}
+    if found.get("rx") != "BIGINT":
+        raise duckdb.InvalidInputException(otherwise)
+    return found
+
+
+def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+    if table not in TABLES:
+        raise duckdb.InvalidInputException(f"{table[:80]} is not a kind of record that this version knows")
+    found: dict[str, str] = {}
+    for path in files:
+        found |= _checked_types(table, path)
+    for begin, end in _windows(files):
+        within = f"rx >= {begin}" + ("" if end is None else f" AND rx < {end}")
+        rows = f"(SELECT * FROM {_read(files)} WHERE {within} ORDER BY rx, agent, seq)"
+        yield from _decoded(formatted_lines(table, found, rows))
+
+
+def _checked_types(table: str, path: Path) -> dict[str, str]:
+    """Return a file's columns. Raises duckdb.Error where one has another type than that of its records."""
+    found, expected = _types_in([path], "it has no column rx"), _expected_types(table)
+    for name in ("rx", "agent", "seq"):
+        if name not in found:
+            raise duckdb.InvalidInputException(f"it has no column {name}")
+    for name, kind in found.items():
+        if name in expected and kind != expected[name]:
+            raise duckdb.InvalidInputException(f"the column {name} is of type {kind}"[:200])
+    return found
+
+
+@cache
+def _expected_types(table: str) -> dict[str, str]:
+    """Return the types of a table's columns as DuckDB writes them."""
+    columns = ", ".join(f"NULL::{column.type} AS {quoted(column.name)}" for column in columns_of(table))
+    return {str(row[0]): str(row[1]) for row in _connection().cursor().execute(f"DESCRIBE SELECT {columns}").fetchall()}
+
+
+def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
+    """Yield spans of arrival that follow each other, each of about `_WINDOW_ROWS` rows: begin, end exclusive.
+
+    The last one has no end: a record may have arrived at the last instant that 64 bits can express.
+    """
+    query = f"""SELECT DISTINCT rx FROM (SELECT rx, row_number() OVER (ORDER BY rx) AS place FROM {_read(files)})
+                WHERE place % {_WINDOW_ROWS} = 1 ORDER BY rx"""
+    with bounded_memory():
+        begins = [row[0] for row in _connection().cursor().execute(query).fetchall()]
+    yield from zip(begins, [*begins[1:], None], strict=True)
+
+
+def _decoded(query: str) -> Iterator[Published]:
+    with bounded_memory():
+        rows = _connection().cursor().execute(query)
+    while True:
+        with bounded_memory():
+            lines = rows.fetchmany(_ROWS)
+        if not lines:
+            return
+        for (line,) in lines:
+            try:  # as strict as for what a node sends: types are right by now, but any value may be null
+                yield decode((line or "").encode())
+            except BadRecord as error:
+                raise duckdb.InvalidInputException(f"a row is not a record: {error}") from error
