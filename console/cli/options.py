@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ..config import Config, ConfigError, load
-from ..schedulers import SiteError, attach, is_site_target
+from ..schedulers import SchedulerError, attach, is_site_target
 from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _attached(target: str, flags: Mapping[str, object]) -> Config:
     """The nodes that the site's scheduler names, each with what starts its agent. Raises ConfigError."""
     try:
         found = attach(target)
-    except SiteError as error:
+    except SchedulerError as error:
         raise ConfigError("target", target, str(error)) from error
     engines = {place.name: place.engine for place in found.places}
     config = load(",".join(engines), flags=flags, name=target)

@@ -45,12 +45,12 @@ def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any)
     Exit codes: 0 it could start, 1 it could not.
     """
     from ..launch import format
-    from ..launch.plan import Plan
+    from ..launch.plan import LaunchPlan
 
     found = asyncio.run(run_start.plan(target, overrides, options))
-    in_words = format.plan_text(found) if isinstance(found, Plan) else format.refusal_text(found)
+    in_words = format.plan_text(found) if isinstance(found, LaunchPlan) else format.refusal_text(found)
     click.echo(format.to_json(found) if as_json else in_words)
-    return EXIT_OK if isinstance(found, Plan) else EXIT_FINDING
+    return EXIT_OK if isinstance(found, LaunchPlan) else EXIT_FINDING
 
 
 @run.command()

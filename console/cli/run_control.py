@@ -13,14 +13,14 @@ import click
 
 from ..core.job_protocol import NodeStop, is_away
 from ..launch.format import stop_words
-from ..launch.pending_stops import Owed
+from ..launch.pending_stops import PendingStops
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
 
 if TYPE_CHECKING:
-    from ..launch.state import JobView, NodeLine
+    from ..launch.state import JobNodeStatus, JobStatus
     from ..records import Failure
     from .run_live import Live
     from .run_logs import Wanted
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
     from ..launch import format
-    from ..launch.state import job_views
+    from ..launch.state import job_statuses
     from ..report import coverage_code
     from .run_live import live
 
     async with live(load_target(target, overrides)) as fleet:
-        views = [await job_named(fleet, job)] if job else job_views(fleet.store)
+        views = [await job_named(fleet, job)] if job else job_statuses(fleet.store)
         click.echo(format.status_json(views) if as_json else format.status_text(views))
         return coverage_code(fleet.store)
 
@@ -63,18 +63,18 @@ def _append(file: Any, text: str) -> None:
 
 
 async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
-    from ..launch.state import job_view
+    from ..launch.state import job_status
     from .run_live import live
 
     async with live(load_target(target, overrides)) as fleet:
         name = (await job_named(fleet, job)).ordered.job
-        if not await fleet.until(lambda: (now := job_view(fleet.store, name)) is not None and now.is_over, timeout_s):
+        if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
             click.echo(f"gconsole: {name} is not over yet", err=True)
             return 124  # as timeout(1)
         return ended(await job_named(fleet, name))
 
 
-def ended(view: JobView) -> int:
+def ended(view: JobStatus) -> int:
     from ..launch import format
 
     click.echo(format.status_text([view]), err=True)
@@ -97,7 +97,7 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
             else:
                 code = code or EXIT_PARTIAL
                 away += [line.node] if is_away(answer) else []
-        Owed.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
+        PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
         if away:
             click.echo(f"gconsole: the order is kept; your next `gconsole run` that sees {fold(away)} ends it there",
                        err=True)  # fmt: skip
@@ -105,8 +105,8 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
 
 
 async def _stopped(
-    fleet: Live, view: JobView, grace_s: float, wait_s: float
-) -> AsyncIterator[tuple[NodeLine, NodeStop | Failure | None]]:
+    fleet: Live, view: JobStatus, grace_s: float, wait_s: float
+) -> AsyncIterator[tuple[JobNodeStatus, NodeStop | Failure | None]]:
     """What came of it, node by node; nodes that are away have so long to come back."""
     waiting = {line.node: line for line in view.lines}
     deadline = time.monotonic() + wait_s
@@ -139,12 +139,12 @@ async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, on
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
-async def job_named(fleet: Live, name: str) -> JobView:
+async def job_named(fleet: Live, name: str) -> JobStatus:
     """The job of that name, or the only one that begins so. Raises UsageError; ends where nothing is reachable."""
-    from ..launch.state import job_views
+    from ..launch.state import job_statuses
     from ..report import coverage_code
 
-    views = job_views(fleet.store)
+    views = job_statuses(fleet.store)
     found = [view for view in views if view.ordered.job == name] or [v for v in views if v.ordered.job.startswith(name)]
     if len(found) == 1:
         return found[0]

@@ -18,7 +18,7 @@ from ..fleet import jobs
 from ..fleet.fleet import Fleet
 from ..headless import batch
 from ..launch.format import stop_words
-from ..launch.pending_stops import Owed
+from ..launch.pending_stops import PendingStops
 from ..monitor.finding_tracker import FindingTracker
 from ..runtime import Console
 from ..text.sanitize import printable
@@ -57,7 +57,7 @@ async def _end_what_is_owed(live: Live) -> None:
 
     `[console] read_only` is not asked: it is the order that was confirmed then, and no other one.
     """
-    owed = Owed.of_cluster(live.config.cluster)
+    owed = PendingStops.of_cluster(live.config.cluster)
     for job, nodes in owed.orders.items():
         back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
         answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.bus import Published
-from ..launch.output_fold import LineFold, Writer, in_turn
-from ..launch.state import JobView, job_view
+from ..launch.output_fold import LineFold, Writer, interleave
+from ..launch.state import JobStatus, job_status
 from ..records import Log
 from ..text.sanitize import printable
 from .run_live import Live
@@ -33,7 +33,7 @@ class Wanted:
 class Output:
     """Collects what the hub brings of a job, and writes it."""
 
-    def __init__(self, view: JobView, wanted: Wanted, write: Callable[[str], None]) -> None:
+    def __init__(self, view: JobStatus, wanted: Wanted, write: Callable[[str], None]) -> None:
         self._job, self._wanted, self._write = view.ordered.job, wanted, write
         self._nodes = frozenset(line.node for line in view.lines)  # no other has a say in what its ranks wrote
         writers = len(wanted.ranks) if wanted.ranks is not None else view.ordered.world_size
@@ -55,16 +55,18 @@ class Output:
         new, self._new = self._new, {}
         now_s = time.monotonic()
         pattern, add = self._wanted.pattern, self._fold.add
-        for writer, line in in_turn(new):
+        for writer, line in interleave(new):
             if pattern is None or pattern.search(line):
                 add(writer, printable(line), now_s)
-        told = self._fold.take(now_s, everything=everything)
+        told = self._fold.format_due(now_s, everything=everything)
         if told:
             self._write("\n".join(told))
         return bool(new)
 
 
-async def stream(live: Live, view: JobView, wanted: Wanted, write: Callable[[str], None], *, follow: bool) -> list[str]:
+async def stream(
+    live: Live, view: JobStatus, wanted: Wanted, write: Callable[[str], None], *, follow: bool
+) -> list[str]:
     """Write the output of a job; with `follow` until it is over. What could not be read, a sentence each."""
     output = Output(view, wanted, write)
     unsubscribe = live.hub.subscribe(output.take)
@@ -85,7 +87,7 @@ async def _until_over(live: Live, job: str, output: Output) -> None:
 
     def is_done() -> bool:
         nonlocal quiet_since
-        view = job_view(live.store, job)
+        view = job_status(live.store, job)
         if output.tell() or view is None or not view.is_over:
             quiet_since = time.monotonic()
         return time.monotonic() - quiet_since > LAST_WORDS_S

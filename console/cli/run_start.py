@@ -33,10 +33,10 @@ async def plan(target: str, overrides: tuple[str, ...], options: dict[str, Any])
 
 
 async def _planned(fleet: Live, request: Any, job: str) -> Any:
-    from ..launch.capacity import facts_of
+    from ..launch.capacity import node_facts
     from ..launch.planner import make_plan
 
-    return await make_plan(fleet.fleet, facts_of(fleet.store, fleet.environments), request, job)
+    return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.environments), request, job)
 
 
 async def start(
@@ -95,10 +95,10 @@ def _tell(failures: Mapping[str, Failure]) -> None:
 
 
 async def _followed(fleet: Live, job: str) -> int:
-    from ..launch.state import job_view
+    from ..launch.state import job_status
     from .run_logs import Wanted, stream
 
-    await fleet.until(lambda: (view := job_view(fleet.store, job)) is not None and not view.unseen, 15.0)
+    await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
     view = await job_named(fleet, job)
     await stream(fleet, view, Wanted(), click.echo, follow=True)
     return ended(await job_named(fleet, job))

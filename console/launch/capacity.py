@@ -1,4 +1,4 @@
-"""What the store knows of each node that matters to a job."""
+"""The capacity of each node for a job, from the store."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..core.store import GpuNow, NodeNow, Store
 from ..records import Finding, GpuProcess, NodeState
 from ..text.format import size
 
-#: Memory in use on a GPU without a process that anybody sees (another container's, say) from which on it is taken.
+#: Bytes. A GPU with more memory in use but no visible process is occupied, for example by another container.
 TAKEN_BYTES = 1 << 30
-#: A clock that is further off is told of: logs and stamps of several nodes cannot be laid side by side any more.
+#: ns. A larger clock offset is a warning: logs and timestamps of several nodes no longer match.
 CLOCK_OFF_NS = 50_000_000
 #: Culprits of findings about GPUs are named node:gpuN, of a port node:DEVICE.
 _PART = re.compile(r"(?P<node>.+):(?:gpu(?P<gpu>\d+)|[^:]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """One GPU that a job could get; `why_not` is None where it is free and well."""
+class GpuCapacity:
+    """One GPU; `why_not` is None if a job can use it."""
 
     index: int
     uuid: str
@@ -29,12 +29,12 @@ class GpuFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """One node as a job sees it; `why_not` is None where it is there."""
+class NodeCapacity:
+    """One node; `why_not` is None if it is connected."""
 
     name: str
     why_not: str | None = None
-    gpus: tuple[GpuFacts, ...] = ()
+    gpus: tuple[GpuCapacity, ...] = ()
     mem_available_bytes: int | None = None
     cpu_pct: float | None = None
     errors: tuple[str, ...] = ()  # findings about the node itself
@@ -44,7 +44,7 @@ class NodeFacts:
     jobs: int = 0  # of gconsole's own that run there
 
 
-def facts_of(store: Store, environments: dict[str, tuple[str, str]] | None = None) -> tuple[NodeFacts, ...]:
+def node_facts(store: Store, environments: dict[str, tuple[str, str]] | None = None) -> tuple[NodeCapacity, ...]:
     """Every node of a store; `environments` are the process filters of nodes that have one."""
     gpus: dict[str, list[GpuNow]] = defaultdict(list)
     for key in store.gpus:
@@ -55,12 +55,12 @@ def facts_of(store: Store, environments: dict[str, tuple[str, str]] | None = Non
     for record in store.jobs.nodes.values():
         running[record.node] += record.state in ("dispatching", "running", "stopping")
 
-    def given(node: str) -> tuple[GpuFacts, ...]:
+    def given(node: str) -> tuple[GpuCapacity, ...]:
         real = [gpu for gpu in gpus[node] if gpu.info and not gpu.info.simulated]
         return tuple(sorted((_gpu(node, gpu, taken, about_gpus) for gpu in real), key=lambda gpu: gpu.index))
 
     return tuple(
-        NodeFacts(
+        NodeCapacity(
             name=now.name, why_not=_absence(now), gpus=given(now.name),
             mem_available_bytes=now.host.mem_available_bytes if now.host else None,
             cpu_pct=now.host.cpu_pct if now.host else None,
@@ -72,7 +72,7 @@ def facts_of(store: Store, environments: dict[str, tuple[str, str]] | None = Non
                 *_clock(store, now.name),
             ),
             versions=_versions(now, gpus[now.name]),
-            environment=(found,) if (found := (environments or {}).get(now.name)) else (),
+            environment=(variable,) if (variable := (environments or {}).get(now.name)) else (),
             jobs=running[now.name],
         )
         for now in store.nodes.values()
@@ -84,52 +84,56 @@ def _absence(now: NodeNow) -> str | None:
     if state is None or state.state != "ok":
         word = state.state if state else "expected"
         return f"{word}: {state.error.text}" if state and state.error else word
-    return None if now.cost else "it has not sampled yet"
+    return None if now.cost else "no sample received yet"
 
 
 def _clock(store: Store, node: str) -> tuple[str, ...]:
-    """What its own time service says against its clock; nothing where that is unknown."""
+    """Warnings of the node's time service about its clock."""
     source = store.clocks.sources.get(node)
     if source is None:
         return ()
     if source.synced is False:
-        return (f"its clock follows no time source ({source.daemon or 'none runs'})",)
+        return (f"clock not synchronised ({source.daemon or 'no time service'})",)
     if source.offset_ns is not None and abs(source.offset_ns) > CLOCK_OFF_NS:
-        return (f"its clock is {source.offset_ns / 1e6:+.0f} ms off, says {source.daemon}",)
+        return (f"clock {source.offset_ns / 1e6:+.0f} ms off, according to {source.daemon}",)
     return ()
 
 
-def _gpu(node: str, now: GpuNow, taken: dict[tuple[str, str], str], found: dict[str, list[Finding]]) -> GpuFacts:
+def _gpu(node: str, now: GpuNow, taken: dict[tuple[str, str], str], findings: dict[str, list[Finding]]) -> GpuCapacity:
     info = now.info
     assert info is not None
     why_not = taken.get((node, info.uuid))
-    errors = [finding for finding in found[f"{node}:gpu{info.index}"] if finding.severity == "error"]
+    errors = [finding for finding in findings[f"{node}:gpu{info.index}"] if finding.severity == "error"]
     if info.lost:
         why_not = f"lost: {info.lost}"
     elif errors:
         why_not = f"{errors[0].id}: {errors[0].text}"
     elif info.mig_devices:
-        why_not = "it is divided by MIG"
+        why_not = "partitioned by MIG"
     elif why_not is None and now.gpu is not None and (now.gpu.mem_used_bytes or 0) > TAKEN_BYTES:
-        why_not = f"{size(now.gpu.mem_used_bytes or 0)} of its memory are in use"
-    return GpuFacts(info.index, info.uuid, info.mem_total_bytes, why_not)
+        why_not = f"{size(now.gpu.mem_used_bytes or 0)} of memory in use"
+    return GpuCapacity(info.index, info.uuid, info.mem_total_bytes, why_not)
 
 
 def _taken(store: Store) -> dict[tuple[str, str], str]:
-    """GPUs with a process on them, or promised to a job of ours that has just begun: why they are taken."""
-    found: dict[tuple[str, str], str] = {}
+    """GPUs with a process, or assigned to a gconsole job that is starting, and by what each is occupied."""
+    occupants: dict[tuple[str, str], str] = {}
     for process in store.gpu_processes.values():
         if process.type != "graphics":  # a display takes little, and is on every workstation's card
-            found.setdefault((process.node, process.uuid), _occupant(process))
+            occupants.setdefault((process.node, process.uuid), _occupant(process))
     for record in store.jobs.nodes.values():
         if record.state in ("dispatching", "running", "stopping"):
             for uuid in record.gpus:
-                found[record.node, uuid] = f"the job {record.job} has it"
-    return found
+                occupants[record.node, uuid] = f"assigned to job {record.job}"
+    return occupants
 
 
 def _occupant(process: GpuProcess) -> str:
-    return f"pid {process.pid} ({process.comm}) runs on it" if process.comm else f"pid {process.pid} runs on it"
+    return (
+        f"pid {process.pid} ({process.comm}) is running on it"
+        if process.comm
+        else f"pid {process.pid} is running on it"
+    )
 
 
 def _findings(store: Store) -> tuple[dict[str, list[Finding]], dict[str, list[Finding]]]:

@@ -19,8 +19,8 @@ class BadCommand(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in a job a node is."""
+class NodePosition:
+    """The position of a node in a job."""
 
     job: str
     index: int
@@ -32,13 +32,14 @@ class Place:
 
     @property
     def world_size(self) -> int:
+        """Ranks of the job."""
         return self.nodes * self.procs_per_node
 
 
-def commands(launcher: Launcher, command: tuple[str, ...], place: Place) -> tuple[Command, ...]:
-    """What runs on the node. Raises BadCommand."""
+def commands(launcher: Launcher, command: tuple[str, ...], place: NodePosition) -> tuple[Command, ...]:
+    """The commands of one node. Raises BadCommand."""
     if not command:
-        raise BadCommand("there is no command: write it after --")
+        raise BadCommand("no command given; write it after --")
     if launcher == "env":
         return tuple(_rank(command, place, local_rank) for local_rank in range(place.procs_per_node))
     if launcher == "torchrun":
@@ -46,7 +47,7 @@ def commands(launcher: Launcher, command: tuple[str, ...], place: Place) -> tupl
     return (Command(_accelerate(command, place), {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}, OUTPUT),)
 
 
-def _torchrun(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
+def _torchrun(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...]:
     interpreter, rest = _split(command)
     start = (interpreter, "-m", "torch.distributed.run") if interpreter else ("torchrun",)
     return (
@@ -56,7 +57,7 @@ def _torchrun(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _accelerate(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
+def _accelerate(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...]:
     interpreter, rest = _split(command)
     start = (interpreter, "-m", "accelerate.commands.launch") if interpreter else ("accelerate", "launch")
     # `--cpu` starts one process, or MPI, and no more (accelerate 1.15, commands/launch.py); `--multi_gpu` is torchrun
@@ -69,7 +70,7 @@ def _accelerate(command: tuple[str, ...], place: Place) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _rank(command: tuple[str, ...], place: Place, local_rank: int) -> Command:
+def _rank(command: tuple[str, ...], place: NodePosition, local_rank: int) -> Command:
     rank = place.index * place.procs_per_node + local_rank
     env = {
         "RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(place.world_size),

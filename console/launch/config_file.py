@@ -19,10 +19,10 @@ class BadConfigFile(ValueError):
 def load(name: str, text: str) -> Tree:
     """The configuration in a file of that name. Raises BadConfigFile."""
     reader, _ = _form(name)
-    found = reader(text)
-    if not isinstance(found, MutableMapping):
-        raise BadConfigFile(f"{name}: it holds no table of settings")
-    return found
+    tree = reader(text)
+    if not isinstance(tree, MutableMapping):
+        raise BadConfigFile(f"{name}: does not contain a table of settings")
+    return tree
 
 
 def dump(name: str, tree: Tree, like: str) -> str:
@@ -35,7 +35,7 @@ def _form(name: str) -> tuple[Callable[[str], Any], Callable[[Tree, str], str]]:
     try:
         return _FORMS[PurePath(name).suffix.lower()]
     except KeyError:
-        raise BadConfigFile(f"{name}: no .json, .toml, .yaml or .yml") from None
+        raise BadConfigFile(f"{name}: not a .json, .toml, .yaml or .yml file") from None
 
 
 def _read_json(text: str) -> Any:

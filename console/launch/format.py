@@ -1,4 +1,4 @@
-"""Plans and jobs as people read them, and as machines do."""
+"""Plans and jobs as text and JSON."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..text.format import size
 from ..text.json import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
-from .plan import Plan, Refusal
+from .plan import LaunchPlan, Refusal
 from .scale import Scaled
-from .state import JobView, NodeLine
+from .state import JobNodeStatus, JobStatus
 
 _FOLDER = "$GCONSOLE_JOB_DIR"
 
 
-def plan_text(plan: Plan) -> str:
-    """All that will run, and why not elsewhere."""
+def plan_text(plan: LaunchPlan) -> str:
+    """What will run on each node, and why other nodes were left out."""
     first = plan.first
-    gpus = f"{first.gpus_per_node} GPUs" if first.gpus_per_node else "no GPU"
+    gpus = f"{first.gpus_per_node} GPUs" if first.gpus_per_node else "no GPUs"
     interfaces = sorted({name for name in plan.interfaces.values() if name})
     lines = [
         f"job {plan.job}: {len(plan.orders)} nodes × {first.procs_per_node} = {first.world_size} ranks, "
         f"{gpus} a node, {first.launcher}",
-        f"  ranks meet at {first.master_addr}:{first.master_port}"
+        f"  rendezvous {first.master_addr}:{first.master_port}"
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home folder'}",
     ]
@@ -47,18 +47,18 @@ def plan_text(plan: Plan) -> str:
 
 
 def refusal_text(refusal: Refusal) -> str:
-    """Why not, node by node, and what to ask for instead."""
+    """Why a job cannot start, by node, and which requests could."""
     lines = [f"✖ {refusal.reason}", *_left_out(refusal.left_out), *(f"  try: {change}" for change in refusal.change)]
     return "\n".join(map(printable, lines))
 
 
-def to_json(found: Plan | Refusal) -> str:
+def to_json(outcome: LaunchPlan | Refusal) -> str:
     """`{"schema": "gconsole.plan/1", …}`: the plan with an order for each node, or the refusal."""
     document: dict[str, Any] = {"schema": "gconsole.plan/1"}
-    if isinstance(found, Plan):
-        document["plan"] = found
+    if isinstance(outcome, LaunchPlan):
+        document["plan"] = outcome
     else:
-        document["refusal"] = found
+        document["refusal"] = outcome
     return pretty(document)
 
 
@@ -67,12 +67,12 @@ def shell(argv: Sequence[str], env: dict[str, str]) -> str:
     return " ".join([*(f"{name}={_quoted(value)}" for name, value in env.items()), *map(_quoted, argv)])
 
 
-def status_text(views: Sequence[JobView]) -> str:
+def status_text(views: Sequence[JobStatus]) -> str:
     """A paragraph a job, nodes in the same state on one line."""
-    return "\n".join(line for view in views for line in _job_lines(view)) if views else "no job that gconsole started"
+    return "\n".join(line for view in views for line in _job_lines(view)) if views else "no jobs started by gconsole"
 
 
-def status_json(views: Sequence[JobView]) -> str:
+def status_json(views: Sequence[JobStatus]) -> str:
     """`{"schema": "gconsole.jobs/1", "jobs": […]}`: what was ordered, and a line for each node."""
     jobs = [
         {
@@ -86,7 +86,7 @@ def status_json(views: Sequence[JobView]) -> str:
     return pretty({"schema": "gconsole.jobs/1", "jobs": jobs})
 
 
-def _job_lines(view: JobView) -> list[str]:
+def _job_lines(view: JobStatus) -> list[str]:
     ordered = view.ordered
     code = f", exit code {view.exit_code}" if view.is_over and view.state != "completed" else ""
     lines = [
@@ -103,7 +103,7 @@ def _job_lines(view: JobView) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _node_words(line: NodeLine) -> str:
+def _node_words(line: JobNodeStatus) -> str:
     now = line.now
     if now is None:
         return f"unknown: {line.why}"
@@ -124,7 +124,7 @@ def _scaled(scaled: Scaled) -> list[str]:
 
 
 def stop_words(answer: NodeStop | Failure) -> str:
-    """What stopping a job came to on one node: the proof that nothing is left of it, what is, or why nobody knows."""
+    """The result of stopping a job on one node: ended and remaining processes, or why they are unknown."""
     if isinstance(answer, Failure):
         return f"unknown: {answer.text}"
     left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"

@@ -1,4 +1,4 @@
-"""The output of all ranks as one stream, a line that several ranks wrote once: `[0-63] loss 2.31`."""
+"""The output of all ranks as one stream, equal lines folded: `[0-63] loss 2.31`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from ..text.nodeset_fold import fold, fold_ranks
 
-#: So many told entries of one text are kept at most before they are cleared away.
-_MOST_TOLD = 1000
-#: So many sets of writers have their names remembered.
-_MOST_NAMES = 4096
-#: Who wrote a line: a rank, or the launcher on a node.
+#: Printed entries of one text that are kept before they are removed.
+_MAX_PRINTED = 1000
+#: Entries of the cache of folded names.
+_MAX_NAMES = 4096
+#: The writer of a line: a rank, or the launcher on a node.
 Writer = int | str
 
 
 class Folded(NamedTuple):
-    """One line and all who wrote it; `who` is `0-63`."""
+    """One line and its writers; `who` is `0-63`."""
 
     who: str
     writers: tuple[Writer, ...]
@@ -26,31 +26,31 @@ class Folded(NamedTuple):
 
 
 class LineFold:
-    """Folds equal lines of different writers that come within `window_s`; each writer's lines keep their order.
+    """Folds equal lines that different writers wrote within `window_s`; the lines of each writer stay in order.
 
-    `writers` is how many there are: a line that all have written waits for nobody. Time is the caller's, in seconds.
+    `writers` is their number: a line of all writers is printed at once. The caller passes the time, in seconds.
     """
 
     def __init__(self, writers: int, window_s: float) -> None:
         self._writers, self._window_s = writers, window_s
         self._open: OrderedDict[int, tuple[str, float, list[Writer]]] = OrderedDict()
-        #: Entries with that text, told ones perhaps among the first; most texts have one.
+        #: Entries with that text, perhaps printed ones first; most texts have one.
         self._by_text: dict[str, int | list[int]] = {}
         self._last: dict[Writer, int] = {}  # the entry that has a writer's newest line
         self._number = 0
-        self._told = 0  # the newest entry that is out
+        self._printed = 0  # the newest printed entry
         self._names: dict[tuple[Writer, ...], str] = {}
 
     def add(self, writer: Writer, text: str, now_s: float) -> None:
-        """The next line of one writer."""
+        """Add the next line of one writer."""
         self._last[writer] = self._place(writer, text, self._last.get(writer, -1), now_s)
 
-    def take(self, now_s: float, *, everything: bool = False) -> list[str]:
-        """What can be told now, with who wrote it; with `everything` also what might still be joined."""
+    def format_due(self, now_s: float, *, everything: bool = False) -> list[str]:
+        """Lines to print now, with their writers; `everything` includes those that others may still write."""
         return [f"[{line.who}] {line.text}" for line in self.lines(now_s, everything=everything)]
 
     def lines(self, now_s: float, *, everything: bool = False) -> list[Folded]:
-        """The same in parts."""
+        """As `format_due`, unformatted."""
         due: list[tuple[int, str, list[Writer]]] = []
         for number, (text, since_s, writers) in self._open.items():
             if not everything and len(writers) < self._writers and now_s - since_s < self._window_s:
@@ -58,20 +58,20 @@ class LineFold:
             due.append((number, text, writers))
         for number, text, _ in due:
             del self._open[number]
-            self._told = number
+            self._printed = number
             numbers = self._by_text[text]
             if (numbers if isinstance(numbers, int) else numbers[-1]) == number:
                 del self._by_text[text]
         return [Folded(self._name_of(writers), tuple(writers), text) for _, text, writers in due]
 
     def _name_of(self, writers: list[Writer]) -> str:
-        """`name_of`, remembered: the same ranks write together over and over."""
+        """`fold_writers`, cached: the same ranks write together again and again."""
         key = tuple(writers)
         name = self._names.get(key)
         if name is None:
-            if len(self._names) >= _MOST_NAMES:
+            if len(self._names) >= _MAX_NAMES:
                 self._names.clear()
-            name = self._names[key] = name_of(writers)
+            name = self._names[key] = fold_writers(writers)
         return name
 
     def _place(self, writer: Writer, text: str, last: int, now_s: float) -> int:
@@ -82,38 +82,35 @@ class LineFold:
             self._by_text[text] = number
             return number
         if isinstance(numbers, int):
-            if numbers > last and numbers > self._told:
+            if numbers > last and numbers > self._printed:
                 self._open[numbers][2].append(writer)
                 return numbers
             numbers = self._by_text[text] = [numbers]
         else:
-            at = bisect_right(numbers, max(last, self._told))
-            if at < len(numbers):
-                self._open[numbers[at]][2].append(writer)
-                return numbers[at]
-            if at > _MOST_TOLD:
-                del numbers[:at]
+            index = bisect_right(numbers, max(last, self._printed))
+            if index < len(numbers):
+                self._open[numbers[index]][2].append(writer)
+                return numbers[index]
+            if index > _MAX_PRINTED:
+                del numbers[:index]
         number = self._number = self._number + 1
         self._open[number] = (text, now_s, [writer])
         numbers.append(number)
         return number
 
 
-def name_of(writers: list[Writer]) -> str:
+def fold_writers(writers: list[Writer]) -> str:
     """`0-3,7` for ranks, `node[1-4]` for launchers, both where both wrote it."""
     ranks = [writer for writer in writers if isinstance(writer, int)]
     nodes = [writer for writer in writers if isinstance(writer, str)]
     return ",".join(filter(None, (fold_ranks(ranks) if ranks else "", fold(nodes) if nodes else "")))
 
 
-def in_turn(lines: dict[Writer, list[str]]) -> Iterable[tuple[Writer, str]]:
-    """The first line of each rank, then the second of each: what they wrote side by side stands together.
-
-    After them what the launchers say, likewise: it is about the ranks.
-    """
+def interleave(lines: dict[Writer, list[str]]) -> Iterable[tuple[Writer, str]]:
+    """The first line of each rank, then the second of each, and so on; then the same for the launchers."""
     for kind in (int, str):
         part = [(writer, written) for writer, written in lines.items() if isinstance(writer, kind)]
-        for at in range(max((len(written) for _, written in part), default=0)):
+        for i in range(max((len(written) for _, written in part), default=0)):
             for writer, written in part:
-                if at < len(written):
-                    yield writer, written[at]
+                if i < len(written):
+                    yield writer, written[i]

@@ -1,6 +1,6 @@
-"""Orders to stop that nodes could not be told: a person's own, kept in their state folder until the nodes are back.
+"""Stop orders for unreachable nodes, kept in the user's state folder until the nodes are back.
 
-They are kept here and not on the other nodes of a job, because a node must not be able to have another one's job ended.
+They are not kept on other nodes of the job: a node must not be able to end another node's job.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ import platformdirs
 
 from ..text.atomic_files import make_folder, write_atomically
 
-#: Older orders than these are forgotten: so many jobs.
-MOST: int = 200
+#: Jobs with pending orders that are kept; older ones are dropped.
+MAX_JOBS: int = 200
 
 
-class Owed:
-    """`orders` are nodes by job. A file that cannot be read holds none."""
+class PendingStops:
+    """The pending stop orders in one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
-    def of_cluster(cls, cluster: str) -> Owed:
-        """Those of the cluster of that name."""
+    def of_cluster(cls, cluster: str) -> PendingStops:
+        """The pending stop orders of the cluster of that name."""
         return cls(platformdirs.user_state_path("gconsole") / "stops" / f"{quote(cluster, safe=' ')[:200]}.json")
 
     @property
     def orders(self) -> dict[str, tuple[str, ...]]:
+        """Nodes by job; empty if the file cannot be read."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[str, ...]])
         except (OSError, msgspec.DecodeError):
             return {}
 
     def set(self, job: str, nodes: tuple[str, ...]) -> None:
-        """These nodes could not be told to stop the job; with none the order is carried out. Raises OSError."""
+        """Replace the nodes on which a job is still to be stopped; none if the order is done. Raises OSError."""
         orders = self.orders
         if orders.get(job, ()) == nodes:
             return
         orders.pop(job, None)
         if nodes:
             orders[job] = nodes
-        kept = dict(list(orders.items())[-MOST:])
+        kept = dict(list(orders.items())[-MAX_JOBS:])
         if kept:
             make_folder(self._path.parent)
             write_atomically(self._path, msgspec.json.encode(kept) + b"\n")

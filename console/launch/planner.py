@@ -1,4 +1,4 @@
-"""Makes a plan with the nodes' own answers: choose, ask those that were chosen, choose again."""
+"""Plans a job with preflight answers of the selected nodes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Sequence
 
 from ..core.control import Control
 from ..core.job_protocol import Readiness
-from .capacity import NodeFacts
-from .plan import Asks, Plan, Refusal, plan, question
+from .capacity import NodeCapacity
+from .plan import LaunchPlan, PreflightNeeded, Refusal, plan, preflight_request
 from .request import JobRequest
 
 
-async def make_plan(control: Control, nodes: Sequence[NodeFacts], request: JobRequest, job: str) -> Plan | Refusal:
-    """The plan, or why there is none. Every turn asks nodes that were not asked before, so it ends."""
+async def make_plan(
+    control: Control, nodes: Sequence[NodeCapacity], request: JobRequest, job: str
+) -> LaunchPlan | Refusal:
+    """The plan, or why there is none. Every round asks only nodes that have not been asked, so that it ends."""
     ready: dict[str, Readiness | str] = {}
     created = time.time_ns()
     while True:
-        found = plan(request, job, nodes, ready, created)
-        if not isinstance(found, Asks):
-            return found
-        answers = await control.probe_job(found.nodes, question(request, job))
-        for node in found.nodes:
+        outcome = plan(request, job, nodes, ready, created)
+        if not isinstance(outcome, PreflightNeeded):
+            return outcome
+        answers = await control.probe_job(outcome.nodes, preflight_request(request, job))
+        for node in outcome.nodes:
             answer = answers[node]
             ready[node] = answer if isinstance(answer, Readiness) else f"{answer.name}: {answer.text}"

@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet: an address of the first node, on a network that all of its nodes share."""
+"""The rendezvous address of a job: one of the first node, on a network that all nodes share."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 from ..core.job_protocol import Readiness
 
-#: Networks that containers and virtual machines have within one machine: the same addresses on every node.
+#: Interfaces of containers and virtual machines: their networks have the same addresses on every node.
 _INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "podman", "lxc")
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """`interfaces` are by node; None for a job on one node, which needs none."""
+class Rendezvous:
+    """MASTER_ADDR, and the interface of each node; None on a single node."""
 
     address: str
     interfaces: Mapping[str, str | None]
     warning: str = ""
 
 
-class NoMeeting(ValueError):
-    """The nodes have no network in common that can be named; the message says what to do."""
+class NoRendezvous(ValueError):
+    """The nodes share no known network; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +32,38 @@ class _Address:
     network: tuple[int, int]  # first address, prefix length
 
 
-def meet(nodes: Sequence[str], ready: Mapping[str, Readiness], interface: str | None = None) -> Meeting:
-    """Where they meet; the first node is the master. Raises NoMeeting."""
+def choose_rendezvous(nodes: Sequence[str], ready: Mapping[str, Readiness], interface: str | None = None) -> Rendezvous:
+    """The rendezvous of these nodes, the first of which is the master. Raises NoRendezvous."""
     if len(nodes) == 1:
-        return Meeting("127.0.0.1", {nodes[0]: None})
-    known = {node: [_address(*line) for line in ready[node].addresses] for node in nodes}
+        return Rendezvous("127.0.0.1", {nodes[0]: None})
+    addresses = {node: [_address(*line) for line in ready[node].addresses] for node in nodes}
     if interface is not None:
-        return _over(nodes, known, interface)
+        return _over(nodes, addresses, interface)
     master = nodes[0]
-    for network in _networks(known[master], ready[master].ssh_address):
-        found = {node: next((a for a in known[node] if a.network == network), None) for node in nodes}
-        if all(found.values()):
+    for network in _networks(addresses[master], ready[master].ssh_address):
+        chosen = {node: next((a for a in addresses[node] if a.network == network), None) for node in nodes}
+        if all(chosen.values()):
             ours = ready[master].ssh_address
-            address = next((a.text for a in known[master] if a.network == network and a.text == ours), None)
+            address = next((a.text for a in addresses[master] if a.network == network and a.text == ours), None)
             inside = ours if ours and _is_in(ours, network) else None
-            first = found[master]
+            first = chosen[master]
             assert first is not None
-            return Meeting(address or inside or first.text, {node: a.interface for node, a in found.items() if a})
-    return _routed(nodes, known, ready)
+            return Rendezvous(address or inside or first.text, {node: a.interface for node, a in chosen.items() if a})
+    return _routed(nodes, addresses, ready)
 
 
-def _over(nodes: Sequence[str], known: Mapping[str, list[_Address]], interface: str) -> Meeting:
-    without = [node for node in nodes if not any(a.interface == interface for a in known[node])]
+def _over(nodes: Sequence[str], addresses: Mapping[str, list[_Address]], interface: str) -> Rendezvous:
+    without = [node for node in nodes if not any(a.interface == interface for a in addresses[node])]
     if without:
-        raise NoMeeting(f"no address at {interface} on {', '.join(without[:4])}; name another --interface, or none")
-    address = next(a.text for a in known[nodes[0]] if a.interface == interface)
-    return Meeting(address, dict.fromkeys(nodes, interface))
+        raise NoRendezvous(
+            f"no address on interface {interface} of {', '.join(without[:4])}; name another --interface, or none"
+        )
+    address = next(a.text for a in addresses[nodes[0]] if a.interface == interface)
+    return Rendezvous(address, dict.fromkeys(nodes, interface))
 
 
 def _networks(addresses: Sequence[_Address], ssh_address: str | None) -> list[tuple[int, int]]:
-    """The networks of the master, that of its SSH server first, which is known to work; its own loopback last."""
+    """Networks of the master, that of its SSH server first: it is known to be reachable."""
     outer = [a for a in addresses if a.interface != "lo" and not a.interface.startswith(_INNER)]
     outer.sort(key=lambda a: not (ssh_address and _is_in(ssh_address, a.network)))
     loopback = [a for a in addresses if a.interface == "lo"]
@@ -70,18 +72,20 @@ def _networks(addresses: Sequence[_Address], ssh_address: str | None) -> list[tu
     return list(dict.fromkeys(a.network for a in ordered))
 
 
-def _routed(nodes: Sequence[str], known: Mapping[str, list[_Address]], ready: Mapping[str, Readiness]) -> Meeting:
-    """No network in common: by the addresses where SSH reaches them, if those are real ones."""
-    found: dict[str, str | None] = {}
+def _routed(
+    nodes: Sequence[str], addresses: Mapping[str, list[_Address]], ready: Mapping[str, Readiness]
+) -> Rendezvous:
+    """Without a shared network: the addresses of their SSH servers."""
+    chosen: dict[str, str | None] = {}
     for node in nodes:
         ssh = ready[node].ssh_address
-        found[node] = next((a.interface for a in known[node] if a.text == ssh and a.interface != "lo"), None)
-    missing = [node for node in nodes if found[node] is None]
+        chosen[node] = next((a.interface for a in addresses[node] if a.text == ssh and a.interface != "lo"), None)
+    missing = [node for node in nodes if chosen[node] is None]
     address = ready[nodes[0]].ssh_address
     if missing or address is None:
         who = ", ".join(missing[:4]) or nodes[0]
-        raise NoMeeting(f"no network that {who} shares with the others; name one: --interface")
-    return Meeting(address, found, "the nodes are in different networks: whether they reach each other was not tried")
+        raise NoRendezvous(f"no network shared by {who} and the other nodes; name one: --interface")
+    return Rendezvous(address, chosen, "the nodes are in different networks; reachability between them was not tested")
 
 
 def _address(interface: str, text: str, prefix: int) -> _Address:

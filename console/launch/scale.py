@@ -33,7 +33,7 @@ ELSEWHERE: Final = "$GCONSOLE_JOB_DIR"
 
 @dataclass(frozen=True)
 class ScaleConfig:
-    """A file as the person named it, and what is in it."""
+    """A configuration file: its path as given, and its text."""
 
     path: str
     text: str
@@ -41,16 +41,16 @@ class ScaleConfig:
 
     @property
     def name(self) -> str:
-        """Of the copy."""
+        """File name of the copy."""
         return self.path.replace("\\", "/").rpartition("/")[2]
 
     @property
     def place(self) -> str:
-        """Where the copy lies on a node."""
+        """Path of the copy on a node."""
         return f"{ELSEWHERE}/config/{self.name}"
 
     def within(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command with the copy in the place of the file."""
+        """The command with the path of the copy instead of that of the file."""
         return tuple(self._instead(word) for word in command)
 
     def _instead(self, word: str) -> str:
@@ -59,8 +59,8 @@ class ScaleConfig:
 
 
 @dataclass(frozen=True)
-class Size:
-    """The job that it is adjusted to."""
+class JobSize:
+    """The size and rendezvous of the job that a configuration is adjusted to."""
 
     job: str
     nodes: int
@@ -70,10 +70,11 @@ class Size:
 
     @property
     def world_size(self) -> int:
+        """Ranks of the job."""
         return self.nodes * self.procs_per_node
 
 
-class Change(msgspec.Struct, frozen=True):
+class ScaleChange(msgspec.Struct, frozen=True):
     """One setting that differs in the copy; `key` is its path: `optimizer.lr`."""
 
     key: str
@@ -89,15 +90,15 @@ class Scaled(msgspec.Struct, frozen=True):
     name: str  # of the copy, in the job's folder
     first: str
     others: str
-    changes: tuple[Change, ...]
+    changes: tuple[ScaleChange, ...]
     difference: str  # of the first copy, as `diff -u` writes it
 
 
 class CannotScale(ValueError):
-    """The configuration says something that cannot be adjusted; the message says what."""
+    """The configuration has a value that cannot be adjusted; the message names it."""
 
 
-def scale(config: ScaleConfig, size: Size) -> Scaled:
+def scale(config: ScaleConfig, size: JobSize) -> Scaled:
     """The adjusted copies. Raises BadConfigFile and CannotScale."""
     name = config.name
     first = load(name, config.text)
@@ -111,8 +112,8 @@ def scale(config: ScaleConfig, size: Size) -> Scaled:
     return Scaled(config.path, name, text, others, (*changes, *moved), "\n".join(lines))
 
 
-def _batches(tree: Tree, meant: Batch, world_size: int) -> tuple[list[Change], float]:
-    """What becomes of the batches, and by how much the job's own grows; 1 where there is none."""
+def _batches(tree: Tree, meant: Batch, world_size: int) -> tuple[list[ScaleChange], float]:
+    """The adjusted batch sizes, and the factor by which the global batch grows; 1 without one."""
     changes, factors = [], set()
     for table, key, path in _settings(tree, JOB_BATCH | RANK_BATCH):
         value = _whole(table[key], path)
@@ -125,35 +126,37 @@ def _batches(tree: Tree, meant: Batch, world_size: int) -> tuple[list[Change], f
         same = each * world_size == value
         whole = f"{each} on each of {world_size} ranks is " + (f"the {value} it was" if same else
                                                                f"{each * world_size}, nearest to {value}")  # fmt: skip
-        changes.append(Change(path, str(value), str(each), whole))
+        changes.append(ScaleChange(path, str(value), str(each), whole))
     if len(factors) > 1:
         raise CannotScale("the file has batches for the job and for each rank; say which is meant: --scale-batch")
     return [change for change in changes if change.before != change.after], factors.pop() if factors else 1.0
 
 
-def _rates(tree: Tree, factor: float) -> list[Change]:
+def _rates(tree: Tree, factor: float) -> list[ScaleChange]:
     changes = []
     for table, key, path in _settings(tree, RATES) if factor != 1.0 else ():
         try:
             before = float(table[key])
         except (TypeError, ValueError):
-            continue  # a schedule by name, or a formula: nothing that a factor means anything to
+            continue  # the name of a schedule, or a formula
         table[key] = float(f"{before * factor:.12g}")
-        changes.append(Change(path, str(before), str(table[key]), f"the job's batch is {factor:g} times what it was"))
+        changes.append(
+            ScaleChange(path, str(before), str(table[key]), f"the job's batch is {factor:g} times what it was")
+        )
     return changes
 
 
-def _outputs(tree: Tree) -> Iterator[Change]:
-    """Only the node of rank 0 writes where the person said; two nodes that share a disk would disturb each other."""
+def _outputs(tree: Tree) -> Iterator[ScaleChange]:
+    """Only the node of rank 0 writes to the configured folders: nodes that share a disk would overwrite each other."""
     for table, key, path in _settings(tree, OUTPUTS):
         before = table[key]
         if isinstance(before, str):
             table[key] = f"{ELSEWHERE}/{key}"
-            yield Change(path, before, table[key], "on the nodes without rank 0")
+            yield ScaleChange(path, before, table[key], "on the nodes without rank 0")
 
 
-def _describe(tree: Tree, size: Size, changes: Sequence[Change]) -> None:
-    """What the job is, for a script that wants to know before it has a process group."""
+def _describe(tree: Tree, size: JobSize, changes: Sequence[ScaleChange]) -> None:
+    """Add a table that describes the job, for scripts that need it before they have a process group."""
     table = {
         "job": size.job, "world_size": size.world_size, "nodes": size.nodes, "procs_per_node": size.procs_per_node,
         "master_addr": size.master_addr, "master_port": size.master_port,
@@ -165,8 +168,8 @@ def _describe(tree: Tree, size: Size, changes: Sequence[Change]) -> None:
 def _settings(tree: Any, keys: frozenset[str], path: str = "") -> Iterator[tuple[Any, str, str]]:
     """(table, key, path) of the settings of these names, at any depth, in the order of the file."""
     if isinstance(tree, list):
-        for at, item in enumerate(tree):
-            yield from _settings(item, keys, f"{path}[{at}].")
+        for i, item in enumerate(tree):
+            yield from _settings(item, keys, f"{path}[{i}].")
     elif isinstance(tree, dict):
         for key in list(tree):
             value = tree[key]
@@ -178,5 +181,5 @@ def _settings(tree: Any, keys: frozenset[str], path: str = "") -> Iterator[tuple
 
 def _whole(value: Any, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise CannotScale(f"{path} = {value!r} is no batch size")
+        raise CannotScale(f"{path} = {value!r} is not a batch size; use a whole number")
     return int(value)

@@ -1,4 +1,4 @@
-"""The state of a whole job, folded over its nodes."""
+"""The state of a job, derived from its nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ACTIVE = frozenset({"dispatching", "running", "stopping"})
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLine:
-    """One node of a job. `now` is None where nobody can say, and `why` tells why."""
+class JobNodeStatus:
+    """One node of a job. `now` is None if its state is unknown, for the reason `why`."""
 
     node: str
     index: int
@@ -23,20 +23,21 @@ class NodeLine:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
-    """A job as it stands."""
+class JobStatus:
+    """A job, its nodes, and its overall state."""
 
     ordered: Job
-    lines: tuple[NodeLine, ...]
+    lines: tuple[JobNodeStatus, ...]
     state: JobState
 
     @property
     def unseen(self) -> tuple[str, ...]:
+        """Nodes whose state is unknown."""
         return tuple(line.node for line in self.lines if line.now is None)
 
     @property
     def is_over(self) -> bool:
-        """Every node has said that it is over."""
+        """Whether the job has ended on every node."""
         return not self.unseen and all(line.now.state not in ACTIVE for line in self.lines if line.now)
 
     @property
@@ -47,71 +48,71 @@ class JobView:
 
     @property
     def exit_code(self) -> int:
-        """What a shell would say: the code of the node that ended badly first, 128 and the number for a signal."""
+        """The exit code of the node that failed first, as a shell reports it: 128 + N for signal N."""
         first = self.first_bad
         if first is None:
             return 0
         if first.signal is not None:
             return 128 + first.signal
         if first.state == "stopped":
-            return first.exit_code or 143  # 128 and SIGTERM: it was asked to end
+            return first.exit_code or 143  # 128 + SIGTERM
         return first.exit_code or 1
 
 
 def job_state(states: Sequence[JobNodeState | None]) -> JobState:
-    """The state of the whole; None for a node that nobody can see.
+    """The state of a job from those of its nodes, None for an unknown one.
 
-    `partial` where it runs on and has failed or stopped somewhere, or where it is over as far as can be seen.
+    `partial` if it runs on after a node failed or stopped, or has ended on all nodes whose state is known.
     """
-    known = {state for state in states if state is not None}
-    active = known & ACTIVE
+    states_known = {state for state in states if state is not None}
+    active = states_known & ACTIVE
     if active:
         if "stopping" in active:
             return "stopping"
-        if known & {"failed", "stopped"}:
+        if states_known & {"failed", "stopped"}:
             return "partial"
         return "dispatching" if "dispatching" in active else "running"
     if None in states:
         return "partial"
-    return "failed" if "failed" in known else "stopped" if "stopped" in known else "completed"
+    return "failed" if "failed" in states_known else "stopped" if "stopped" in states_known else "completed"
 
 
-def job_views(store: Store) -> list[JobView]:
-    """Every job that any node tells of, the newest first."""
-    heard: dict[str, list[JobNode]] = defaultdict(list)
+def job_statuses(store: Store) -> list[JobStatus]:
+    """Every known job, the newest first."""
+    reports: dict[str, list[JobNode]] = defaultdict(list)
     for now in store.jobs.nodes.values():
-        heard[now.job].append(now)
-    views = [_view(store, store.jobs.ordered[job], heard[job]) for job in store.jobs.ordered]
+        reports[now.job].append(now)
+    views = [_view(store, store.jobs.ordered[job], reports[job]) for job in store.jobs.ordered]
     return sorted(views, key=lambda view: (-view.ordered.created, view.ordered.job))
 
 
-def job_view(store: Store, job: str) -> JobView | None:
-    """One job, None where nobody knows it."""
+def job_status(store: Store, job: str) -> JobStatus | None:
+    """One job; None if it is unknown."""
     ordered = store.jobs.ordered.get(job)
     if ordered is None:
         return None
     return _view(store, ordered, [now for now in store.jobs.nodes.values() if now.job == job])
 
 
-def _view(store: Store, ordered: Job, heard: Sequence[JobNode]) -> JobView:
+def _view(store: Store, ordered: Job, reports: Sequence[JobNode]) -> JobStatus:
     by_index: dict[int, JobNode] = {}
-    for now in heard:
+    for now in reports:
         is_named = now.node in ordered.nodes[now.index : now.index + 1]
         if is_named or now.index not in by_index:
-            by_index[now.index] = now  # who has the name that was ordered is believed before any other
+            by_index[now.index] = now  # the node with the planned name wins
     lines = tuple(_line(store, name, index, by_index.get(index)) for index, name in enumerate(ordered.nodes))
-    return JobView(ordered, lines, job_state([line.now.state if line.now else None for line in lines]))
+    return JobStatus(ordered, lines, job_state([line.now.state if line.now else None for line in lines]))
 
 
-def _line(store: Store, name: str, index: int, now: JobNode | None) -> NodeLine:
-    """`name` is what the console that started the job called the node; where it is heard of, our own name counts."""
+def _line(store: Store, name: str, index: int, now: JobNode | None) -> JobNodeStatus:
+    """`name` is the node's name on the console that started the job; this console's name for it is preferred."""
     node = now.node if now is not None else name
-    known = store.nodes.get(node)
-    state = known.state if known else None
+    entry = store.nodes.get(node)
+    state = entry.state if entry else None
     if now is not None and (now.state not in ACTIVE or (state is not None and state.state == "ok")):
-        return NodeLine(node, index, now)
+        return JobNodeStatus(node, index, now)
     if state is None:
-        return NodeLine(node, index, None, "not a node of this console")
+        return JobNodeStatus(node, index, None, "not a node of this console")
     if state.state == "ok":
-        return NodeLine(node, index, None, "it knows nothing of this job any more")
-    return NodeLine(node, index, None, f"{state.state}: {state.error.text}" if state.error else state.state)
+        return JobNodeStatus(node, index, None, "the node has no record of this job")
+    return JobNodeStatus(node, index, None, f"{state.state}: {state.error.text}" if state.error else state.state)

@@ -1,4 +1,4 @@
-"""A folder that travels to the nodes before a job starts: what is in it, read once on this machine."""
+"""The manifest of a folder that is copied to the nodes before a job starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from ..core.job_protocol import SyncFile, SyncFolder, SyncLink
 from ..text.format import size
 
-#: What no job needs: a repository's history, and bytecode that Python makes anew.
+#: Not copied: a repository's history, and bytecode, which Python makes anew.
 LEFT_OUT = frozenset({".git", "__pycache__"})
-#: A folder of code has fewer files, and data sets have better ways to travel.
-MOST_FILES, MOST_BYTES = 10_000, 2 << 30
+#: Limits of a folder of code; data sets belong on a shared file system.
+MAX_FILES, MAX_BYTES = 10_000, 2 << 30
 
 
 class BadFolder(ValueError):
@@ -25,7 +25,7 @@ def read_folder(folder: Path) -> SyncFolder:
     """Everything in a folder but `LEFT_OUT`. Raises BadFolder, also for links that lead out of it."""
     root = folder.expanduser().resolve()
     if not root.is_dir():
-        raise BadFolder(f"{folder} is no folder")
+        raise BadFolder(f"{folder} is not a folder")
     files: list[SyncFile] = []
     links: list[SyncLink] = []
     total = 0
@@ -35,21 +35,21 @@ def read_folder(folder: Path) -> SyncFolder:
             if path.is_symlink():
                 links.append(SyncLink(name, _target(root, path)))
                 continue
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise BadFolder(f"{path} is no file: a socket, a pipe or a device cannot be copied")
-            total += found.st_size
-            if total > MOST_BYTES or len(files) >= MOST_FILES:
-                raise BadFolder(f"{folder} has more than {MOST_FILES:,} files or {size(MOST_BYTES)}; "
+            info = path.stat()
+            if not stat.S_ISREG(info.st_mode):
+                raise BadFolder(f"{path} is not a file; sockets, pipes and devices cannot be copied")
+            total += info.st_size
+            if total > MAX_BYTES or len(files) >= MAX_FILES:
+                raise BadFolder(f"{folder} has more than {MAX_FILES:,} files or {size(MAX_BYTES)}; "
                                 "name the part that holds the code")  # fmt: skip
-            files.append(SyncFile(name, found.st_size, _sha256(path), stat.S_IMODE(found.st_mode) & 0o777))
+            files.append(SyncFile(name, info.st_size, _sha256(path), stat.S_IMODE(info.st_mode) & 0o777))
     except OSError as error:
         raise BadFolder(f"{error.filename or folder}: {error.strerror}") from error
     return SyncFolder(str(root), tuple(files), tuple(links))
 
 
 def has_program(folder: SyncFolder, program: str) -> bool:
-    """Whether a program is one of those that travel: `./run.sh`, `bin/train`."""
+    """Whether a program is in the folder: `./run.sh`, `bin/train`."""
     path = PurePosixPath(program)
     return "/" in program and not path.is_absolute() and str(path) in {file.path for file in folder.files}
 
@@ -66,10 +66,10 @@ def _raise(error: OSError) -> None:
 
 
 def _target(root: Path, link: Path) -> str:
-    """Where a link leads, told from where it stands; it works on a node only where that travels, too."""
+    """The relative target of a link. Raises BadFolder if it is outside of the folder: it would dangle on a node."""
     there = link.resolve()
     if not there.is_relative_to(root):
-        raise BadFolder(f"{link} is a link that leads out of the folder, to {there}; "
+        raise BadFolder(f"{link} links to {there}, outside of the folder; "
                         "copy what it needs into the folder, or give the path on the nodes")  # fmt: skip
     return os.path.relpath(there, link.parent.resolve())
 

@@ -1,6 +1,6 @@
-"""Attach to what a site runs: which nodes Slurm or Kubernetes gave to a job."""
+"""Scheduler jobs as targets: the nodes of a Slurm job, the pods of a Kubernetes job."""
 
-from .command import SiteError
-from .targets import Attached, Place, attach, is_site_target
+from .command import SchedulerError
+from .targets import AttachedJob, AttachedNode, attach, is_site_target
 
-__all__ = ["Attached", "Place", "SiteError", "attach", "is_site_target"]
+__all__ = ["AttachedJob", "AttachedNode", "SchedulerError", "attach", "is_site_target"]

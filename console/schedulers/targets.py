@@ -1,4 +1,4 @@
-"""A TARGET that names a job of the site instead of machines: slurm:JOBID, k8s:NAMESPACE/SELECTOR."""
+"""Targets that name a scheduler job: slurm:JOBID, k8s:NAMESPACE/SELECTOR."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from ..config.exec_engine import Engine
 from . import kubernetes, slurm
 
 
-class Place(msgspec.Struct, frozen=True):
-    """One node of an attached job, and how its agent is started."""
+class AttachedNode(msgspec.Struct, frozen=True):
+    """One node of an attached job, and the engine that starts its agent."""
 
     name: str
     engine: Engine
 
 
-class Attached(msgspec.Struct, frozen=True):
-    """What a site's scheduler says of a job: at least one place, and what is worth a warning."""
+class AttachedJob(msgspec.Struct, frozen=True):
+    """The nodes of a scheduler job, at least one, and warnings."""
 
-    places: tuple[Place, ...]
+    places: tuple[AttachedNode, ...]
     warnings: tuple[str, ...] = ()
 
 
 def is_site_target(target: str) -> bool:
-    """Whether TARGET begins with the name of a scheduler that is known here."""
+    """Whether TARGET begins with the name of a supported scheduler."""
     return target.partition(":")[0] in _KINDS
 
 
-def attach(target: str) -> Attached:
-    """Ask the scheduler. Raises SiteError: no such job, not running, not allowed, no such program, no answer."""
+def attach(target: str) -> AttachedJob:
+    """The nodes of the job, as its scheduler reports them. Raises SchedulerError."""
     kind, _, name = target.partition(":")
     return _KINDS[kind](name)
 
 
-def _slurm(job: str) -> Attached:
-    return Attached(tuple(Place(node, step) for node, step in slurm.steps_of(job)))
+def _slurm(job: str) -> AttachedJob:
+    return AttachedJob(tuple(AttachedNode(node, step) for node, step in slurm.steps_of(job)))
 
 
-def _kubernetes(name: str) -> Attached:
+def _kubernetes(name: str) -> AttachedJob:
     pods, warnings = kubernetes.pods_of(name)
-    return Attached(tuple(Place(pod.pod, pod) for pod in pods), warnings)
+    return AttachedJob(tuple(AttachedNode(pod.pod, pod) for pod in pods), warnings)
 
 
-_KINDS: Final[Mapping[str, Callable[[str], Attached]]] = {"slurm": _slurm, "k8s": _kubernetes}
+_KINDS: Final[Mapping[str, Callable[[str], AttachedJob]]] = {"slurm": _slurm, "k8s": _kubernetes}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..core.store import GpuPartKey, JobOutput, NodeNow, ProcessKey, Store
 from ..core.versioned_table import Table
-from ..launch.state import JobView, job_views
+from ..launch.state import JobStatus, job_statuses
 from ..monitor.topology import TopologyFold
 from ..present.status import SEVERITY_STATUS, Status
 from ..records import Finding, GpuLink, GpuProcess, Process
@@ -56,7 +56,7 @@ class Frame:
     events: EventLog
     topology: TopologyFold
     history: History | None
-    started: tuple[JobView, ...]  # jobs that gconsole started, the newest first
+    started: tuple[JobStatus, ...]  # jobs that gconsole started, the newest first
     written: JobOutput  # what those that somebody looks at write
     hang: tuple[JobDiagnosis, ...] = ()  # every job, as its captures show it
     capturing: CaptureProgress | None = None  # the running capture
@@ -93,7 +93,7 @@ class Watch:
         self.jobs = JobsSummary()  # the last fold; given by JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
-        self._started: tuple[JobView, ...] = ()
+        self._started: tuple[JobStatus, ...] = ()
         self._seen = -1  # version of the store up to which everything here is known
         self._nodes_due = 0.0
 
@@ -130,7 +130,7 @@ class Watch:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
             blamed = self._blamed()
             self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
-            started = tuple(job_views(store)) if store.jobs.ordered else ()
+            started = tuple(job_statuses(store)) if store.jobs.ordered else ()
             if started != self._started:
                 self._started = started
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gconsole.cli.run_logs import FOLD_S, Output, Wanted
 from gconsole.core.store import Store
-from gconsole.launch.state import job_view
+from gconsole.launch.state import job_status
 from gconsole.records import Job, Log, NodeState, decode, encode
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.frame_rate import RATE_HZ
@@ -79,7 +79,7 @@ def rate(ranks: int, equal: bool) -> float:
         world_size=ranks, master_addr="", master_port=1, created=1,
     )  # fmt: skip
     store.apply([NodeState(node="n", state="ok"), ordered])
-    view = job_view(store, "j")
+    view = job_status(store, "j")
     assert view is not None
     told: list[str] = []
     output = Output(view, Wanted(), told.append)

@@ -6,9 +6,9 @@ import time
 
 from gconsole.core.job_protocol import Readiness
 from gconsole.core.store import Store
-from gconsole.launch.capacity import facts_of
+from gconsole.launch.capacity import node_facts
 from gconsole.launch.format import plan_text
-from gconsole.launch.plan import Plan, plan
+from gconsole.launch.plan import LaunchPlan, plan
 from gconsole.launch.request import JobRequest
 from gconsole.records import AgentCost, Finding, Gpu, GpuInfo, GpuProcess, Host, NodeState
 
@@ -26,8 +26,8 @@ def measure(quick: bool) -> Outcome:
     took = []
     for _ in range(runs):
         began = time.perf_counter()
-        found = plan(request, "train-1", facts_of(store), ready, created=1)
-        assert isinstance(found, Plan), found
+        found = plan(request, "train-1", node_facts(store), ready, created=1)
+        assert isinstance(found, LaunchPlan), found
         assert len(found.orders) == wanted
         plan_text(found)
         took.append(time.perf_counter() - began)

@@ -93,7 +93,7 @@ def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path
     assert run.status == 0, run.stderr
     assert [node["node"] for node in run.report["nodes"]] == ["llama-worker-0", "llama-worker-1"]
     assert {node["state"] for node in run.report["nodes"]} == {"ok"}
-    assert "pod llama-worker-2 is pending and is left out" in run.stderr
+    assert "pod llama-worker-2 is pending; left out" in run.stderr
 
 
 def test_a_pod_in_which_nothing_may_be_run_says_what_to_ask_for(site: Scheduler, tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_a_pod_in_which_nothing_may_be_run_says_what_to_ask_for(site: Scheduler,
 
 @pytest.mark.parametrize(("target", "words"), [
     ("slurm:99", "squeue: slurm_load_jobs error: Invalid job id specified; squeue --me lists your jobs"),
-    ("slurm:5000", "job 5000 is pending, so it has no nodes to look at; attach once it runs"),
-    ("slurm:12;reboot", "'12;reboot' is no id of a Slurm job"),
-    ("slurm:", "'' is no id of a Slurm job"),
-    ("k8s:training/job-name=none", "no pod of training/job-name=none runs"),
-    ("k8s:training/job-name=waits", "no pod of training/job-name=waits runs; 1 are there, none runs"),
+    ("slurm:5000", "job 5000 is pending; it has no nodes yet; attach when it is running"),
+    ("slurm:12;reboot", "'12;reboot' is not a Slurm job id"),
+    ("slurm:", "'' is not a Slurm job id"),
+    ("k8s:training/job-name=none", "no running pod of training/job-name=none"),
+    ("k8s:training/job-name=waits", "no running pod of training/job-name=waits; 1 found, none is running"),
     ("k8s:training", "write k8s:NAMESPACE/SELECTOR"),
     ("k8s:--kubeconfig=x/a=b", "does not name pods"),
 ])  # fmt: skip
@@ -136,7 +136,7 @@ def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) 
     run = gconsole("batch", "slurm:1", "--for", "1s", env=env)
 
     assert run.status == 2
-    assert "this machine has no `squeue`; run gconsole where the site's own commands are: a login node" in run.stderr
+    assert "`squeue` is not installed here; run gconsole on a login node of the site" in run.stderr
 
 
 @pytest.mark.parametrize(("said", "kind"), [

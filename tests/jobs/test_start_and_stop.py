@@ -35,7 +35,7 @@ def test_a_plan_starts_nothing_and_says_where_the_job_would_run(rig: Rig, tmp_pa
     folder = script("plain.py", PLAIN)
     done = run("plan", hosts, *wanted(folder, nodes=3), "--", "python3", "plain.py")
     assert done.status == 0, done.stdout + done.stderr
-    assert f"ranks meet at {rig.nodes[0].address}:" in done.stdout
+    assert f"rendezvous {rig.nodes[0].address}:" in done.stdout
     assert "– node4: not needed" in done.stdout
     assert processes_of(rig, "plain.py") == []
     machine = run("plan", hosts, "--json", *wanted(folder, nodes=3), "--", "python3", "plain.py")

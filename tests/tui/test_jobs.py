@@ -10,7 +10,7 @@ from invented import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 
-from gconsole.launch.pending_stops import Owed
+from gconsole.launch.pending_stops import PendingStops
 from gconsole.records import Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm
@@ -175,7 +175,7 @@ class TestFromAJob:
             await shows(pilot, "node1  stopped: 8 processes ended, nothing left")
             assert "node2  unknown: no word for 3 s" in screen(pilot.app)
             assert "pending: the next gconsole run" in screen(pilot.app)
-        assert Owed.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
+        assert PendingStops.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
         assert ("stop job", f"train-3f9a1c on {ALL}") in cluster.asked
 
     async def test_a_console_that_only_reads_ends_nothing_and_names_the_command_that_does(self):

@@ -9,8 +9,8 @@ from ...config.read_only import Change
 from ...core.control import Control
 from ...core.job_protocol import NodeStop, is_away
 from ...launch.format import stop_words
-from ...launch.pending_stops import Owed
-from ...launch.state import ACTIVE, JobView
+from ...launch.pending_stops import PendingStops
+from ...launch.state import ACTIVE, JobStatus
 from ...present.status import GLYPHS, Status
 from ...records import Failure
 from ...text.cells import clean
@@ -53,7 +53,7 @@ class JobController(Controller):
         if view is not None:
             self._request_output(view, frame)
 
-    def _request_output(self, view: JobView, frame: Frame) -> None:
+    def _request_output(self, view: JobStatus, frame: Frame) -> None:
         nodes = []
         for line in view.lines:
             now = frame.nodes.get(line.node)
@@ -96,12 +96,12 @@ class JobController(Controller):
         text = f"Sends SIGTERM to all of its processes on {fold(nodes)}, and SIGKILL after {GRACE_S:g} s."
         self._app.push_screen(Confirm(f"Stop {clean(row.name)}?", text, "stop"), confirmed)
 
-    async def _stop(self, view: JobView, nodes: list[str], dialog: LinesDialog) -> None:
+    async def _stop(self, view: JobStatus, nodes: list[str], dialog: LinesDialog) -> None:
         answers = await self._control.stop_job(view.ordered.job, nodes, GRACE_S)
         away = tuple(node for node in nodes if is_away(answers[node]))
         pending = [f"pending: the next gconsole run that reaches {fold(away)} stops it there"] if away else []
         dialog.show_lines([*(_stop_line(node, answers[node]) for node in nodes), *pending])
-        Owed.of_cluster(self._cluster).set(view.ordered.job, away)
+        PendingStops.of_cluster(self._cluster).set(view.ordered.job, away)
 
 
 def _stop_line(node: str, answer: NodeStop | Failure) -> str:

@@ -19,7 +19,7 @@ from ... import __version__
 from ...analysis.jobs import job_table
 from ...core.control import RecordingNow
 from ...core.store import NodeNow, Store
-from ...launch.state import JobView, job_views
+from ...launch.state import JobStatus, job_statuses
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
 from ..job_names import own_name
 from . import families as f
@@ -59,7 +59,7 @@ class Look:
     gpu_processes: tuple[GpuProcess, ...]
     nics: tuple[Nic, ...]
     ranks: tuple[tuple[Rank, RankStat | None], ...]
-    views: tuple[JobView, ...]
+    views: tuple[JobStatus, ...]
     findings: tuple[Finding, ...]
     clocks: tuple[ClockNode, ...]
     recordings: tuple[RecordingNow, ...]
@@ -98,7 +98,7 @@ def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
         ),
         nics=tuple(filter(is_young, store.nics.values())),
         ranks=tuple((now.rank, now.stat if is_young(now.stat) else None) for now in store.ranks.values()),
-        views=tuple(job_views(store)),
+        views=tuple(job_statuses(store)),
         findings=tuple(finding for finding in store.findings.values() if finding.cleared_at is None),
         clocks=tuple(kept[-1] for kept in store.clocks.nodes.values() if kept and is_young(kept[-1])),
         recordings=tuple(recordings),

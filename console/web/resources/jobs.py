@@ -8,8 +8,8 @@ import msgspec
 
 from ...config.read_only import Change
 from ...core.job_protocol import NodeStop, is_away
-from ...launch.pending_stops import Owed
-from ...launch.state import JobView, job_view, job_views
+from ...launch.pending_stops import PendingStops
+from ...launch.state import JobStatus, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.jobs import JobLine, job_line
@@ -81,7 +81,7 @@ class JobStopped(msgspec.Struct):
 
 async def get_jobs(served: Served, asked: Asked[Nothing]) -> JobsSeen:
     """Every job."""
-    views = job_views(served.store)
+    views = job_statuses(served.store)
     started = {view.ordered.job for view in views}
     lines = {own_name(job.job, started): job_line(job) for job in jobs_of(served.store).jobs}
     return JobsSeen([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
@@ -99,7 +99,7 @@ async def get_job(served: Served, asked: Asked[Nothing]) -> JobSeen:
 def one_job(served: Served, name: str) -> JobSeen | None:
     """One job, None where nobody knows it."""
     line = next((job_line(job) for job in jobs_of(served.store).jobs if is_of(job.job, name)), None)
-    view = job_view(served.store, name)
+    view = job_status(served.store, name)
     if view is not None:
         return _seen(view, line)
     return _found(line) if line is not None else None
@@ -122,7 +122,7 @@ async def stop_job(served: Served, asked: Asked[StopAsked]) -> JobStopped:
 def _kept(served: Served, job: str, away: tuple[str, ...]) -> list[str]:
     """The nodes for which the order could be kept."""
     try:
-        Owed.of_cluster(served.config.cluster).set(job, away)
+        PendingStops.of_cluster(served.config.cluster).set(job, away)
     except OSError as error:
         text = f"the order to stop {job} on {', '.join(away)} is not kept: {error.strerror or error}"
         served.hub.say(Log(source="console", severity="warning", text=text, try_="ask again once they are back"))
@@ -130,15 +130,15 @@ def _kept(served: Served, job: str, away: tuple[str, ...]) -> list[str]:
     return list(away)
 
 
-def started_job(served: Served, name: str) -> JobView:
+def started_job(served: Served, name: str) -> JobStatus:
     """A job that gconsole started. Raises Refused for others."""
-    view = job_view(served.store, name)
+    view = job_status(served.store, name)
     if view is None:
         raise refused(404, "no_such_job", f"gconsole started no job {name!r}", "GET /jobs lists them")
     return view
 
 
-def _seen(view: JobView, line: JobLine | None) -> JobSeen:
+def _seen(view: JobStatus, line: JobLine | None) -> JobSeen:
     return JobSeen(
         job=view.ordered.job, state=view.state, over=view.is_over, exit_code=view.exit_code if view.is_over else None,
         ordered=view.ordered, nodes=[JobOnNode(one.node, one.index, one.now, one.why) for one in view.lines],

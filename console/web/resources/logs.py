@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from ...core.bus import Published
-from ...launch.output_fold import LineFold, Writer, in_turn
-from ...launch.state import JobView
+from ...launch.output_fold import LineFold, Writer, interleave
+from ...launch.state import JobStatus
 from ...records import Log
 from ...text.sanitize import printable
 from ..context import Served
@@ -60,7 +60,7 @@ async def get_logs(served: Served, asked: Asked[LogsAsked]) -> Logs:
 class _Collected:
     """A sink of the hub that keeps the lines of one job."""
 
-    def __init__(self, view: JobView, wanted: LogsAsked) -> None:
+    def __init__(self, view: JobStatus, wanted: LogsAsked) -> None:
         self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
         self._lines: dict[Writer, list[str]] = {}
 
@@ -73,13 +73,13 @@ class _Collected:
                     self._lines.setdefault(writer, []).extend(record.text.split("\n"))
 
     def folded(self) -> list[str]:
-        lines = [(writer, printable(line)) for writer, line in in_turn(self._lines) if self._wanted.contains in line]
+        lines = [(writer, printable(line)) for writer, line in interleave(self._lines) if self._wanted.contains in line]
         if not self._wanted.fold:
             return [f"[{writer}] {line}" for writer, line in lines]
         fold = LineFold(self._world_size, 0.0)
         for writer, line in lines:
             fold.add(writer, line, 0.0)
-        return fold.take(0.0, everything=True)
+        return fold.format_due(0.0, everything=True)
 
 
 OPERATIONS: Final = (

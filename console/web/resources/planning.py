@@ -8,12 +8,12 @@ import msgspec
 
 from ...config.nodeset import expand
 from ...config.read_only import Change
-from ...launch.capacity import facts_of
+from ...launch.capacity import node_facts
 from ...launch.format import plan_text, shell
-from ...launch.plan import Plan, Refusal
+from ...launch.plan import LaunchPlan, Refusal
 from ...launch.planner import make_plan
 from ...launch.request import JobRequest, Launcher, new_job
-from ...launch.state import job_view
+from ...launch.state import job_status
 from ...records import Log
 from ..context import Served
 from ..operation import Asked, Operation
@@ -101,15 +101,17 @@ async def start_job(served: Served, asked: Asked[JobAsked]) -> JobStarted:
                 try_="GET /jobs" if unknown else "", nodes=dict(failures),
             ))  # fmt: skip
         served.hub.say(Log(source="console", text=f"the job {found.job} was started over HTTP"))
-        await served.until(lambda: (view := job_view(served.store, found.job)) is not None and not view.unseen, _TOLD_S)
+        await served.until(
+            lambda: (view := job_status(served.store, found.job)) is not None and not view.unseen, _TOLD_S
+        )
     return JobStarted(found.job, planned(found), one_job(served, found.job))
 
 
-async def _plan(served: Served, asked: JobAsked) -> Plan:
+async def _plan(served: Served, asked: JobAsked) -> LaunchPlan:
     """Raises Refused where there is none."""
     request = _request(served, asked)
     environments = {node.name: node.process_filter for node in served.config.nodes if node.process_filter}
-    facts = facts_of(served.store, environments)
+    facts = node_facts(served.store, environments)
     found = await make_plan(served.control, facts, request, new_job(request.command))
     if isinstance(found, Refusal):
         raise Refused(Problem(
@@ -137,7 +139,7 @@ def _request(served: Served, asked: JobAsked) -> JobRequest:
     )  # fmt: skip
 
 
-def planned(found: Plan) -> JobPlan:
+def planned(found: LaunchPlan) -> JobPlan:
     """A plan as it is told."""
     first = found.first
     nodes = [

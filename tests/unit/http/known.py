@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gconsole.core.store import Store
-from gconsole.launch.state import job_views
+from gconsole.launch.state import job_statuses
 from gconsole.records import (
     AgentCost,
     ClockNode,
@@ -66,5 +66,5 @@ def everything() -> Store:
         with_every_figure(Finding, id="xid", severity="error", confidence="certain", culprits=("node1:gpu0",), text="x",
                           first_seen=NOW, cleared_at=None),
     ])  # fmt: skip
-    assert job_views(store)
+    assert job_statuses(store)
     return store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....launch.output_fold import Folded, LineFold, Writer, in_turn
+from ....launch.output_fold import Folded, LineFold, Writer, interleave
 from ....records import Log
 from ....text.cells import clean
 from ...models.filter_language import FilterField, Value, Vocabulary
@@ -68,7 +68,7 @@ class JobLog:
                 writer: Writer = record.rank if record.rank is not None else record.node
                 new.setdefault(writer, []).extend(record.text.split("\n"))
         add = self._fold.add
-        for writer, line in in_turn(new):
+        for writer, line in interleave(new):
             add(writer, line if len(line) <= LONGEST else line[:LONGEST], now_s)
         self._keep(self._fold.lines(now_s))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....launch.format import signal_name
-from ....launch.state import JobView, NodeLine
+from ....launch.state import JobNodeStatus, JobStatus
 from ....present.spans import Span
 from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status, state_word
 from ....text import format
@@ -28,7 +28,7 @@ class JobRow(PlainRow):
     """One job. `started` is None for one that somebody else started, `ranks` where none of its ranks was found."""
 
     name: str  # what gconsole calls it; of one that was found, what its ranks do
-    started: JobView | None
+    started: JobStatus | None
     ranks: JobSummary | None
     now: int  # console time, ns
 
@@ -111,7 +111,7 @@ def ending(exit_code: int | None, signal: int | None, reason: str | None) -> str
     return "; ".join(filter(None, (reason, how))) or "ended"
 
 
-def job_rows(started: Sequence[JobView], found: JobsSummary, now: int) -> list[JobRow]:
+def job_rows(started: Sequence[JobStatus], found: JobsSummary, now: int) -> list[JobRow]:
     """The jobs that gconsole started, the newest first; then those that it only found."""
     left = {summary.job: summary for summary in found.jobs}
     rows = []
@@ -122,7 +122,7 @@ def job_rows(started: Sequence[JobView], found: JobsSummary, now: int) -> list[J
     return rows + [JobRow(name, None, summary, now) for name, summary in left.items()]
 
 
-def node_status(line: NodeLine) -> Status:
+def node_status(line: JobNodeStatus) -> Status:
     return STATUS[line.now.state if line.now else "unknown"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ....launch.state import NodeLine
+from ....launch.state import JobNodeStatus
 from ....present.spans import Line, Span, cut
 from ....present.status import GLYPHS, Status, state_word
 from ....text import format
@@ -87,7 +87,7 @@ def _parts(row: JobRow) -> list[_Part]:
     return [_started_part(line, per_node, by_node) for line in row.started.lines]
 
 
-def _started_part(line: NodeLine, per_node: int, by_node: Mapping[str, Sequence[RankListRow]]) -> _Part:
+def _started_part(line: JobNodeStatus, per_node: int, by_node: Mapping[str, Sequence[RankListRow]]) -> _Part:
     first = line.index * per_node
     ranks = str(first) if per_node == 1 else f"{first}-{first + per_node - 1}"
     now = line.now

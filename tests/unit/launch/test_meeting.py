@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import an_answer
 
-from gconsole.launch.rendezvous import NoMeeting, meet
+from gconsole.launch.rendezvous import NoRendezvous, choose_rendezvous
 
 
 def test_the_network_of_ssh_comes_first():
@@ -14,9 +14,9 @@ def test_the_network_of_ssh_comes_first():
                         addresses=(("ib0", f"192.168.0.{n}", 24), ("eth0", f"10.0.0.{n}", 24)))
         for n, name in enumerate("ab", 1)
     }  # fmt: skip
-    found = meet(["a", "b"], both)
+    found = choose_rendezvous(["a", "b"], both)
     assert (found.address, found.interfaces) == ("10.0.0.1", {"a": "eth0", "b": "eth0"})
-    over = meet(["a", "b"], both, interface="ib0")
+    over = choose_rendezvous(["a", "b"], both, interface="ib0")
     assert (over.address, over.interfaces["b"]) == ("192.168.0.1", "ib0")
 
 
@@ -26,8 +26,8 @@ def test_bridges_of_containers_are_no_network_between_nodes():
         name: an_answer(1, addresses=(docker, ("eth0", f"10.{n}.0.1", 24)), ssh_address=None)
         for n, name in enumerate("ab")
     }
-    with pytest.raises(NoMeeting, match="name one: --interface"):
-        meet(["a", "b"], apart)
+    with pytest.raises(NoRendezvous, match="name one: --interface"):
+        choose_rendezvous(["a", "b"], apart)
 
 
 def test_nodes_in_different_networks_meet_where_ssh_reaches_them_with_a_warning():
@@ -35,20 +35,22 @@ def test_nodes_in_different_networks_meet_where_ssh_reaches_them_with_a_warning(
         name: an_answer(1, addresses=(("eth0", f"10.{n}.0.1", 24),), ssh_address=f"10.{n}.0.1")
         for n, name in enumerate("ab")
     }
-    found = meet(["a", "b"], apart)
+    found = choose_rendezvous(["a", "b"], apart)
     assert (found.address, found.interfaces) == ("10.0.0.1", {"a": "eth0", "b": "eth0"})
     assert "different networks" in found.warning
 
 
 def test_a_job_on_one_node_needs_no_network():
-    assert meet(["a"], {"a": an_answer(1, addresses=())}).address == "127.0.0.1"
+    assert choose_rendezvous(["a"], {"a": an_answer(1, addresses=())}).address == "127.0.0.1"
 
 
 def test_nodes_that_share_a_loopback_meet_there():
     local = {n: an_answer(1, addresses=(("lo", "127.0.0.1", 8),), ssh_address=f"127.0.0.{n}") for n in "34"}
-    assert meet(["3", "4"], local).address == "127.0.0.3"
+    assert choose_rendezvous(["3", "4"], local).address == "127.0.0.3"
 
 
 def test_an_interface_that_a_node_lacks_is_named_with_the_node():
-    with pytest.raises(NoMeeting, match="no address at ib0 on b"):
-        meet(["a", "b"], {"a": an_answer(1, addresses=(("ib0", "10.0.0.1", 8),)), "b": an_answer(2)}, interface="ib0")
+    with pytest.raises(NoRendezvous, match="no address on interface ib0 of b"):
+        choose_rendezvous(
+            ["a", "b"], {"a": an_answer(1, addresses=(("ib0", "10.0.0.1", 8),)), "b": an_answer(2)}, interface="ib0"
+        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.launch.commands import BadCommand, Place, commands
+from gconsole.launch.commands import BadCommand, NodePosition, commands
 
-PLACE = Place("j", 1, 2, 2, "10.0.0.1", 29500, True)
+PLACE = NodePosition("j", 1, 2, 2, "10.0.0.1", 29500, True)
 
 
 def the_argv(launcher, *command):

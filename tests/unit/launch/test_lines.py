@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.launch.output_fold import LineFold, in_turn
+from gconsole.launch.output_fold import LineFold, interleave
 
 
 def folded(lines, writers, everything=True):
     fold = LineFold(writers, 1.0)
-    for writer, line in in_turn(lines):
+    for writer, line in interleave(lines):
         fold.add(writer, line, 0.0)
-    return fold.take(0.0, everything=everything)
+    return fold.format_due(0.0, everything=everything)
 
 
 def test_a_line_that_all_ranks_wrote_stands_once():
@@ -27,11 +27,11 @@ def test_lines_of_one_rank_are_never_put_in_another_order_to_fold_them():
 def test_a_line_waits_for_the_others_only_so_long():
     fold = LineFold(2, 1.0)
     fold.add(0, "ready", 0.0)
-    assert fold.take(0.5) == []
+    assert fold.format_due(0.5) == []
     fold.add(1, "ready", 0.6)
-    assert fold.take(0.6) == ["[0-1] ready"]
+    assert fold.format_due(0.6) == ["[0-1] ready"]
     fold.add(0, "alone", 1.0)
-    assert fold.take(2.1) == ["[0] alone"]
+    assert fold.format_due(2.1) == ["[0] alone"]
 
 
 def test_one_rank_that_says_the_same_twice_has_said_it_twice():

@@ -66,7 +66,7 @@ def test_a_node_has_the_same_files_with_the_same_rights_and_only_what_differs_tr
 
 def test_a_link_out_of_the_folder_is_refused_by_name(folder: Path):
     (folder / "data").symlink_to("/etc")
-    with pytest.raises(BadFolder, match=r"data is a link that leads out of the folder, to /etc; copy what it needs"):
+    with pytest.raises(BadFolder, match=r"data links to /etc, outside of the folder; copy what it needs"):
         read_folder(folder)
 
 
@@ -76,7 +76,7 @@ def test_a_link_within_that_was_written_as_an_absolute_path_works_on_a_node(fold
 
 
 def test_a_folder_too_large_is_refused_before_anything_travels(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "MOST_FILES", 2)
+    monkeypatch.setattr(reading, "MAX_FILES", 2)
     with pytest.raises(BadFolder, match="name the part that holds the code"):
         read_folder(folder)
 
@@ -85,7 +85,7 @@ def test_what_is_no_file_and_what_is_no_folder_are_refused(folder: Path):
     os.mkfifo(folder / "pipe")
     with pytest.raises(BadFolder, match="cannot be copied"):
         read_folder(folder)
-    with pytest.raises(BadFolder, match="is no folder"):
+    with pytest.raises(BadFolder, match="is not a folder"):
         read_folder(folder / "train.py")
 
 

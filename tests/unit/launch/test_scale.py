@@ -10,11 +10,11 @@ from builders import a_node, answers
 
 from gconsole.launch.config_file import BadConfigFile
 from gconsole.launch.format import plan_text
-from gconsole.launch.plan import Plan, Refusal, plan
+from gconsole.launch.plan import LaunchPlan, Refusal, plan
 from gconsole.launch.request import JobRequest
-from gconsole.launch.scale import CannotScale, ScaleConfig, Size, scale
+from gconsole.launch.scale import CannotScale, JobSize, ScaleConfig, scale
 
-SIZE = Size("train-1", 4, 8, "10.0.0.1", 29500)
+SIZE = JobSize("train-1", 4, 8, "10.0.0.1", 29500)
 
 YAML = """\
 # the run of tuesday
@@ -30,7 +30,7 @@ schedule:
 """
 
 
-def changed(config: ScaleConfig, size: Size = SIZE) -> dict[str, tuple[str, str]]:
+def changed(config: ScaleConfig, size: JobSize = SIZE) -> dict[str, tuple[str, str]]:
     return {change.key: (change.before, change.after) for change in scale(config, size).changes}
 
 
@@ -77,7 +77,7 @@ def test_only_the_node_of_rank_0_writes_where_the_person_said():
     found = scale(ScaleConfig("c.yaml", YAML), SIZE)
     assert "output_dir: /data/out" in found.first
     assert "output_dir: $GCONSOLE_JOB_DIR/output_dir" in found.others
-    assert scale(ScaleConfig("c.yaml", YAML), Size("j", 1, 8, "127.0.0.1", 1)).others.count("/data/out") == 1
+    assert scale(ScaleConfig("c.yaml", YAML), JobSize("j", 1, 8, "127.0.0.1", 1)).others.count("/data/out") == 1
 
 
 def test_the_copy_says_what_the_job_is():
@@ -88,8 +88,8 @@ def test_the_copy_says_what_the_job_is():
 
 
 @pytest.mark.parametrize(("name", "text", "why"), [
-    ("c.json", "{", "line 1"), ("c.toml", "a = ", "line 1"), ("c.yaml", "a: [", "line"), ("c.ini", "", "no .json"),
-    ("c.json", "[1]", "holds no table"),
+    ("c.json", "{", "line 1"), ("c.toml", "a = ", "line 1"), ("c.yaml", "a: [", "line"), ("c.ini", "", "not a .json"),
+    ("c.json", "[1]", "does not contain a table"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read_says_where(name: str, text: str, why: str):
     with pytest.raises(BadConfigFile, match=why):
@@ -97,16 +97,16 @@ def test_a_file_that_cannot_be_read_says_where(name: str, text: str, why: str):
 
 
 class TestInAPlan:
-    def planned(self, config: ScaleConfig, *command: str) -> Plan | Refusal:
+    def planned(self, config: ScaleConfig, *command: str) -> LaunchPlan | Refusal:
         nodes = [a_node(1), a_node(2)]
         request = JobRequest(("train.py", *command), nodes=2, gpus_per_node=8, scale=config)
         found = plan(request, "train-1", nodes, answers(nodes), 1)
-        assert isinstance(found, Plan | Refusal)
+        assert isinstance(found, LaunchPlan | Refusal)
         return found
 
     def test_the_command_gets_the_copy_and_the_plan_shows_what_differs(self):
         found = self.planned(ScaleConfig("conf/c.yaml", YAML), "--config=conf/c.yaml", "./conf/c.yaml")
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         words = found.first.commands[0].argv
         assert words[-2:] == ("--config=$GCONSOLE_JOB_DIR/config/c.yaml", "$GCONSOLE_JOB_DIR/config/c.yaml")
         text = plan_text(found)
@@ -116,11 +116,11 @@ class TestInAPlan:
 
     def test_a_command_that_does_not_name_the_file_is_told_where_the_copy_is(self):
         found = self.planned(ScaleConfig("c.yaml", YAML))
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         assert "the copy is at $GCONSOLE_CONFIG" in found.warnings[-1]
         assert found.first.env["GCONSOLE_CONFIG"] == "$GCONSOLE_JOB_DIR/config/c.yaml"
 
     def test_a_file_that_cannot_be_adjusted_is_a_refusal(self):
         found = self.planned(ScaleConfig("c.yaml", "batch_size: many"))
         assert isinstance(found, Refusal)
-        assert found.reason == "--scale-config: batch_size = 'many' is no batch size"
+        assert found.reason == "--scale-config: batch_size = 'many' is not a batch size; use a whole number"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gconsole.core.store import Store
-from gconsole.launch.state import job_state, job_view
+from gconsole.launch.state import job_state, job_status
 from gconsole.records import Job, JobNode, NodeState
 
 
@@ -47,12 +47,12 @@ def test_the_code_is_that_of_the_node_that_failed_first():
         JobNode(node="a", job="j", index=0, state="failed", exit_code=1, ended=200),
         JobNode(node="b", job="j", index=1, state="failed", signal=9, ended=100),
     )
-    assert job_view(store, "j").exit_code == 137
+    assert job_status(store, "j").exit_code == 137
 
 
 def test_a_job_that_was_stopped_has_the_code_of_term():
     store = a_store(JobNode(node="a", job="j", index=0, state="stopped", exit_code=0, ended=1))
-    assert job_view(store, "j").exit_code == 143
+    assert job_status(store, "j").exit_code == 143
 
 
 def test_a_job_on_a_node_that_is_away_is_not_over_and_says_which():
@@ -61,7 +61,7 @@ def test_a_job_on_a_node_that_is_away_is_not_over_and_says_which():
         JobNode(node="b", job="j", index=1, state="running"),
         lost=("b",),
     )
-    view = job_view(store, "j")
+    view = job_status(store, "j")
     assert (view.is_over, view.unseen, view.state) == (False, ("b",), "partial")
 
 

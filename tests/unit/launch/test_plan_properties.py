@@ -6,7 +6,7 @@ from builders import a_node, answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.launch.plan import Plan, Refusal, plan
+from gconsole.launch.plan import LaunchPlan, Refusal, plan
 from gconsole.launch.request import JobRequest
 
 nodes_of_any_sort = st.lists(
@@ -40,7 +40,7 @@ def test_a_plan_gives_what_was_asked_for_and_a_refusal_means_that_too_few_nodes_
         assert isinstance(found, Refusal)
         assert told == {node.name for node in nodes}
         return
-    assert isinstance(found, Plan)
+    assert isinstance(found, LaunchPlan)
     assert len(found.orders) == wanted
     assert told == {node.name for node in nodes} - set(found.orders)
     ranks = []
@@ -61,4 +61,4 @@ def test_every_change_that_a_refusal_suggests_makes_a_plan(drawn, wanted, gpus):
         option, value = change.split(":")[0].split(" ")
         other = {"--nodes": {"nodes": int(value)}, "--gpus-per-node": {"gpus_per_node": int(value)}}[option]
         request = JobRequest(("t.py",), **{"nodes": wanted, "gpus_per_node": gpus, **other})
-        assert isinstance(plan(request, "j", nodes, answers(nodes), created=1), Plan), change
+        assert isinstance(plan(request, "j", nodes, answers(nodes), created=1), LaunchPlan), change

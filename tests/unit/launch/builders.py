@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from gconsole.core.job_protocol import Readiness
-from gconsole.launch.capacity import GpuFacts, NodeFacts
+from gconsole.launch.capacity import GpuCapacity, NodeCapacity
 
 GIB = 1 << 30
 
 
-def a_gpu(node: str, index: int, why_not: str | None = None, mem_gib: int = 80) -> GpuFacts:
-    return GpuFacts(index, f"GPU-{node}-{index}", mem_gib * GIB, why_not)
+def a_gpu(node: str, index: int, why_not: str | None = None, mem_gib: int = 80) -> GpuCapacity:
+    return GpuCapacity(index, f"GPU-{node}-{index}", mem_gib * GIB, why_not)
 
 
-def a_node(number: int, gpus: int = 8, taken: int = 0, **fields: object) -> NodeFacts:
+def a_node(number: int, gpus: int = 8, taken: int = 0, **fields: object) -> NodeCapacity:
     """A node with so many GPUs, the first `taken` of which are at work."""
     name = f"node{number:03}"
-    given = tuple(a_gpu(name, index, "pid 7 (python) runs on it" if index < taken else None) for index in range(gpus))
-    return NodeFacts(name=name, **{"gpus": given, "mem_available_bytes": 900 * GIB, "cpu_pct": 3.0,
+    given = tuple(a_gpu(name, index, "in use by pid 7 (python)" if index < taken else None) for index in range(gpus))
+    return NodeCapacity(name=name, **{"gpus": given, "mem_available_bytes": 900 * GIB, "cpu_pct": 3.0,
                                    "versions": ("570.1", "12.8", "x86_64"), **fields})  # fmt: skip
 
 
@@ -28,5 +28,5 @@ def an_answer(number: int, **fields: object) -> Readiness:
     })  # fmt: skip
 
 
-def answers(nodes: list[NodeFacts], **fields: object) -> dict[str, Readiness]:
+def answers(nodes: list[NodeCapacity], **fields: object) -> dict[str, Readiness]:
     return {node.name: an_answer(int(node.name[4:]), **fields) for node in nodes}

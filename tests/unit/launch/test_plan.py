@@ -5,16 +5,16 @@ from __future__ import annotations
 from builders import GIB, a_gpu, a_node, an_answer, answers
 
 from gconsole.core.store import Store
-from gconsole.launch.capacity import facts_of
+from gconsole.launch.capacity import node_facts
 from gconsole.launch.format import plan_text, refusal_text
-from gconsole.launch.plan import Asks, Plan, Refusal, plan
+from gconsole.launch.plan import LaunchPlan, PreflightNeeded, Refusal, plan
 from gconsole.launch.request import JobRequest, new_job
 from gconsole.records import AgentCost, ClockSource, Finding, GpuInfo, Host, NodeState, Record
 
 TRAIN = ("train.py", "--lr", "1")
 
 
-def planned(request: JobRequest, nodes, ready=None) -> Plan | Refusal | Asks:
+def planned(request: JobRequest, nodes, ready=None) -> LaunchPlan | Refusal | PreflightNeeded:
     return plan(request, "train-1", nodes, answers(nodes) if ready is None else ready, created=1)
 
 
@@ -36,13 +36,13 @@ def test_a_plan_has_ranks_master_and_the_exact_command_of_each_node():
 
 def test_nodes_are_asked_before_they_are_planned_for():
     nodes = [a_node(1), a_node(2)]
-    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready={}) == Asks(("node001", "node002"))
+    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready={}) == PreflightNeeded(("node001", "node002"))
 
 
 def test_a_node_that_cannot_is_replaced_by_one_that_has_not_been_asked_yet():
     nodes = [a_node(1), a_node(2), a_node(3)]
     ready = {"node001": an_answer(1, problems=("the folder /data is not there",)), "node002": an_answer(2)}
-    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready) == Asks(("node003",))
+    assert planned(JobRequest(TRAIN, nodes=2), nodes, ready) == PreflightNeeded(("node003",))
 
 
 def test_gpus_at_work_lost_or_too_small_are_not_given():
@@ -60,7 +60,7 @@ def test_a_refusal_says_why_of_each_node_and_what_would_do():
     found = planned(JobRequest(TRAIN, nodes=2, gpus_per_node=8), nodes)
     assert isinstance(found, Refusal)
     text = refusal_text(found)
-    assert "node[001-002]: 2 of 8 GPUs free, 8 wanted (gpu0: pid 7 (python) runs on it)" in text
+    assert "node[001-002]: 2 of 8 GPUs free, 8 wanted (gpu0: in use by pid 7 (python))" in text
     assert "node003: lost: no word for 4.0 s" in text
     assert "node004: node004:gpu1 XID 79" in text
     assert "try: --gpus-per-node 2: then 2 nodes can" in text
@@ -70,7 +70,7 @@ def test_what_a_refusal_suggests_would_be_met():
     nodes = [a_node(number, taken=number % 5) for number in range(1, 20)]
     refused = planned(JobRequest(TRAIN, nodes=10, gpus_per_node=8, min_gpu_mem_bytes=10 * GIB), nodes)
     assert any(change.startswith("--gpus-per-node 6:") for change in refused.change), refused.change
-    assert isinstance(planned(JobRequest(TRAIN, nodes=10, gpus_per_node=6), nodes), Plan)
+    assert isinstance(planned(JobRequest(TRAIN, nodes=10, gpus_per_node=6), nodes), LaunchPlan)
 
 
 def test_a_cluster_without_gpus_runs_jobs_for_cpus():
@@ -88,7 +88,7 @@ def test_all_of_a_selection_are_taken_or_it_is_refused():
     nodes = [a_node(1), a_node(2), a_node(3, taken=1)]
     assert len(planned(JobRequest(TRAIN, select=("node001", "node002")), nodes).orders) == 2
     assert isinstance(planned(JobRequest(TRAIN, select=("node001", "node003")), nodes), Refusal)
-    assert planned(JobRequest(TRAIN, select=("node009",)), nodes).reason == "no such node here: node009"
+    assert planned(JobRequest(TRAIN, select=("node009",)), nodes).reason == "not a node of this cluster: node009"
 
 
 def test_nodes_of_the_usual_versions_come_first_and_a_mixture_is_said():
@@ -135,7 +135,7 @@ def test_an_id_has_the_name_of_the_script():
 class TestWhatANodeSaysAgainstItself:
     """From records to the choice: what is wrong with a node or a GPU keeps a job away, or is said."""
 
-    def planned(self, *records: Record) -> Plan | Refusal:
+    def planned(self, *records: Record) -> LaunchPlan | Refusal:
         store = Store()
         for number in (1, 2):
             name = f"node{number:03}"
@@ -146,9 +146,9 @@ class TestWhatANodeSaysAgainstItself:
                   for index in range(2)),
             ])  # fmt: skip
         store.apply(list(records))
-        nodes = list(facts_of(store))
+        nodes = list(node_facts(store))
         found = plan(JobRequest(("train.py",), gpus_per_node=2), "t-1", nodes, answers(nodes), 1)
-        assert isinstance(found, Plan | Refusal)
+        assert isinstance(found, LaunchPlan | Refusal)
         return found
 
     def a_finding(self, id: str, culprit: str, severity: str) -> Finding:
@@ -157,32 +157,32 @@ class TestWhatANodeSaysAgainstItself:
 
     def test_a_gpu_with_an_xid_that_needs_a_reset_is_not_given(self):
         found = self.planned(self.a_finding("gpu_xid", "node001:gpu1", "error"))
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
         assert found.left_out == (("node001", "1 of 2 GPUs free, 2 wanted (gpu1: gpu_xid: told of node001:gpu1)"),)
 
     def test_a_node_with_a_bad_link_is_left_out(self):
         found = self.planned(self.a_finding("nic_down", "node001:mlx5_0", "error"))
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
         assert found.left_out == (("node001", "told of node001:mlx5_0"),)
 
     def test_a_node_whose_gpu_is_slowed_down_comes_last_and_is_told_of(self):
         found = self.planned(self.a_finding("gpu_throttle", "node001:gpu0", "warning"))
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
         assert found.left_out == (("node001", "not needed; gpu0: told of node001:gpu0"),)
 
     def test_a_node_whose_clock_follows_nothing_comes_last_and_is_told_of(self):
         found = self.planned(ClockSource(node="node001", daemon="chrony", synced=False))
-        assert isinstance(found, Plan)
-        assert found.left_out == (("node001", "not needed; its clock follows no time source (chrony)"),)
+        assert isinstance(found, LaunchPlan)
+        assert found.left_out == (("node001", "not needed; clock not synchronised (chrony)"),)
         far = self.planned(*(ClockSource(node=f"node00{n}", daemon="chrony", synced=True, offset_ns=812_000_000)
                              for n in (1, 2)))  # fmt: skip
-        assert isinstance(far, Plan)
-        assert far.warnings == ("node001: its clock is +812 ms off, says chrony",)
+        assert isinstance(far, LaunchPlan)
+        assert far.warnings == ("node001: clock +812 ms off, according to chrony",)
 
     def test_a_clock_of_which_nothing_is_known_says_nothing(self):
         found = self.planned(ClockSource(node="node001", daemon=None, synced=None))
-        assert isinstance(found, Plan)
+        assert isinstance(found, LaunchPlan)
         assert (list(found.orders), found.warnings) == (["node001"], ())
