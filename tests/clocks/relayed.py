@@ -64,7 +64,7 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
     own = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
     sys.path.insert(0, str(folder))
     try:
-        agent = Agent(importlib.import_module(f"{name}.clocks.probes").ProbeService)
+        agent = Agent(importlib.import_module(f"{name}.clocks.commands").ProbeService)
         yield agent, Truth(own.epoch, {FAR: wrong})
         agent.probes.stop()
     finally:

@@ -90,13 +90,13 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_sta
     Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
     """
     epoch = stamps.mono_ns()
-    source = Path(stamps.__file__).parent
+    source = Path(stamps.__file__).parents[1]
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     table = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in errors.items()}
-    with (package / "clock.py").open("a") as file:
+    with (package / "clocks" / "stamps.py").open("a") as file:
         file.write(_ERRORS.format(table=repr(table), epoch=epoch))
     if not kernel_stamps:
-        with (package / "clocks" / "port.py").open("a") as file:
+        with (package / "clocks" / "udp_socket.py").open("a") as file:
             file.write("\n_SO_TIMESTAMPNS = 9999\n")
     return Truth(epoch, dict(errors))
 

@@ -32,8 +32,8 @@ def _read(clock):
 def change(how: str, folder: Path) -> None:
     package = folder / how / "gconsole_remote"
     if not package.exists():
-        shutil.copytree(Path(stamps.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-        with (package / "clock.py").open("a") as file:
+        shutil.copytree(Path(stamps.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
+        with (package / "clocks" / "stamps.py").open("a") as file:
             file.write(_CHANGES[how])
     own = payload._package_dir
     payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
